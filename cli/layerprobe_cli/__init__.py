@@ -1,0 +1,1 @@
+"""The command line over `layerprobe`: parse, call one library function, print."""

@@ -1,0 +1,47 @@
+"""Every exception a user can meet. A message says what was expected, what came and what to do."""
+
+from __future__ import annotations
+
+
+class LayerProbeError(Exception):
+    """Root of all expected failures; the command line prints it as one line and exits with 1."""
+
+
+class ModelError(LayerProbeError):
+    """A model cannot be found, loaded or truncated."""
+
+
+class UnsupportedArchitectureError(ModelError):
+    """A model whose blocks cannot be cut off one by one."""
+
+
+class DataError(LayerProbeError, ValueError):
+    """Texts, files or scores that cannot be used."""
+
+
+class TaskError(DataError):
+    """A task's file, columns, scores or splits are not what they should be."""
+
+
+class DegenerateLayerError(DataError):
+    """A layer for which a similarity is not defined: constant, not finite, or too few rows."""
+
+
+class MisalignedSamplesError(DataError):
+    """Two sets of embeddings do not belong to the same texts."""
+
+
+class StoreError(LayerProbeError):
+    """A store on disk cannot be read or written."""
+
+
+class DamagedStoreError(StoreError):
+    """A file of a store is missing, cut short or altered."""
+
+
+class StoreVersionError(StoreError):
+    """A store was written by a newer layerprobe."""
+
+
+class TrainingError(LayerProbeError):
+    """Fine-tuning or pretraining failed."""

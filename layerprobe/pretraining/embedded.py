@@ -1,0 +1,118 @@
+"""The embedded pair: two small encoders of one architecture that differ in what they were pretrained for.
+
+`mlm` was pretrained by masked language modelling, `rtd` as an ELECTRA discriminator by replaced token
+detection, both on the synthetic language, with the same sentences, order and number of steps. Their weights
+ship with the package. To make them again (about 25 minutes on two cores):
+
+    python -m layerprobe.pretraining.embedded DIRECTORY
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import sys
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    ElectraConfig,
+    ElectraForMaskedLM,
+    ElectraForPreTraining,
+    PreTrainedTokenizerFast,
+)
+
+from layerprobe.pretraining.language import Language
+from layerprobe.pretraining.objectives import MaskedLanguageModelling, ReplacedTokenDetection
+from layerprobe.pretraining.training import PretrainingConfig, pretrain
+
+LANGUAGE_SEED = 0
+CORPUS_SIZE = 150_000
+CORPUS_SEED = 1
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+ENCODER = {
+    "hidden_size": 96,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 4,
+    "intermediate_size": 384,
+    "max_position_embeddings": 64,
+}
+GENERATOR_HIDDEN_SIZE = 48
+
+
+def embedded_model(objective: str) -> Path:
+    """Return the folder of the shipped encoder that was pretrained by `objective`: mlm or rtd."""
+    return Path(__file__).parent / "weights" / objective
+
+
+def word_tokenizer(language: Language) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token a word of `language`."""
+    vocabulary = {word: i for i, word in enumerate([*SPECIAL_TOKENS, *language.vocabulary])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ends = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=ENCODER["max_position_embeddings"],
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+
+
+def objective_for(name: str, *, vocab_size: int, mask_id: int, seed: int) -> MaskedLanguageModelling | ReplacedTokenDetection:
+    """Return a fresh model with its pretraining objective: mlm or rtd."""
+    torch.manual_seed(seed)
+    if name == "mlm":
+        model = BertForMaskedLM(BertConfig(**ENCODER, vocab_size=vocab_size))
+        return MaskedLanguageModelling(model, mask_id=mask_id)
+    electra = {**ENCODER, "vocab_size": vocab_size, "embedding_size": ENCODER["hidden_size"]}
+    small = {"hidden_size": GENERATOR_HIDDEN_SIZE, "intermediate_size": 4 * GENERATOR_HIDDEN_SIZE, "num_attention_heads": 2}
+    return ReplacedTokenDetection(
+        ElectraForMaskedLM(ElectraConfig(**{**electra, **small})),
+        ElectraForPreTraining(ElectraConfig(**electra)),
+        mask_id=mask_id,
+    )
+
+
+def make(name: str, directory: Path, config: PretrainingConfig, *, corpus_size: int = CORPUS_SIZE) -> None:
+    """Pretrain one model of the pair and save it as a Hugging Face checkpoint in float16."""
+    language = Language(seed=LANGUAGE_SEED)
+    tokenizer = word_tokenizer(language)
+    sentences = tokenizer(list(language.sentences(corpus_size, seed=CORPUS_SEED)))["input_ids"]
+    objective = objective_for(name, vocab_size=len(tokenizer), mask_id=tokenizer.mask_token_id, seed=config.seed)
+    pretrain(
+        objective, sentences, config, pad_id=tokenizer.pad_token_id, special_ids=tokenizer.all_special_ids
+    )
+    objective.encoder.half().save_pretrained(directory / name)
+    tokenizer.save_pretrained(directory / name)
+
+
+def _make_in_process(name: str, directory: Path) -> None:
+    logging.basicConfig(level=logging.INFO, format=f"{name}: %(message)s")
+    torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
+    make(name, directory, PretrainingConfig())
+
+
+def main() -> None:
+    """Pretrain both models side by side."""
+    directory = Path(sys.argv[1])
+    context = multiprocessing.get_context("spawn")
+    jobs = [context.Process(target=_make_in_process, args=(name, directory)) for name in ("mlm", "rtd")]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join()
+    sys.exit(any(job.exitcode for job in jobs))
+
+
+if __name__ == "__main__":
+    main()

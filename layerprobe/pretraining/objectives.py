@@ -1,0 +1,125 @@
+"""Pretraining objectives: masked language modelling and replaced token detection.
+
+Knows what a batch is asked and how the answer is scored; knows no optimiser, no data and no files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+MASKING_RATE = 0.15
+DISCRIMINATOR_WEIGHT = 50.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MaskedBatch:
+    """A batch with the positions that the model must fill in."""
+
+    input_ids: Tensor
+    """(batch, token): what the model reads."""
+    selected: Tensor
+    """(batch, token) bool: the positions that carry loss."""
+    targets: Tensor
+    """(selected,): the original ids at those positions."""
+
+
+def mask_tokens(
+    ids: Tensor, special: Tensor, *, mask_id: int, vocab_size: int, rng: torch.Generator, keep: bool = True
+) -> MaskedBatch:
+    """Select 15 % of the ordinary tokens; 80 % of them become the mask, 10 % a random word, 10 % stay.
+
+    Args:
+        ids: (batch, token) token ids.
+        special: (batch, token) bool, true where a token is never selected (padding, CLS, SEP).
+        mask_id: The id of the mask token.
+        vocab_size: Random words are drawn below this id.
+        rng: Source of chance.
+        keep: False makes every selected token the mask, as for ELECTRA's generator.
+
+    Source: Devlin et al. 2019 (arXiv 1810.04805), section 3.1; Clark et al. 2020 (arXiv 2003.10555).
+    """
+    selected = (torch.rand(ids.shape, generator=rng) < MASKING_RATE) & ~special
+    masked = ids.masked_fill(selected, mask_id)
+    if keep:
+        chance = torch.rand(ids.shape, generator=rng)
+        words = torch.randint(vocab_size, ids.shape, generator=rng)
+        masked = torch.where(selected & (chance < 0.2), ids, masked)
+        masked = torch.where(selected & (chance < 0.1), words, masked)
+    return MaskedBatch(input_ids=masked, selected=selected, targets=ids[selected])
+
+
+class MaskedLanguageModelling(nn.Module):
+    """Cross entropy of the original tokens at the selected positions."""
+
+    def __init__(self, model: Any, *, mask_id: int) -> None:
+        super().__init__()
+        self.model = model
+        self.mask_id = mask_id
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The encoder without its head."""
+        return cast(nn.Module, self.model.base_model)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor, special: Tensor, rng: torch.Generator) -> Tensor:
+        """Return the mean loss over the selected positions."""
+        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=self.model.config.vocab_size, rng=rng)
+        hidden = self.encoder(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
+        return F.cross_entropy(self.model.cls(hidden[batch.selected]), batch.targets)
+
+
+class ReplacedTokenDetection(nn.Module):
+    """ELECTRA: a small generator fills masked positions, the discriminator tells which tokens are not original.
+
+    loss = generator cross entropy + 50 x discriminator binary cross entropy over all ordinary and special
+    tokens but padding. No gradient flows through the sampling. A generator sample that equals the original
+    counts as original. Token and position embeddings of the two models are tied.
+
+    Source: Clark et al. 2020 (arXiv 2003.10555), sections 2 and 3.
+    """
+
+    def __init__(self, generator: Any, discriminator: Any, *, mask_id: int) -> None:
+        super().__init__()
+        self.generator = generator
+        self.discriminator = discriminator
+        self.mask_id = mask_id
+        ours, theirs = generator.electra.embeddings, discriminator.electra.embeddings
+        ours.word_embeddings = theirs.word_embeddings
+        ours.position_embeddings = theirs.position_embeddings
+        generator.generator_lm_head.weight = theirs.word_embeddings.weight
+
+    @property
+    def encoder(self) -> nn.Module:
+        """The discriminator without its head."""
+        return cast(nn.Module, self.discriminator.electra)
+
+    def forward(self, ids: Tensor, attention_mask: Tensor, special: Tensor, rng: torch.Generator) -> Tensor:
+        """Return the weighted sum of both losses."""
+        vocab_size = self.generator.config.vocab_size
+        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=vocab_size, rng=rng, keep=False)
+        hidden = self.generator.electra(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
+        logits = self.generator.generator_lm_head(self.generator.generator_predictions(hidden[batch.selected]))
+        corrupted, replaced = replace_tokens(ids, batch.selected, logits.detach(), rng=rng)
+        guess = self.discriminator(input_ids=corrupted, attention_mask=attention_mask).logits
+        real = attention_mask.bool()
+        detection = F.binary_cross_entropy_with_logits(guess[real], replaced[real].float())
+        return F.cross_entropy(logits, batch.targets) + DISCRIMINATOR_WEIGHT * detection
+
+
+def replace_tokens(
+    ids: Tensor, selected: Tensor, logits: Tensor, *, rng: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Put samples from `logits` at the selected positions.
+
+    Returns:
+        The corrupted ids and the labels, both (batch, token); a label is true where the token changed.
+    """
+    samples = torch.multinomial(logits.softmax(dim=-1), 1, generator=rng).squeeze(1)
+    corrupted = ids.clone()
+    corrupted[selected] = samples
+    return corrupted, corrupted != ids

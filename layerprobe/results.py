@@ -1,0 +1,425 @@
+"""The frozen values that travel between stages, to and from JSON.
+
+Knows what each stage hands to the next. All fields are plain Python values, so a result can be written down,
+compared and read back; arrays of embeddings stay in the store. Layers count from 0, the output of the
+embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import types
+import typing
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from layerprobe.errors import DataError
+
+T = TypeVar("T")
+
+Pooling = Literal["mean", "cls", "max", "last"]
+Kernel = Literal["linear", "rbf"]
+Estimator = Literal["debiased", "biased"]
+Alignment = Literal["same-index", "relative-depth", "best-match"]
+Verdict = Literal["confirmed", "refuted", "undecided"]
+
+
+# ---- tasks --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SentencePairs:
+    """Sentence pairs with their gold similarity."""
+
+    first: tuple[str, ...]
+    """The first sentence of every pair."""
+    second: tuple[str, ...]
+    """The second sentence of every pair."""
+    scores: tuple[float, ...]
+    """Gold similarity, scaled to 0 .. 1."""
+
+    def __post_init__(self) -> None:
+        if not len(self.first) == len(self.second) == len(self.scores):
+            lengths = len(self.first), len(self.second), len(self.scores)
+            raise DataError(f"expected as many first as second sentences and scores, got {lengths}")
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct sentences in order of first appearance, pair by pair."""
+        return tuple(dict.fromkeys(text for pair in zip(self.first, self.second, strict=True) for text in pair))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class STSTask:
+    """Semantic textual similarity: pairs to train on, to select on and to report."""
+
+    name: str
+    """As the user gave it."""
+    train: SentencePairs
+    """Fine-tuning sees these."""
+    validation: SentencePairs
+    """Epochs and layers are selected on these."""
+    test: SentencePairs
+    """Scores are reported on these; their texts are what CKA compares models on."""
+    score_range: tuple[float, float]
+    """What 0 and 1 were in the source."""
+    notes: tuple[str, ...] = ()
+    """What loading did to the data, in plain words."""
+
+    @property
+    def digest(self) -> str:
+        """Return a sha256 of all sentences and scores."""
+        return digest([self.train, self.validation, self.test])
+
+
+# ---- models -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What a loaded encoder is."""
+
+    name: str
+    """Hub id, id@revision or folder, as the user gave it, with the seed where weights are random."""
+    revision: str
+    """Resolved commit, or the content digest of a local folder."""
+    architecture: str
+    """Hugging Face's model type."""
+    n_blocks: int
+    """Transformer blocks; layers count from 0 to this."""
+    hidden_size: int
+    """Features of a layer."""
+    norm: Literal["none", "final", "raw"]
+    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was left out."""
+    dtype: str
+    """What the forward pass computes in."""
+    parameters: tuple[int, ...]
+    """Parameters of the model truncated at each layer, without the pooler."""
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return self.n_blocks + 1
+
+
+# ---- similarity ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CKAMap:
+    """CKA of every layer of one model against every layer of another."""
+
+    values: tuple[tuple[float, ...], ...]
+    """values[i][j]: layer i of the model against layer j of the reference; debiased values can be negative."""
+    kernel: Kernel
+    """linear, or rbf with K = exp(-d^2 / (2 sigma^2))."""
+    estimator: Estimator
+    """debiased (Song et al. 2012) or biased (Gretton et al. 2005)."""
+    n_samples: int
+    """Distinct texts."""
+    bandwidth_multiplier: float | None = None
+    """rbf: sigma = multiplier x the square root of the median of d^2 over i < j."""
+    sigma_squared: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    """rbf: sigma^2 of every layer of the model and of the reference."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CKACurve:
+    """One CKA value for every layer of a model."""
+
+    values: tuple[float, ...]
+    """By layer of the model."""
+    reference_layers: tuple[int, ...]
+    """The layer of the reference that each layer is compared with."""
+    alignment: Alignment
+    """How those were chosen."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two models compared on the same texts."""
+
+    model: ModelDescription
+    reference: ModelDescription
+    texts_digest: str
+    """sha256 of the texts that both embedded."""
+    pooling: Pooling
+    cka: CKAMap
+    curve: CKACurve
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerScores:
+    """How well the cosine of untrained embeddings ranks sentence pairs, layer by layer."""
+
+    split: str
+    """validation or test."""
+    spearman: tuple[float, ...]
+    """By layer, x 100."""
+    pearson: tuple[float, ...]
+    """By layer, x 100."""
+
+    @property
+    def best_layer(self) -> int:
+        """The layer with the highest Spearman, the earlier one of equals."""
+        return max(range(len(self.spearman)), key=lambda layer: (self.spearman[layer], -layer))
+
+
+# ---- prediction ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The numbers behind a prediction."""
+
+    peak_layer: int
+    """The layer that the decline is measured from."""
+    decline: float
+    """CKA at the peak layer less CKA at the last layer."""
+    wobble: float
+    """How much the curve moves from layer to layer outside the decline."""
+    threshold: float
+    """The decline must exceed this to count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPrediction:
+    """Which layers are expected to score lower after fine-tuning than an earlier one."""
+
+    drop_layers: tuple[int, ...]
+    """The final run of flagged layers; empty where no drop is expected."""
+    onset: int | None
+    """The first drop layer."""
+    recommended_layer: int
+    """Where to truncate."""
+    rule: str
+    """Name of the rule."""
+    evidence: Evidence
+    sentence: str
+    """The prediction in plain words."""
+    baselines: dict[str, int]
+    """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether any layer is flagged."""
+        return bool(self.drop_layers)
+
+
+# ---- fine-tuning --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""
+
+    learning_rate: float = 2e-5
+    """Peak of AdamW's linear schedule."""
+    weight_decay: float = 0.01
+    """On everything but biases and norms."""
+    epochs: int = 10
+    """Passes over the training pairs."""
+    batch_size: int = 32
+    """Pairs a step."""
+    warmup: float = 0.1
+    """Share of the steps with a rising learning rate."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    max_length: int = 128
+    """Tokens a sentence at most."""
+    pooling: Pooling = "mean"
+    """How token states become one embedding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochMetrics:
+    """What one epoch of fine-tuning left."""
+
+    epoch: int
+    """From 1."""
+    train_loss: float
+    """Mean squared error between cosine and gold score over the epoch."""
+    validation_spearman: float
+    """x 100."""
+    validation_pearson: float
+    """x 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuningRun:
+    """One truncated model, fine-tuned with one seed; scores are those of the best epoch by validation."""
+
+    layer: int
+    seed: int
+    protocol: Protocol
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    best_epoch: int
+    """The epoch with the highest validation Spearman."""
+    validation_spearman: float
+    validation_pearson: float
+    test_spearman: float
+    test_pearson: float
+    epochs: tuple[EpochMetrics, ...]
+    seconds: float
+    """Wall time of the run."""
+    peak_memory: int
+    """Bytes: the device's peak allocation on CUDA, the process's peak resident size on a CPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOutcome:
+    """The fine-tuning runs of one layer, put together."""
+
+    layer: int
+    parameters: int
+    seeds: tuple[int, ...]
+    test_spearman: tuple[float, ...]
+    """By seed, x 100."""
+    validation_spearman: tuple[float, ...]
+    """By seed, x 100."""
+    mean: float
+    """Of the test Spearman."""
+    std: float | None
+    """Of the test Spearman; None for one seed."""
+    interval: tuple[float, float] | None
+    """Of the mean, Student's t at the level of the confirmation; None for one seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What fine-tuning says about a prediction."""
+
+    verdict: Verdict
+    """confirmed, refuted or undecided."""
+    compared_layers: tuple[int, int]
+    """The recommended layer and the layer it is held against."""
+    effect: float
+    """Mean test Spearman of the first less the second, over paired seeds, x 100."""
+    interval: tuple[float, float] | None
+    """Of the effect, paired Student's t; None for one seed."""
+    level: float
+    """Confidence level of the intervals, such as 0.95."""
+    outcomes: tuple[LayerOutcome, ...]
+    """By layer, ascending."""
+    sentence: str
+    """The verdict in plain words."""
+
+
+# ---- the study ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What somebody needs to get the same numbers again."""
+
+    layerprobe: str
+    """Version."""
+    created: str
+    """ISO 8601, UTC."""
+    command: str
+    """The settings as one line."""
+    task: str
+    task_digest: str
+    texts_digest: str
+    n_texts: int
+    seeds: tuple[int, ...]
+    device: str
+    versions: dict[str, str]
+    """Of Python and the libraries that the numbers depend on."""
+    warnings: tuple[str, ...] = ()
+    """What the user was warned of on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The whole pipeline's result: what the report shows."""
+
+    comparison: Comparison
+    prediction: DropPrediction
+    provenance: Provenance
+    zero_shot: LayerScores | None = None
+    """Of the model, on the test split."""
+    reference_zero_shot: LayerScores | None = None
+    """Of the reference, on the test split."""
+    protocol: Protocol | None = None
+    """How layers were fine-tuned."""
+    confirmation: Confirmation | None = None
+    reference_outcomes: tuple[LayerOutcome, ...] = ()
+    """The reference fine-tuned at its own layers, where that was asked for."""
+
+
+# ---- JSON ---------------------------------------------------------------------------------------------
+
+
+def to_dict(value: Any) -> Any:
+    """Return `value` as what `json` can write."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [to_dict(item) for item in value]
+    if isinstance(value, dict):
+        return {key: to_dict(item) for key, item in value.items()}
+    return value
+
+
+def to_json(value: Any) -> str:
+    """Return `value` as JSON text.
+
+    Raises:
+        ValueError: If a number is not finite: results never hold NaN.
+    """
+    return json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False)
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """Return the value of type `kind` that `to_json` wrote.
+
+    Raises:
+        DataError: If the text is not JSON, or not of that type.
+
+    Example:
+        >>> from_json(Protocol, to_json(Protocol(epochs=3))).epochs
+        3
+    """
+    try:
+        return typing.cast(T, _build(kind, json.loads(text)))
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
+
+
+def _build(kind: Any, data: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is types.UnionType:
+        if data is None:
+            return None
+        (kind,) = (option for option in arguments if option is not type(None))
+        return _build(kind, data)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        return kind(**{name: _build(hints[name], item) for name, item in data.items()})
+    if origin is tuple:
+        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
+        return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, data, strict=True))
+    if origin is dict:
+        return {key: _build(arguments[1], item) for key, item in data.items()}
+    if origin is Literal:
+        if data not in arguments:
+            raise ValueError(f"{data!r} is none of {arguments}")
+        return data
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind):
+        raise TypeError(f"{data!r} is no {kind.__name__}")
+    return data
+
+
+def digest(value: Any) -> str:
+    """Return the sha256 of a value's JSON form, keys sorted."""
+    text = json.dumps(to_dict(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
