@@ -1,0 +1,79 @@
+"""layerprobe: at which layer are an encoder's sentence embeddings best, before fine-tuning?
+
+The public names load on first use, so that `import layerprobe` needs neither torch nor plotly:
+
+    import layerprobe as lp
+
+    task = lp.load_task("stsb")
+    study = lp.run("google/electra-base-discriminator", reference="google-bert/bert-base-cased", task=task)
+    print(study.prediction.sentence)
+    lp.write_report(study, "report.html")
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from layerprobe._version import __version__
+
+if TYPE_CHECKING:
+    from layerprobe.errors import LayerProbeError
+    from layerprobe.pretraining.embedded import embedded_model, embedded_task
+    from layerprobe.report import write_report
+    from layerprobe.results import Protocol, SentencePairs, STSTask, Study, from_json, to_json
+    from layerprobe.study import Options, compare, confirm, doctor, extract, finetune, predict, run, zero_shot
+    from layerprobe.tasks import load_task, load_texts
+
+_HOMES = {
+    "layerprobe.errors": ("LayerProbeError",),
+    "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
+    "layerprobe.report": ("write_report",),
+    "layerprobe.results": ("Protocol", "STSTask", "SentencePairs", "Study", "from_json", "to_json"),
+    "layerprobe.study": (
+        "Options",
+        "compare",
+        "confirm",
+        "doctor",
+        "extract",
+        "finetune",
+        "predict",
+        "run",
+        "zero_shot",
+    ),
+    "layerprobe.tasks": ("load_task", "load_texts"),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "LayerProbeError",
+    "Options",
+    "Protocol",
+    "STSTask",
+    "SentencePairs",
+    "Study",
+    "__version__",
+    "compare",
+    "confirm",
+    "doctor",
+    "embedded_model",
+    "embedded_task",
+    "extract",
+    "finetune",
+    "from_json",
+    "load_task",
+    "load_texts",
+    "predict",
+    "run",
+    "to_json",
+    "write_report",
+    "zero_shot",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'layerprobe' has no attribute {name!r}")
+    return getattr(import_module(_HOME_OF[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

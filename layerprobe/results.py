@@ -77,6 +77,18 @@ class STSTask:
         return digest([self.train, self.validation, self.test])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """Texts without scores, to extract embeddings of."""
+
+    name: str
+    """As the user gave it."""
+    texts: tuple[str, ...]
+    """In the order of the file; the same text can occur more than once."""
+    notes: tuple[str, ...] = ()
+    """What loading did to the data, in plain words."""
+
+
 # ---- models -------------------------------------------------------------------------------------------
 
 
@@ -177,14 +189,16 @@ class LayerScores:
 class Evidence:
     """The numbers behind a prediction."""
 
-    peak_layer: int
-    """The layer that the decline is measured from."""
+    plateau_layers: tuple[int, ...]
+    """The layers just before the decline."""
+    plateau: float
+    """Their median CKA, from which the decline is measured."""
     decline: float
-    """CKA at the peak layer less CKA at the last layer."""
+    """The plateau less CKA at the last layer; negative where the curve rises."""
     wobble: float
-    """How much the curve moves from layer to layer outside the decline."""
+    """The median change from layer to layer before the decline."""
     threshold: float
-    """The decline must exceed this to count."""
+    """How far below the plateau every layer of the decline must lie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

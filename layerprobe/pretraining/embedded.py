@@ -29,10 +29,14 @@ from transformers import (
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.objectives import MaskedLanguageModelling, ReplacedTokenDetection
 from layerprobe.pretraining.training import PretrainingConfig, pretrain
+from layerprobe.results import SentencePairs, STSTask
 
 LANGUAGE_SEED = 0
 CORPUS_SIZE = 150_000
 CORPUS_SEED = 1
+# training, validation and test pairs of the demo's task
+TASK_SIZES = (1500, 500, 1000)
+TASK_SEED = 10
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ENCODER = {
     "hidden_size": 96,
@@ -47,6 +51,24 @@ GENERATOR_HIDDEN_SIZE = 48
 def embedded_model(objective: str) -> Path:
     """Return the folder of the shipped encoder that was pretrained by `objective`: mlm or rtd."""
     return Path(__file__).parent / "weights" / objective
+
+
+def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1], test: int = TASK_SIZES[2]) -> STSTask:
+    """Return sentence pairs of the synthetic language whose gold similarity is that of the scenes told."""
+    language = Language(seed=LANGUAGE_SEED)
+
+    def split(n: int, seed: int) -> SentencePairs:
+        first, second, scores = zip(*language.pairs(n, seed=seed), strict=True)
+        return SentencePairs(first=first, second=second, scores=tuple(score / 5 for score in scores))
+
+    return STSTask(
+        name="embedded",
+        train=split(train, TASK_SEED),
+        validation=split(validation, TASK_SEED + 1),
+        test=split(test, TASK_SEED + 2),
+        score_range=(0.0, 5.0),
+        notes=("sentence pairs of the synthetic language; gold similarity is that of the scenes they tell",),
+    )
 
 
 def word_tokenizer(language: Language) -> PreTrainedTokenizerFast:

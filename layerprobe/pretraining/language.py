@@ -4,23 +4,26 @@ Knows words, meanings and chance; knows no tensors and no models. Everything is 
 language, its corpus and its sentence pairs are the same on every machine.
 
 The language has what makes masked words predictable in a natural one: topics in Zipf order with words of
-their own, groups of concepts that behave alike, selectional preferences between neighbouring roles, and a
-register that picks among synonyms throughout a sentence. It has what makes similarity more than shared
-words: synonyms, active, passive, fronted and cleft forms, and agents and patients that can trade places.
+their own, selectional preferences (each agent has actions it likes, each action its patients and tools, each
+noun its qualities), and a register that picks among synonyms throughout a sentence. It has what makes
+similarity more than shared words: synonyms, active, passive, fronted and cleft forms, and agents and
+patients that can trade places.
 """
 
 from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 
 N_TOPICS = 30
 N_REGISTERS = 3
-# role -> (groups, concepts a group) within a topic
-CONCEPTS = {"agent": (3, 3), "thing": (3, 4), "action": (3, 3), "quality": (3, 2), "place": (1, 4)}
+# role -> concepts within a topic
+CONCEPTS = {"agent": 8, "thing": 11, "action": 9, "quality": 6, "place": 4}
 N_TIMES = 12
+# In a natural text one word in ten or so belongs to another topic.
+STRAY = 0.1
 
 # Function words. THE and A are articles, BE with BY makes the passive, IT with THAT makes the cleft.
 THE, A, BE, BY, IT, THAT, IN, WITH = "la", "un", "eso", "pe", "ti", "ke", "ni", "zu"
@@ -36,7 +39,9 @@ SLOT_WEIGHTS = {
     "agent_quality": 0.03,
     "patient_quality": 0.03,
 }
-SAME_GROUP, SAME_TOPIC = 0.5, 0.2
+SAME_TOPIC = 0.3
+# How often a sentence fills the slots that it may leave open.
+DETAILS = {"agent_quality": 0.5, "patient_quality": 0.5, "place": 0.7, "tool": 0.35, "time": 0.6}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +52,8 @@ class Concept:
     """agent, thing, action, quality, place or time."""
     topic: int
     """0 is the most frequent; -1 for times, which belong to no topic."""
-    group: int
-    """Concepts of one group of a topic occur in the same surroundings."""
     rank: int
-    """Frequency rank within the group, 0 first."""
+    """Frequency rank among the concepts of its role and topic, 0 first."""
     words: tuple[str, ...]
     """One word a register; registers may share a word."""
 
@@ -70,14 +73,12 @@ class Scene:
 
 
 def concept_similarity(a: Concept | None, b: Concept | None) -> float:
-    """Return 1 for the same concept, less for the same group or topic, 0 otherwise."""
+    """Return 1 for the same concept, less for the same topic, 0 otherwise."""
     if a is None or b is None:
         return 0.0
     if a == b:
         return 1.0
-    if a.topic != b.topic or a.topic < 0:
-        return 0.0
-    return SAME_GROUP if (a.role, a.group) == (b.role, b.group) else SAME_TOPIC
+    return SAME_TOPIC if a.topic == b.topic >= 0 else 0.0
 
 
 def scene_similarity(a: Scene, b: Scene) -> float:
@@ -92,19 +93,23 @@ def scene_similarity(a: Scene, b: Scene) -> float:
     return score / total
 
 
+ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "kl", "pl", "st", "tr")
+CODAS = ("", "", "n", "r", "s", "l")
+
+
 def _new_words(rng: random.Random, taken: set[str]) -> Iterator[str]:
     """Yield pronounceable words that nothing else in the language is called."""
-    onsets, vowels, codas = "b d f g k l m n p r s t v z br dr kl pl st tr".split(), "aeiou", ("", "", "n", "r", "s", "l")
     while True:
         syllables = rng.choice((2, 2, 3))
-        word = "".join(rng.choice(onsets) + rng.choice(vowels) for _ in range(syllables)) + rng.choice(codas)
+        word = "".join(rng.choice(ONSETS) + rng.choice("aeiou") for _ in range(syllables)) + rng.choice(CODAS)
         if word not in taken:
             taken.add(word)
             yield word
 
 
-def _zipf(n: int) -> list[float]:
-    return list(itertools.accumulate(1 / (rank + 1) for rank in range(n)))
+def _zipf(n: int, exponent: float = 1.0) -> list[float]:
+    """Return cumulative weights of ranks 0 .. n - 1."""
+    return list(itertools.accumulate((rank + 1) ** -exponent for rank in range(n)))
 
 
 class Language:
@@ -118,86 +123,77 @@ class Language:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        rng = random.Random(seed)
+        self._rng = random.Random(seed)
         taken = {THE, A, BE, BY, IT, THAT, IN, WITH}
-        words = _new_words(rng, taken)
-
-        def synonyms() -> tuple[str, ...]:
-            # two or three different words; the plain register may share with its neighbour
-            first, second = next(words), next(words)
-            return (first, second, next(words) if rng.random() < 0.4 else rng.choice((first, second)))
-
-        self._concepts: dict[tuple[str, int, int], list[Concept]] = {}
-        for topic in range(N_TOPICS):
-            for role, (groups, size) in CONCEPTS.items():
-                for group in range(groups):
-                    self._concepts[role, topic, group] = [
-                        Concept(role=role, topic=topic, group=group, rank=rank, words=synonyms())
-                        for rank in range(size)
-                    ]
-        self._times = [Concept(role="time", topic=-1, group=0, rank=i, words=synonyms()) for i in range(N_TIMES)]
-        # the group that a group of the role before prefers, different in every topic
-        self._preferred = {
-            (link, topic): rng.sample(range(3), 3)
-            for link in ("agent-action", "action-thing", "action-agent", "noun-quality", "action-tool")
+        self._words = _new_words(self._rng, taken)
+        self._concepts = {
+            (role, topic): [self._new_concept(role, topic, rank) for rank in range(size)]
             for topic in range(N_TOPICS)
+            for role, size in CONCEPTS.items()
         }
-        self._topic_times = [rng.sample(self._times, 4) for _ in range(N_TOPICS)]
+        times = [self._new_concept("time", -1, rank) for rank in range(N_TIMES)]
+        for topic in range(N_TOPICS):
+            self._concepts["time", topic] = self._rng.sample(times, 4)
+        # concept and role -> the concepts that go with it in that role, the most usual first
+        self._liked = {
+            (concept, role): self._rng.sample(self._concepts[role, topic], len(self._concepts[role, topic]))
+            for (_, topic), concepts in list(self._concepts.items())
+            for concept in concepts
+            for role in ("agent", "thing", "action", "quality", "place")
+            if concept.role != "time"
+        }
         self._topic_weights = _zipf(N_TOPICS)
         self.vocabulary: tuple[str, ...] = tuple(sorted(taken))
         """All words of the language, sorted."""
 
+    def _new_concept(self, role: str, topic: int, rank: int) -> Concept:
+        # two or three different words; the last register may share one with another
+        first, second = next(self._words), next(self._words)
+        third = next(self._words) if self._rng.random() < 0.4 else self._rng.choice((first, second))
+        return Concept(role=role, topic=topic, rank=rank, words=(first, second, third))
+
     # ---- scenes ---------------------------------------------------------------------------------------
 
-    def _concept(self, rng: random.Random, role: str, topic: int, group: int) -> Concept:
-        concepts = self._concepts[role, topic, group]
+    def _topic(self, rng: random.Random) -> int:
+        return rng.choices(range(N_TOPICS), cum_weights=self._topic_weights)[0]
+
+    def _any(self, rng: random.Random, role: str, topic: int) -> Concept:
+        """Draw a concept of a topic by its frequency."""
+        concepts = self._concepts[role, topic]
         return rng.choices(concepts, cum_weights=_zipf(len(concepts)))[0]
 
-    def _follow(self, rng: random.Random, link: str, topic: int, group: int) -> int:
-        """Return the group that usually goes with `group`; one time in five any other."""
-        return self._preferred[link, topic][group] if rng.random() < 0.8 else rng.randrange(3)
+    def _with(self, rng: random.Random, concept: Concept, role: str) -> Concept:
+        """Draw what goes with `concept` in `role`: mostly what it likes, now and then something of another topic."""
+        if rng.random() < STRAY:
+            return self._any(rng, role, self._topic(rng))
+        liked = self._liked[concept, role]
+        return rng.choices(liked, cum_weights=_zipf(len(liked), 1.5))[0]
 
     def scene(self, rng: random.Random) -> Scene:
         """Draw a scene with the language's own preferences."""
-        topic = rng.choices(range(N_TOPICS), cum_weights=self._topic_weights)[0]
-        agent = self._concept(rng, "agent", topic, rng.randrange(3))
-        action = self._concept(rng, "action", topic, self._follow(rng, "agent-action", topic, agent.group))
-        if rng.random() < 0.3:
-            patient = self._concept(rng, "agent", topic, self._follow(rng, "action-agent", topic, action.group))
-        else:
-            patient = self._concept(rng, "thing", topic, self._follow(rng, "action-thing", topic, action.group))
+        agent = self._any(rng, "agent", self._topic(rng))
+        action = self._with(rng, agent, "action")
+        patient = self._with(rng, action, "agent" if rng.random() < 0.3 else "thing")
         scene = Scene(agent=agent, action=action, patient=patient)
-        return self._with_details(rng, scene)
-
-    def _with_details(self, rng: random.Random, scene: Scene) -> Scene:
-        details: dict[str, Callable[[], Concept]] = {
-            "agent_quality": lambda: self._fill(rng, "agent_quality", scene),
-            "patient_quality": lambda: self._fill(rng, "patient_quality", scene),
-            "place": lambda: self._fill(rng, "place", scene),
-            "tool": lambda: self._fill(rng, "tool", scene),
-            "time": lambda: self._fill(rng, "time", scene),
-        }
-        chances = {"agent_quality": 0.5, "patient_quality": 0.5, "place": 0.7, "tool": 0.35, "time": 0.6}
-        return replace(scene, **{slot: draw() for slot, draw in details.items() if rng.random() < chances[slot]})
+        filled = {slot: self._fill(rng, slot, scene) for slot, chance in DETAILS.items() if rng.random() < chance}
+        return replace(scene, **filled)
 
     def _fill(self, rng: random.Random, slot: str, scene: Scene) -> Concept:
         """Draw what usually stands in `slot` of such a scene."""
-        topic = scene.action.topic
-        if slot == "action":
-            return self._concept(rng, "action", topic, self._follow(rng, "agent-action", topic, scene.agent.group))
         if slot == "agent":
-            return self._concept(rng, "agent", topic, rng.randrange(3))
-        if slot == "patient":
-            role = "agent" if scene.patient.role == "agent" else "thing"
-            return self._concept(rng, role, topic, self._follow(rng, f"action-{role}", topic, scene.action.group))
+            return self._any(rng, "agent", scene.agent.topic)
         if slot == "time":
-            return rng.choices(self._topic_times[topic], cum_weights=_zipf(4))[0]
-        if slot == "place":
-            return self._concept(rng, "place", topic, 0)
-        if slot == "tool":
-            return self._concept(rng, "thing", topic, self._follow(rng, "action-tool", topic, scene.action.group))
-        noun = scene.agent if slot == "agent_quality" else scene.patient
-        return self._concept(rng, "quality", noun.topic, self._follow(rng, "noun-quality", noun.topic, noun.group))
+            return self._any(rng, "time", scene.action.topic)
+        if slot == "patient":
+            return self._with(rng, scene.action, scene.patient.role)
+        neighbour, role = {
+            "action": (scene.agent, "action"),
+            "agent_quality": (scene.agent, "quality"),
+            "patient_quality": (scene.patient, "quality"),
+            "place": (scene.action, "place"),
+            "tool": (scene.action, "thing"),
+        }[slot]
+        return self._with(rng, neighbour, role)
 
     # ---- sentences ------------------------------------------------------------------------------------
 
@@ -249,14 +245,18 @@ class Language:
 
     def _variation(self, rng: random.Random, scene: Scene) -> Scene:
         """Return a scene somewhere between the same and an unrelated one."""
-        if rng.random() < 0.1:
+        if rng.random() < 0.2:
             return self.scene(rng)
-        if scene.patient.role == "agent" and rng.random() < 0.35:
+        if scene.patient.role == "agent" and rng.random() < 0.25:
             scene = replace(scene, agent=scene.patient, patient=scene.agent)
         slots = [f.name for f in fields(scene)]
         changed = rng.sample(slots, rng.randint(0, len(slots) - 1))
-        filled = {
-            slot: None if slot not in ("agent", "action", "patient") and rng.random() < 0.3 else self._fill(rng, slot, scene)
-            for slot in changed
-        }
-        return replace(scene, **filled)
+        return replace(scene, **{slot: self._other(rng, slot, scene) for slot in changed})
+
+    def _other(self, rng: random.Random, slot: str, scene: Scene) -> Concept | None:
+        """Draw something else for `slot`: nothing, something usual there, or something of another scene."""
+        if slot in DETAILS and rng.random() < 0.3:
+            return None
+        if rng.random() < 0.5:
+            return self._fill(rng, slot, scene)
+        return self._fill(rng, slot, self.scene(rng))

@@ -1,0 +1,148 @@
+"""layerprobe cache list | info | verify | prune."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layerprobe.errors import StoreError
+from layerprobe_cli.options import CacheDir, Json
+from layerprobe_cli.output import fail, print_json, print_table
+
+if TYPE_CHECKING:
+    from layerprobe.store import Entry
+
+Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default=False)]
+OptionalFingerprint = Annotated[
+    str | None, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default="all")
+]
+
+
+def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
+    """List what is kept: one extraction a line, the latest first.
+
+    Example:  [bold]layerprobe cache list[/bold]
+    """
+    from layerprobe.store import Store
+
+    store = Store(cache_dir)
+    entries = [_summary(entry) for entry in store.entries()]
+    if json:
+        print_json(entries)
+        return
+    typer.echo(f"{store.root}: {len(entries)} extractions, {_size(sum(entry['bytes'] for entry in entries))}")
+    if entries:
+        names = ("fingerprint", "state", "layers", "texts", "features", "size", "model")
+        rows = [{**entry, "fingerprint": entry["fingerprint"][:12], "size": _size(entry["bytes"])} for entry in entries]
+        print_table(names, [[str(row[name]) for name in names] for row in rows])
+
+
+def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = False) -> None:
+    """Show everything that an extraction depends on.
+
+    Example:  [bold]layerprobe cache info 3f2a[/bold]
+    """
+    from layerprobe.results import to_dict
+    from layerprobe.store import Store
+
+    store = Store(cache_dir)
+    entry = _entry(store.entries(), fingerprint)
+    summary = _summary(entry)
+    if entry.manifest is not None:
+        summary |= {"folder": str(store.root / entry.fingerprint), "created": entry.manifest.created}
+        summary |= {name: value for name, value in to_dict(entry.manifest.key).items() if name != "model"}
+    if json:
+        print_json(summary)
+    else:
+        print_table(("what", "value"), [(name, str(value)) for name, value in summary.items()])
+
+
+def _verify(fingerprint: OptionalFingerprint = None, cache_dir: CacheDir = None, json: Json = False) -> None:
+    """Read every file and compare checksums. Exits with 1 if something is damaged; extracting again mends it.
+
+    Example:  [bold]layerprobe cache verify[/bold]
+    """
+    from layerprobe.store import Store
+
+    store = Store(cache_dir)
+    whole = None if fingerprint is None else _entry(store.entries(), fingerprint).fingerprint
+    problems = store.verify(whole)
+    if json:
+        print_json({"problems": problems})
+    elif not problems:
+        typer.echo("everything is as it was written")
+    else:
+        for problem in problems:
+            fail(problem)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _prune(
+    fingerprint: Annotated[str | None, typer.Argument(help="One extraction.", show_default=False)] = None,
+    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Not changed for so many days.")] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Only unfinished ones.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All of them, and cached results.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    cache_dir: CacheDir = None,
+    json: Json = False,
+) -> None:
+    """Remove extractions: one, old ones, unfinished ones, or all. Fine-tuning runs stay.
+
+    Example:  [bold]layerprobe cache prune --older-than 30 --dry-run[/bold]
+    """
+    from layerprobe.store import Store
+
+    if everything == (fingerprint is not None or older_than is not None or partial):
+        raise typer.BadParameter("expected a fingerprint, --older-than or --partial, or --all alone")
+    store = Store(cache_dir)
+    removed = store.prune(
+        older_than_days=older_than,
+        partial_only=partial,
+        fingerprint=None if fingerprint is None else _entry(store.entries(), fingerprint).fingerprint,
+        everything=everything,
+        dry_run=dry_run,
+    )
+    if json:
+        print_json({"removed": [entry.fingerprint for entry in removed.entries], "bytes": removed.bytes, "dry_run": dry_run})
+    else:
+        verb = "would remove" if dry_run else "removed"
+        typer.echo(f"{verb} {len(removed.entries)} extractions, {_size(removed.bytes)}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"list": _list, "info": _info, "verify": _verify, "prune": _prune}
+
+
+def _summary(entry: Entry) -> dict[str, Any]:
+    manifest = entry.manifest
+    described = manifest.description.get("model", {}) if manifest else {}
+    return {
+        "fingerprint": entry.fingerprint,
+        "state": entry.state,
+        "model": described.get("name", entry.model),
+        "layers": manifest.n_layers if manifest else "",
+        "texts": manifest.n_rows if manifest else "",
+        "features": manifest.width if manifest else "",
+        "bytes": entry.bytes,
+        "modified": datetime.fromtimestamp(entry.modified, UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _entry(entries: list[Entry], beginning: str) -> Entry:
+    found = [entry for entry in entries if entry.fingerprint.startswith(beginning)]
+    if len(found) != 1:
+        what = "no extraction" if not found else f"{len(found)} extractions"
+        raise StoreError(f"there is {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
+    return found[0]
+
+
+def _size(n_bytes: int) -> str:
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"

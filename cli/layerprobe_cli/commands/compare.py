@@ -1,0 +1,51 @@
+"""layerprobe compare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from layerprobe_cli.options import Json, Loading, Model, Quiet, Similarity, TextSource
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.tables import show_warnings
+
+
+def compare(
+    model: Model,
+    reference: Annotated[str, typer.Argument(help="The model to compare with.", show_default=False)],
+    source: TextSource,
+    similarity: Similarity,
+    loading: Loading,
+    show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Compare two models layer by layer by CKA on the same texts.
+
+    Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
+    """
+    from layerprobe.study import compare as compare_models
+    from layerprobe.study import extract
+
+    log_to_stderr(quiet=quiet)
+    texts, notes = source.load_texts()
+    options = loading.options()
+    with progress_bar(quiet=quiet) as progress:
+        tested = extract(model, texts, random_init=loading.random_init, options=options, progress=progress)
+        base = extract(
+            reference, texts, random_init=similarity.reference_random_init, options=options, progress=progress
+        )
+        found = compare_models(tested, base, cache_dir=options.cache_dir, **similarity.settings())
+    show_warnings((*notes, *tested.warnings, *base.warnings), quiet=quiet)
+    if json:
+        print_json(found)
+    elif show_map:
+        header = ("layer", *(str(layer) for layer in range(found.reference.n_layers)))
+        print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(found.cka.values)])
+    else:
+        rows = zip(found.curve.reference_layers, found.curve.values, strict=True)
+        print_table(
+            ("layer", "reference layer", "CKA"),
+            [(str(layer), str(other), f"{value:.4f}") for layer, (other, value) in enumerate(rows)],
+        )

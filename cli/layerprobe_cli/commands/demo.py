@@ -1,0 +1,52 @@
+"""layerprobe demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from layerprobe_cli.options import CacheDir, Json, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
+from layerprobe_cli.tables import print_study
+
+SEEDS = (0, 1, 2)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path("demo"),
+    json: Json = False,
+    quiet: Quiet = False,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Run the whole pipeline offline, on two small encoders that come with layerprobe.
+
+    Both were pretrained on the same synthetic sentences: one by masked language modelling, one as an ELECTRA
+    discriminator by replaced token detection. The demo compares them, predicts where the second one drops, fine-tunes
+    at the layers that decide, and writes the report.
+
+    Example:  [bold]layerprobe demo --out demo[/bold]
+    """
+    from layerprobe.pretraining.embedded import DEMO_PROTOCOL, embedded_model, embedded_task
+    from layerprobe.study import Options, run
+    from layerprobe_cli.commands.run import save_study
+
+    log_to_stderr(quiet=quiet)
+    model, reference = embedded_model("rtd"), embedded_model("mlm")
+    with progress_bar(quiet=quiet) as progress:
+        study = run(
+            str(model),
+            reference=str(reference),
+            task=embedded_task(),
+            seeds=SEEDS,
+            protocol=DEMO_PROTOCOL,
+            options=Options(cache_dir=cache_dir),
+            command="layerprobe demo",
+            progress=progress,
+        )
+    path = save_study(study, out)
+    if json:
+        print_json(study)
+    else:
+        print_study(study, path)

@@ -1,0 +1,35 @@
+"""layerprobe doctor."""
+
+from __future__ import annotations
+
+import typer
+
+from layerprobe_cli.options import Json, Loading, Model, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, print_table
+
+
+def doctor(model: Model, loading: Loading, json: Json = False, quiet: Quiet = False) -> None:
+    """Check that layerprobe can trust a model: layers, norm, padding, truncation, finite numbers.
+
+    Exits with 1 if a check fails.
+
+    Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
+    """
+    from layerprobe.study import doctor as examine
+
+    log_to_stderr(quiet=quiet)
+    found = examine(model, random_init=loading.random_init, options=loading.options())
+    if json:
+        print_json(found)
+    else:
+        about = found.model
+        typer.echo(
+            f"{about.name}: {about.architecture}, {about.n_blocks} blocks of {about.hidden_size} features, "
+            f"{about.parameters[-1] / 1e6:.2f} M parameters without pooler\n"
+        )
+        print_table(
+            ("check", "result", "finding"),
+            [(check.name, "ok" if check.passed else "FAILED", check.finding) for check in found.checks],
+        )
+    if not found.healthy:
+        raise typer.Exit(1)

@@ -1,0 +1,38 @@
+"""layerprobe extract."""
+
+from __future__ import annotations
+
+from layerprobe_cli.options import Json, Loading, Model, Quiet, TextSource
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.tables import show_warnings
+
+
+def extract(model: Model, source: TextSource, loading: Loading, json: Json = False, quiet: Quiet = False) -> None:
+    """Embed texts at every layer in one forward pass and keep the result on disk.
+
+    Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
+    """
+    from layerprobe.study import extract as extract_layers
+
+    log_to_stderr(quiet=quiet)
+    texts, notes = source.load_texts()
+    with progress_bar(quiet=quiet) as progress:
+        found = extract_layers(
+            model, texts, random_init=loading.random_init, options=loading.options(), progress=progress
+        )
+    show_warnings((*notes, *found.warnings), quiet=quiet)
+    summary = {
+        "model": found.model.name,
+        "revision": found.model.revision,
+        "fingerprint": found.fingerprint,
+        "folder": str(found.stored.directory),
+        "layers": found.n_layers,
+        "texts": len(found.texts),
+        "features": found.model.hidden_size,
+        "norm": found.model.norm,
+        "dtype": found.model.dtype,
+    }
+    if json:
+        print_json({**summary, "warnings": [*notes, *found.warnings]})
+    else:
+        print_table(("what", "value"), [(name, str(value)) for name, value in summary.items()])

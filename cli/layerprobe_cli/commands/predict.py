@@ -1,0 +1,51 @@
+"""layerprobe predict."""
+
+from __future__ import annotations
+
+import typer
+
+from layerprobe_cli.options import Json, Loading, Model, Quiet, Reference, TextSource
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.tables import show_warnings
+
+
+def predict(
+    model: Model, reference: Reference, source: TextSource, loading: Loading, json: Json = False, quiet: Quiet = False
+) -> None:
+    """Say which layers will drop after fine-tuning, and which one to keep. Needs no labels and no training.
+
+    Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
+    """
+    from layerprobe.study import compare, extract, zero_shot
+    from layerprobe.study import predict as predict_drop
+
+    log_to_stderr(quiet=quiet)
+    texts, notes = source.load_texts()
+    options = loading.options()
+    with progress_bar(quiet=quiet) as progress:
+        tested = extract(model, texts, random_init=loading.random_init, options=options, progress=progress)
+        base = extract(
+            reference.reference,
+            texts,
+            random_init=reference.reference_random_init,
+            options=options,
+            progress=progress,
+        )
+        comparison = compare(tested, base, cache_dir=options.cache_dir, **reference.settings())
+        labelled = None
+        if source.task is not None:
+            pairs = source.load().validation
+            validated = extract(model, pairs.texts, random_init=loading.random_init, options=options, progress=progress)
+            labelled = zero_shot(validated, pairs, split="validation")
+    prediction = predict_drop(comparison, zero_shot_validation=labelled)
+    show_warnings((*notes, *tested.warnings, *base.warnings), quiet=quiet)
+    if json:
+        print_json(prediction)
+        return
+    flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
+    print_table(
+        ("layer", "CKA", "flag"),
+        [(str(layer), f"{value:.4f}", flags.get(layer, "")) for layer, value in enumerate(comparison.curve.values)],
+    )
+    typer.echo(f"\n{prediction.sentence}")
+    typer.echo("Without CKA: " + ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items()) + ".")

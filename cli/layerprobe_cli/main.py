@@ -1,0 +1,88 @@
+"""The `layerprobe` command: its subcommands, and how failures leave it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from layerprobe._version import __version__
+from layerprobe.errors import LayerProbeError
+from layerprobe_cli.commands import cache, compare, confirm, demo, doctor, extract, finetune, predict, report, run
+from layerprobe_cli.options import expanded
+from layerprobe_cli.output import fail
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="layerprobe",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with its failures turned into one line and an exit code."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **values: Any) -> None:
+        try:
+            command(*args, **values)
+        except LayerProbeError as error:
+            fail(str(error))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt:
+            fail("interrupted; what is done is kept, the same command goes on from there")
+            raise typer.Exit(INTERRUPTED) from None
+        except MemoryError:
+            fail("out of memory: expected less to hold; lower --batch-tokens or use fewer texts")
+            raise typer.Exit(1) from None
+
+    return guarded
+
+
+for module in (demo, run, extract, compare, predict, finetune, confirm, report, doctor):
+    name = module.__name__.rsplit(".", 1)[-1]
+    app.command(name)(_guarded(expanded(getattr(module, name))))
+
+cache_app = typer.Typer(no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich")
+for name in ("list", "info", "verify", "prune"):
+    cache_app.command(name)(_guarded(expanded(cache.COMMANDS[name])))
+app.add_typer(cache_app, name="cache")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"layerprobe {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Find the layer at which an encoder's sentence embeddings are best, before fine-tuning.
+
+    The last layers of some encoders serve their pretraining task and spoil sentence embeddings. layerprobe compares
+    the model with a masked language model by CKA, predicts which layers will drop, and confirms it by fine-tuning
+    truncated models.
+
+    Try it offline:  [bold]layerprobe demo[/bold]
+
+    On your own:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,292 @@
+"""The options that commands share, declared once.
+
+A group is a frozen dataclass whose fields are options. A command takes a group as one argument; `expanded`
+shows Typer its fields instead. Nothing heavy is imported here, so that `--help` is quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from layerprobe import Options, Protocol, STSTask
+
+Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")]
+CacheDir = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where embeddings and runs are kept.", envvar="LAYERPROBE_CACHE", show_default="the user's cache folder"
+    ),
+]
+
+
+def _option(panel: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Loading:
+    """How models are loaded and texts embedded."""
+
+    random_init: Annotated[
+        int | None, _option("Model", metavar="SEED", help="Fresh random weights instead of the trained ones.")
+    ] = None
+    pooling: Annotated[
+        Literal["mean", "cls", "max", "last"], _option("Model", help="How token states become one embedding.")
+    ] = "mean"
+    max_length: Annotated[
+        int | None, _option("Model", min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most")
+    ] = None
+    prompt: Annotated[str, _option("Model", help="Text put before every sentence.")] = ""
+    norm: Annotated[
+        Literal["final", "raw"],
+        _option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
+    ] = "final"
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        _option("Model", help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+    ] = "float32"
+    device: Annotated[str, _option("Model", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    attn: Annotated[str, _option("Model", help="auto, or an attention implementation of transformers.")] = "auto"
+    batch_tokens: Annotated[
+        int | None, _option("Model", min=1, help="Tokens a batch.", show_default="1024 on a CPU, 32768 elsewhere")
+    ] = None
+    trust_remote_code: Annotated[
+        bool, _option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
+    ] = False
+    cache_dir: CacheDir = None
+
+    def options(self) -> Options:
+        """Return them as the library takes them."""
+        from layerprobe import Options
+
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "random_init"}
+        return Options(**values)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSource:
+    """Where sentence pairs come from."""
+
+    task: Annotated[
+        str | None,
+        _option(
+            "Data",
+            "--task",
+            "-t",
+            help="Sentence pairs with scores: a CSV, TSV, JSONL or Parquet file, a folder with train, dev and test "
+            "files, stsb, or the hub id of a data set.",
+            show_default=False,
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        _option("Data", help="Columns of the two sentences and the score, by name or number: s1,s2,score.", show_default="found out"),
+    ] = None
+    score_range: Annotated[
+        str | None, _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="found out")
+    ] = None
+    validation: Annotated[Path | None, _option("Data", help="File with the validation pairs.", show_default=False)] = None
+    test: Annotated[Path | None, _option("Data", help="File with the test pairs.", show_default=False)] = None
+    split_seed: Annotated[int, _option("Data", help="Seed of the 80:10:10 split of a single file.")] = 0
+
+    def load(self) -> STSTask:
+        """Return the task."""
+        from layerprobe import load_task
+
+        if self.task is None:
+            raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
+        return load_task(
+            self.task,
+            columns=self.columns,
+            score_range=_two_numbers(self.score_range),
+            validation=self.validation,
+            test=self.test,
+            seed=self.split_seed,
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextSource(TaskSource):
+    """Texts to embed: those of a task's test split, or a file without scores."""
+
+    texts: Annotated[
+        Path | None,
+        _option("Data", help="Texts without scores: a text file with one a line, or a table.", show_default=False),
+    ] = None
+
+    def load_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the texts, and what loading did to them."""
+        from layerprobe import load_texts
+
+        if (self.task is None) == (self.texts is None):
+            raise typer.BadParameter("expected either --task or --texts")
+        if self.texts is None:
+            task = self.load()
+            return task.test.texts, task.notes
+        found = load_texts(self.texts, columns=self.columns)
+        return found.texts, found.notes
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Similarity:
+    """How two models are compared."""
+
+    reference_random_init: Annotated[
+        int | None, _option("Comparison", metavar="SEED", help="Fresh random weights for the reference.")
+    ] = None
+    kernel: Annotated[Literal["linear", "rbf"], _option("Comparison", help="Kernel of CKA.")] = "linear"
+    estimator: Annotated[
+        Literal["debiased", "biased"], _option("Comparison", help="Estimator of HSIC; biased values rise with the width.")
+    ] = "debiased"
+    bandwidth: Annotated[
+        float, _option("Comparison", min=1e-6, help="rbf: sigma in units of the root of the median squared distance.")
+    ] = 1.0
+    alignment: Annotated[
+        Literal["auto", "same-index", "relative-depth", "best-match"],
+        _option("Comparison", help="Which layer of the reference a layer is compared with; auto is same-index where the depths agree."),
+    ] = "auto"
+
+    def settings(self) -> dict[str, Any]:
+        """Return them as the library takes them."""
+        return {
+            "kernel": self.kernel,
+            "estimator": self.estimator,
+            "bandwidth_multiplier": self.bandwidth,
+            "alignment": None if self.alignment == "auto" else self.alignment,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference(Similarity):
+    """The model to compare with, and how."""
+
+    reference: Annotated[
+        str,
+        _option(
+            "Comparison",
+            "--reference",
+            "-r",
+            help="A model pretrained by masked language modelling, of the same depth where there is one.",
+            show_default=False,
+        ),
+    ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """How truncated models are fine-tuned."""
+
+    seeds: Annotated[
+        str, _option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
+    ] = "5"
+    epochs: Annotated[int, _option("Fine-tuning", min=1, help="Passes over the training pairs.")] = 10
+    learning_rate: Annotated[float, _option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
+    batch_size: Annotated[int, _option("Fine-tuning", min=1, help="Pairs a step.")] = 32
+    weight_decay: Annotated[float, _option("Fine-tuning", min=0, help="Of matrices.")] = 0.01
+    warmup: Annotated[float, _option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = 0.1
+    max_grad_norm: Annotated[float, _option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    tuning_length: Annotated[int, _option("Fine-tuning", min=2, help="Tokens a sentence at most.")] = 128
+
+    def protocol(self, pooling: str) -> Protocol:
+        """Return them as the library takes them."""
+        from layerprobe import Protocol
+
+        names = ("epochs", "learning_rate", "batch_size", "weight_decay", "warmup", "max_grad_norm")
+        values = {name: getattr(self, name) for name in names}
+        return Protocol(**values, max_length=self.tuning_length, pooling=pooling)  # type: ignore[arg-type]
+
+    def seed_list(self) -> tuple[int, ...]:
+        """Return the seeds."""
+        seeds = _integers(self.seeds, "--seeds")
+        return tuple(range(seeds[0])) if "," not in self.seeds else seeds
+
+
+Level = Annotated[
+    float, typer.Option(min=0.5, max=0.9999, help="Confidence level of intervals and verdict.", rich_help_panel="Fine-tuning")
+]
+Layers = Annotated[
+    str,
+    typer.Option(
+        help="Layers to fine-tune, such as 3,6,9-12 or all.", rich_help_panel="Fine-tuning", show_default=False
+    ),
+]
+
+
+def parse_layers(text: str, n_blocks: int | None) -> tuple[int, ...]:
+    """Return the layers that `3,6,9-12` or `all` names.
+
+    Raises:
+        typer.BadParameter: If it names none.
+    """
+    if text == "all" and n_blocks is not None:
+        return tuple(range(n_blocks + 1))
+    layers: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        ends = _integers(f"{first},{last}" if dash else first, "--layers")
+        layers.update(range(ends[0], ends[-1] + 1))
+    return tuple(sorted(layers))
+
+
+def _integers(text: str, option: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"expected whole numbers such as 3 or 0,1,2 for {option}, got {text!r}") from None
+    if any(number < 0 for number in numbers):
+        raise typer.BadParameter(f"expected no negative number for {option}, got {text!r}")
+    return numbers
+
+
+def _two_numbers(text: str | None) -> tuple[float, float] | None:
+    if text is None:
+        return None
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise typer.BadParameter(f"expected two numbers such as 0,5 for --score-range, got {text!r}") from None
+    return low, high
+
+
+# ---- showing groups to Typer -----------------------------------------------------------------------------
+
+
+def expanded(command: Callable[..., None]) -> Callable[..., None]:
+    """Return `command` with every argument that is a group replaced by the group's options."""
+    hints = typing.get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+            continue
+        fields_hints = typing.get_type_hints(groups[name], include_extras=True)
+        for field in dataclasses.fields(groups[name]):
+            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+            parameters.append(
+                inspect.Parameter(
+                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=fields_hints[field.name]
+                )
+            )
+
+    @functools.wraps(command)
+    def with_groups(**values: Any) -> None:
+        arguments = {}
+        for name, kind in groups.items():
+            arguments[name] = kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
+        command(**values, **arguments)
+
+    with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
+    return with_groups

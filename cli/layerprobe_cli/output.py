@@ -1,0 +1,89 @@
+"""What goes to the terminal: data to stdout, progress, warnings and errors to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from layerprobe.progress import Progress
+
+
+def print_json(value: Any) -> None:
+    """Print a result as JSON."""
+    from layerprobe.results import to_dict
+
+    typer.echo(json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print aligned columns: words to the left, numbers to the right."""
+    table = [list(header), *map(list, rows)]
+    widths = [max(len(row[i]) for row in table) for i in range(len(header))]
+    numeric = [all(_is_number(row[i]) for row in rows) for i in range(len(header))]
+    for number, row in enumerate(table):
+        cells = [cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)]
+        typer.echo("  ".join(cells).rstrip())
+        if number == 0:
+            typer.echo("  ".join("-" * width for width in widths))
+
+
+def _is_number(cell: str) -> bool:
+    return cell == "" or cell.lstrip("+-")[:1].isdigit()
+
+
+def warn(message: str, *, quiet: bool = False) -> None:
+    """Print one warning on stderr."""
+    if not quiet:
+        typer.echo(f"warning: {message}", err=True)
+
+
+def fail(message: str) -> None:
+    """Print one error on stderr."""
+    typer.echo(f"error: {' '.join(message.split())}", err=True)
+
+
+@contextlib.contextmanager
+def progress_bar(*, quiet: bool) -> Iterator[Progress]:
+    """Show bars with an estimate on stderr; nothing when stderr is no terminal."""
+    from layerprobe.progress import silent
+
+    if quiet or not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        tasks: dict[float, Any] = {}
+
+        def report(task: str, done: float, total: float) -> None:
+            # one bar a stage: a stage is known by its total, its description moves on
+            if total not in tasks:
+                tasks[total] = bars.add_task(task, total=total)
+            bars.update(tasks[total], completed=done, description=task[-60:])
+
+        yield report
+
+
+def log_to_stderr(*, quiet: bool) -> None:
+    """Send what the library logs to stderr, one line a message."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(_Lowercase("%(levelname)s: %(message)s"))
+    logger = logging.getLogger("layerprobe")
+    logger.handlers[:] = [handler]
+    logger.setLevel(logging.ERROR if quiet else logging.INFO)
+    logger.propagate = False
+
+
+class _Lowercase(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        record.levelname = record.levelname.lower()
+        return super().format(record)

@@ -1,0 +1,102 @@
+"""Texts -> token ids -> padded batches. Knows tokenizers and lengths; runs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenizedTexts:
+    """Texts as token ids."""
+
+    features: dict[str, list[list[int]]]
+    """input_ids, attention_mask and, where the model reads them, token_type_ids: one list a text."""
+    padding: dict[str, int]
+    """The value that fills up each feature."""
+    padding_side: str
+    """left or right."""
+    n_truncated: int
+    """Texts that were longer than the maximum length."""
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of every text."""
+        return [len(ids) for ids in self.features["input_ids"]]
+
+
+def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
+    """Return `texts` as token ids, cut at `max_length` tokens.
+
+    Args:
+        tokenizer: A Hugging Face tokenizer.
+        texts: The texts.
+        max_length: Tokens at most, special tokens included.
+        token_types: Whether the model reads token type ids.
+    """
+    encoded = tokenizer(list(texts), truncation=True, max_length=max_length, return_overflowing_tokens=False)
+    names = ["input_ids", "attention_mask"]
+    if token_types and "token_type_ids" in encoded:
+        names.append("token_type_ids")
+    n_truncated = sum(len(ids) >= max_length for ids in encoded["input_ids"])
+    if n_truncated:
+        # a text of exactly max_length tokens is whole: ask for one token more to tell
+        full = [text for text, ids in zip(texts, encoded["input_ids"], strict=True) if len(ids) >= max_length]
+        longer = tokenizer(full, truncation=True, max_length=max_length + 1)
+        n_truncated = sum(len(ids) > max_length for ids in longer["input_ids"])
+    return TokenizedTexts(
+        features={name: list(encoded[name]) for name in names},
+        padding={
+            "input_ids": tokenizer.pad_token_id or 0,
+            "attention_mask": 0,
+            "token_type_ids": tokenizer.pad_token_type_id,
+        },
+        padding_side=tokenizer.padding_side,
+        n_truncated=n_truncated,
+    )
+
+
+def collate(texts: TokenizedTexts, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
+    """Return the texts `rows`, padded to the longest of them, as (text, token) tensors."""
+    width = max(len(texts.features["input_ids"][row]) for row in rows)
+    batch = {}
+    for name, values in texts.features.items():
+        filler = texts.padding[name]
+        padded = [_pad(values[row], width, filler, texts.padding_side) for row in rows]
+        batch[name] = torch.tensor(padded).to(device, non_blocking=True)
+    return batch
+
+
+def _pad(values: list[int], width: int, filler: int, side: str) -> list[int]:
+    padding = [filler] * (width - len(values))
+    return padding + values if side == "left" else values + padding
+
+
+def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:
+    """Yield batches of row numbers whose padded size stays within `budget` tokens, longest texts first.
+
+    Args:
+        lengths: Tokens of every text.
+        budget: Tokens a batch, padding included; a single longer text is a batch of its own.
+        same_length: Never pad: every batch holds texts of one length.
+
+    Example:
+        >>> list(token_batches([2, 9, 3, 2], budget=6))
+        [[1], [2, 0], [3]]
+    """
+    batch: list[int] = []
+    for row in sorted(range(len(lengths)), key=lambda row: (-lengths[row], row)):
+        width = lengths[batch[0]] if batch else 0
+        full = (len(batch) + 1) * width > budget or (same_length and lengths[row] != width)
+        if batch and full:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch

@@ -1,0 +1,210 @@
+"""A loaded encoder, the states of all its layers, and the same model truncated at a layer.
+
+Knows how Hugging Face models hand out hidden states, and where the last one differs from the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from layerprobe.encoders.architecture import (
+    NEEDS_A_BLOCK,
+    check_layer,
+    count_blocks,
+    empty_model,
+    truncated_config,
+)
+from layerprobe.encoders.batching import Batch, TokenizedTexts, tokenize
+from layerprobe.errors import UnsupportedArchitectureError
+from layerprobe.results import ModelDescription
+
+# Texts of unequal lengths on which a freshly loaded model is looked at.
+PROBE_TEXTS = ("One.", "A short sentence.", "Some other words, twice as many.", "And this is the longest of the four sentences.")
+PADDING_TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Encoder:
+    """A model with its tokenizer, ready for a forward pass."""
+
+    model: PreTrainedModel
+    """The bare encoder, in evaluation mode."""
+    tokenizer: Any
+    """Its Hugging Face tokenizer."""
+    description: ModelDescription
+    """What it is."""
+    max_length: int
+    """Tokens that the model can read."""
+    device: torch.device
+    """Where the model is."""
+    autocast: torch.dtype | None
+    """The reduced precision of the forward pass; None for float32."""
+    final_norm: nn.Module | None
+    """The norm between the last block and the output, where there is one."""
+    padding_invariant: bool
+    """Whether a text's states are the same alone and in a padded batch."""
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return self.description.n_layers
+
+    def tokenize(self, texts: tuple[str, ...] | list[str], *, max_length: int | None = None) -> TokenizedTexts:
+        """Return `texts` as token ids, cut at the model's own limit or `max_length`, whichever is less."""
+        limit = min(max_length or self.max_length, self.max_length)
+        return tokenize(self.tokenizer, texts, max_length=limit, token_types=reads_token_types(self.model))
+
+    def precision(self) -> contextlib.AbstractContextManager[Any]:
+        """Return the context in which the model computes."""
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+    def layer_states(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield the token states of layers 0 .. n_blocks, (text, token, feature) each, as truncated models output them."""
+        with RawLastState(self.final_norm) as raw:
+            output = self.model(**batch, output_hidden_states=True)
+        norm = self.final_norm if self.description.norm == "final" else None
+        for state in output.hidden_states[:-1]:
+            yield norm(state) if norm else state
+        keeps_raw = self.description.norm == "raw" and raw.state is not None
+        yield raw.state if keeps_raw else output.last_hidden_state
+
+
+class RawLastState:
+    """Catches what goes into the final norm: transformers hands out the last hidden state only behind it."""
+
+    def __init__(self, final_norm: nn.Module | None) -> None:
+        self.state: Tensor | None = None
+        self._norm = final_norm
+
+    def __enter__(self) -> RawLastState:
+        self._hook = self._norm.register_forward_pre_hook(self._catch) if self._norm else None
+        return self
+
+    def _catch(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.state = inputs[0]
+
+    def __exit__(self, *details: object) -> None:
+        if self._hook:
+            self._hook.remove()
+
+
+def reads_token_types(model: PreTrainedModel) -> bool:
+    """Return whether the model has token type embeddings.
+
+    GPT-2 takes token type ids and looks them up among its words, so the argument alone says nothing.
+    """
+    return bool(getattr(model.config, "type_vocab_size", 0))
+
+
+# ---- what a freshly loaded model does --------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
+    """Return the module that norms the last block's output, or None for post-norm encoders.
+
+    It is the norm outside all blocks whose output is the model's output: no table of architectures.
+
+    Raises:
+        UnsupportedArchitectureError: If the model does not hand out one state a block and one more.
+    """
+    outputs: dict[str, Tensor] = {}
+    candidates = dict(_norms_outside_blocks(model))
+
+    def remember(name: str) -> Any:
+        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+            outputs[name] = output
+
+        return hook
+
+    hooks = [module.register_forward_hook(remember(name)) for name, module in candidates.items()]
+    try:
+        result = model(**batch, output_hidden_states=True)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    expected = count_blocks(model.config) + 1
+    if len(result.hidden_states) != expected:
+        raise UnsupportedArchitectureError(
+            f"expected {expected} hidden states from {model.config.model_type}, one a block and the embeddings, "
+            f"got {len(result.hidden_states)}"
+        )
+    for name, output in outputs.items():
+        if output.shape == result.last_hidden_state.shape and torch.equal(output, result.last_hidden_state):
+            # with no block the norm of a post-norm model's embeddings comes last, too: it is layer 0 itself
+            if not torch.equal(result.hidden_states[0], output):
+                return candidates[name]
+    return None
+
+
+def _norms_outside_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    inside = {id(m) for blocks in model.modules() if isinstance(blocks, nn.ModuleList) for m in blocks.modules()}
+    for name, module in model.named_modules():
+        if "norm" in type(module).__name__.lower() and id(module) not in inside:
+            yield name, module
+
+
+@torch.inference_mode()
+def is_padding_invariant(model: PreTrainedModel, alone: list[Batch], together: Batch) -> bool:
+    """Return whether every text has the same last states alone as in the padded batch."""
+    states = model(**together).last_hidden_state
+    for row, batch in enumerate(alone):
+        single = model(**batch).last_hidden_state[0]
+        padded = states[row][together["attention_mask"][row].bool()]
+        if (single - padded).abs().max() > PADDING_TOLERANCE * single.abs().max().clamp(min=1):
+            return False
+    return True
+
+
+# ---- truncation ------------------------------------------------------------------------------------------
+
+
+class TruncatedEncoder(nn.Module):
+    """The embeddings and the first `layer` blocks of an encoder, as a model of its own.
+
+    The removed blocks do not exist in it. Architectures that cannot be built without a block keep one for
+    layer 0 and read what goes into it.
+    """
+
+    def __init__(self, encoder: Encoder, layer: int) -> None:
+        super().__init__()
+        config = encoder.model.config
+        check_layer(config, layer)
+        self.layer = layer
+        self.reads_input_of_block = layer == 0 and config.model_type in NEEDS_A_BLOCK
+        kept = 1 if self.reads_input_of_block else layer
+        self.model = self._copy(encoder, kept)
+        self.parameters_without_pooler = encoder.description.parameters[layer]
+        path = next((name for name, module in encoder.model.named_modules() if module is encoder.final_norm), None)
+        self.final_norm = self.model.get_submodule(path) if path and self.reads_input_of_block else None
+
+    @staticmethod
+    def _copy(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
+        config = truncated_config(encoder.model.config, n_blocks)
+        with torch.random.fork_rng():
+            model = empty_model(config).to(dtype=encoder.model.dtype)
+        weights = encoder.model.state_dict()
+        model.load_state_dict({name: weights[name] for name in model.state_dict()})
+        return model.to(encoder.device).eval()
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Return the token states of the layer, (text, token, feature)."""
+        if not self.reads_input_of_block:
+            return self.model(**batch).last_hidden_state  # type: ignore[no-any-return]
+        state: Tensor = self.model(**batch, output_hidden_states=True).hidden_states[0]
+        return self.final_norm(state) if self.final_norm else state
+
+    def save(self, directory: str | Path, tokenizer: Any) -> None:
+        """Write a Hugging Face checkpoint with its tokenizer."""
+        self.model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)

@@ -1,0 +1,365 @@
+"""A model's name -> a loaded encoder. Knows the hub, local folders, and what can go wrong with either."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import hashlib
+import io
+import json
+import logging
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+
+from layerprobe.encoders.architecture import (
+    ENCODER_OF_TWO,
+    check_supported,
+    count_blocks,
+    count_parameters,
+    empty_model,
+    pooler_option,
+    read_config,
+)
+from layerprobe.encoders.batching import collate, tokenize
+from layerprobe.encoders.encoder import (
+    PROBE_TEXTS,
+    Encoder,
+    find_final_norm,
+    is_padding_invariant,
+    reads_token_types,
+)
+from layerprobe.errors import ModelError
+from layerprobe.results import ModelDescription
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_MAX_LENGTH = 512
+DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
+# Models whose position table starts after the padding index.
+POSITIONS_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer")
+WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Checkpoint:
+    """A model that was found but not loaded: enough to name what numbers depend on."""
+
+    name: str
+    """Hub id, id@revision or folder, as the user gave it."""
+    source: str
+    """The same without the revision."""
+    revision: str
+    """Resolved commit, or the content digest of a local folder."""
+    config: PreTrainedConfig
+    tokenizer: Any
+    tokenizer_digest: str
+    """sha256 of everything that decides the token ids."""
+    random_init: int | None
+    """Seed of fresh random weights; None for the trained ones."""
+    options: dict[str, Any]
+    """What every from_pretrained call is given."""
+
+    @property
+    def label(self) -> str:
+        """The name, with the seed where weights are random."""
+        return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
+
+
+def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_code: bool = False) -> Checkpoint:
+    """Find a model's configuration and tokenizer, without its weights.
+
+    Args:
+        name: Hub id, `id@revision`, or a local folder.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        trust_remote_code: Run model code that comes with the checkpoint.
+
+    Raises:
+        ModelError: If the model or its tokenizer cannot be had.
+        UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
+    """
+    source, revision = split_name(name)
+    options = {"revision": revision, "trust_remote_code": trust_remote_code}
+    with _one_line_errors(name):
+        config = read_config(source, **options)
+        check_supported(config)
+        tokenizer = _load_tokenizer(name, source, options)
+        commit = getattr(config, "_commit_hash", None)
+        return Checkpoint(
+            name=name,
+            source=source,
+            revision=str(commit) if commit else folder_digest(Path(source)),
+            config=config,
+            tokenizer=tokenizer,
+            tokenizer_digest=_tokenizer_digest(tokenizer),
+            random_init=random_init,
+            options=options,
+        )
+
+
+def load_encoder(
+    checkpoint: Checkpoint | str,
+    *,
+    device: str = "auto",
+    dtype: str = "float32",
+    norm: str = "final",
+    attn: str = "auto",
+) -> Encoder:
+    """Load an encoder with its tokenizer.
+
+    Args:
+        checkpoint: What `find_checkpoint` found, or a name for it.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where the
+            hardware has it.
+        norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw
+            leaves it out everywhere. No difference for post-norm models.
+        attn: auto, or an attention implementation of transformers.
+
+    Raises:
+        ModelError: If the model, its weights or its tokenizer cannot be had.
+        UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
+    """
+    if isinstance(checkpoint, str):
+        checkpoint = find_checkpoint(checkpoint)
+    config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
+    place, autocast = resolve_device(device), autocast_dtype(dtype, resolve_device(device))
+    if norm not in ("final", "raw"):
+        raise ModelError(f"expected norm final or raw, got {norm!r}")
+    with _one_line_errors(checkpoint.name):
+        if attn != "auto":
+            config._attn_implementation = attn
+        model = _load_weights(checkpoint, config) if checkpoint.random_init is None else _random_model(checkpoint, config)
+    model.config.use_cache = False
+    model = model.to(place).eval()
+    probe = tokenize(tokenizer, PROBE_TEXTS, max_length=64, token_types=reads_token_types(model))
+    together = collate(probe, range(len(PROBE_TEXTS)), place)
+    alone = [collate(probe, [row], place) for row in range(len(PROBE_TEXTS))]
+    final_norm = find_final_norm(model, together)
+    return Encoder(
+        model=model,
+        tokenizer=tokenizer,
+        description=ModelDescription(
+            name=checkpoint.label,
+            revision=checkpoint.revision,
+            architecture=config.model_type,
+            n_blocks=count_blocks(config),
+            hidden_size=int(config.hidden_size),
+            norm="none" if final_norm is None else "raw" if norm == "raw" else "final",
+            dtype=str(autocast or torch.float32).removeprefix("torch."),
+            parameters=count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"]),
+        ),
+        max_length=_max_length(tokenizer, config),
+        device=place,
+        autocast=autocast,
+        final_norm=final_norm,
+        padding_invariant=is_padding_invariant(model, alone, together),
+    )
+
+
+def split_name(name: str) -> tuple[str, str | None]:
+    """Return the folder or hub id and the revision in `name`.
+
+    Example:
+        >>> split_name("google/electra-base-discriminator@main")
+        ('google/electra-base-discriminator', 'main')
+    """
+    if Path(name).is_dir():
+        return name, None
+    source, _, revision = name.partition("@")
+    return source, revision or None
+
+
+def resolve_device(device: str) -> torch.device:
+    """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU.
+
+    Raises:
+        ModelError: If there is no such device.
+    """
+    if device == "auto":
+        best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        return torch.device(best)
+    try:
+        place = torch.device(device)
+        torch.empty(1, device=place)
+    except (RuntimeError, AssertionError) as error:
+        raise ModelError(f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {_line(error)}") from error
+    return place
+
+
+def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
+    """Return the reduced precision that `dtype` asks for on a device; None for float32."""
+    if dtype == "auto":
+        return torch.bfloat16 if _computes_bfloat16(device) else None
+    if dtype not in DTYPES:
+        raise ModelError(f"expected dtype auto, {', '.join(DTYPES)}, got {dtype!r}")
+    return DTYPES[dtype]
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
+def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
+    """Load trained weights in float32; weights that the checkpoint lacks are an error."""
+    kind: Any = AutoModelForTextEncoding if config.model_type in ENCODER_OF_TWO else AutoModel
+    # the published ELECTRA has no safetensors; do not convert it in the background
+    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
+    with _quiet_transformers():
+        model, info = kind.from_pretrained(
+            checkpoint.source,
+            config=config,
+            dtype=torch.float32,
+            weights_only=True,
+            output_loading_info=True,
+            **pooler_option(config),
+            **checkpoint.options,
+        )
+    missing = sorted(key for key in info["missing_keys"] if "pooler" not in key.split("."))
+    mismatched = sorted(str(key) for key in info.get("mismatched_keys", ()))
+    if missing or mismatched:
+        kinds = f"lacks {len(missing)} weights" if missing else f"has {len(mismatched)} weights of another shape"
+        examples = ", ".join((missing or mismatched)[:3])
+        raise ModelError(
+            f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
+            "use another checkpoint, or ask for random weights with --random-init SEED"
+        )
+    return model  # type: ignore[no-any-return]
+
+
+def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
+    with torch.random.fork_rng():
+        torch.manual_seed(checkpoint.random_init or 0)
+        return empty_model(config, trust_remote_code=checkpoint.options["trust_remote_code"]).float()
+
+
+def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(source, **options)
+    except Exception as error:  # transformers raises anything here, from OSError to TypeError
+        if _is_network_trouble(error):
+            raise
+        raise ModelError(
+            f"the tokenizer of {name} cannot be loaded: {_line(error)}; expected tokenizer.json or a vocabulary "
+            "file beside the model"
+        ) from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        raise ModelError(
+            f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file beside the model"
+        )
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    return tokenizer
+
+
+def _max_length(tokenizer: Any, config: PreTrainedConfig) -> int:
+    limits = [DEFAULT_MAX_LENGTH, tokenizer.model_max_length]
+    positions = getattr(config, "max_position_embeddings", None)
+    if isinstance(positions, int) and positions > 0:
+        taken = (config.pad_token_id or 0) + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0
+        limits.append(positions - taken)
+    return int(min(limits))
+
+
+def _tokenizer_digest(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
+    if isinstance(rules, dict):
+        rules.pop("truncation", None), rules.pop("padding", None)  # set anew by every call
+    text = json.dumps([rules, tokenizer.special_tokens_map], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def folder_digest(folder: Path) -> str:
+    """Return a sha256 of a local model's configuration and weights.
+
+    Two checkpoints of one shape have equal headers and sizes, so the bytes themselves are hashed.
+    """
+    total = hashlib.sha256()
+    files = [folder / "config.json", *(file for pattern in WEIGHT_FILES for file in sorted(folder.glob(pattern)))]
+    for file in files:
+        with file.open("rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return f"sha256:{total.hexdigest()[:32]}"
+
+
+# ---- errors ----------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _one_line_errors(name: str) -> Iterator[None]:
+    """Turn what transformers and the hub raise into one line with advice."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+        raise ModelError(_explanation(name, error)) from error
+
+
+def _explanation(name: str, error: BaseException) -> str:
+    source, revision = split_name(name)
+    folder = Path(source)
+    kinds = {type(e).__name__ for e in _chain(error)}
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            return f"the folder {name} has no config.json: expected a Hugging Face checkpoint"
+        if not any(file for pattern in WEIGHT_FILES for file in folder.glob(pattern)):
+            return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
+        return f"the model in {name} cannot be loaded: {_line(error)}"
+    if source.startswith((".", "/", "~")) or source.count("/") > 1:
+        return f"there is no folder {name}: expected a folder with a checkpoint, or a hub id such as org/name"
+    if "RevisionNotFoundError" in kinds:
+        return f"{source} has no revision {revision}: expected a branch, tag or commit of the hub repository"
+    if "GatedRepoError" in kinds:
+        return f"{source} is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
+    if "RepositoryNotFoundError" in kinds:
+        return f"there is no model {source} on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
+    if _is_network_trouble(error):
+        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
+        return (
+            f"{source} is not in the local hub cache and the hub cannot be reached{offline}: "
+            "connect once, or give a local folder"
+        )
+    return f"{source} cannot be loaded: {_line(error)}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_network_trouble(error: BaseException) -> bool:
+    signs = ("ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout")
+    return any(type(e).__name__ in signs for e in _chain(error))
+
+
+def _line(error: BaseException) -> str:
+    """Return the first sentence of an error's text."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+@contextlib.contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Keep load reports and progress bars off the terminal; what matters in them becomes an error."""
+    logging_ = transformers.utils.logging
+    level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
+    logging_.set_verbosity_error()
+    logging_.disable_progress_bar()
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            yield
+    finally:
+        logging_.set_verbosity(level)
+        if bars:
+            logging_.enable_progress_bar()

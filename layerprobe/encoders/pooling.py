@@ -1,0 +1,35 @@
+"""Token states of a text -> one embedding. Knows tensors only."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from layerprobe.results import Pooling
+
+
+def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
+    """Return one embedding a text, in float32 whatever the states' dtype.
+
+    Args:
+        states: (text, token, feature).
+        attention_mask: (text, token), 1 for tokens and 0 for padding on either side.
+        how: mean over the tokens, cls (the first token), max over the tokens, or the last token.
+
+    Returns:
+        (text, feature) float32.
+    """
+    states = states.float()
+    mask = attention_mask.unsqueeze(-1).to(states.dtype)
+    if how == "mean":
+        return (states * mask).sum(dim=1) / mask.sum(dim=1)
+    if how == "max":
+        return states.masked_fill(mask == 0, -torch.inf).amax(dim=1)
+    width = attention_mask.shape[1]
+    positions = torch.arange(width, device=states.device).expand_as(attention_mask)
+    inside = attention_mask.bool()
+    if how == "cls":
+        index = positions.masked_fill(~inside, width).amin(dim=1)
+    else:
+        index = positions.masked_fill(~inside, -1).amax(dim=1)
+    return states[torch.arange(len(states), device=states.device), index]

@@ -1,0 +1,94 @@
+"""A self-check of one model: does what layerprobe relies on hold for it? Knows models, no data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, collate
+from layerprobe.encoders.encoder import PROBE_TEXTS
+from layerprobe.results import ModelDescription
+
+TRUNCATION_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at."""
+
+    name: str
+    passed: bool
+    finding: str
+    """What was found, in plain words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the self-check found."""
+
+    model: ModelDescription
+    checks: tuple[Check, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every check passed."""
+        return all(check.passed for check in self.checks)
+
+
+@torch.inference_mode()
+def examine(encoder: Encoder) -> Diagnosis:
+    """Check layers, norm, padding, truncation and numbers of a loaded encoder.
+
+    Truncation is checked at every layer: the truncated model's states must equal the full model's.
+    """
+    texts = encoder.tokenize(PROBE_TEXTS)
+    batch = collate(texts, range(len(PROBE_TEXTS)), encoder.device)
+    states = list(encoder.layer_states(batch))
+    mask = batch["attention_mask"].bool()
+    errors = {}
+    for layer, state in enumerate(states):
+        truncated = TruncatedEncoder(encoder, layer)(batch)
+        errors[layer] = ((truncated - state)[mask].abs().max() / state[mask].abs().max().clamp(min=1)).item()
+    checks = (_layers(encoder, len(states)), _norm(encoder), _padding(encoder), _truncation(encoder, errors))
+    return Diagnosis(model=encoder.description, checks=(*checks, _finite(states)))
+
+
+def _layers(encoder: Encoder, found: int) -> Check:
+    n_blocks = encoder.description.n_blocks
+    finding = f"{n_blocks} blocks, hidden states of layers 0 to {found - 1}"
+    return Check(name="layers", passed=found == n_blocks + 1, finding=finding)
+
+
+def _norm(encoder: Encoder) -> Check:
+    kinds = {
+        "none": "post-norm: a truncated model outputs the hidden state itself",
+        "final": "pre-norm: the final norm is applied at every layer, as truncated models do",
+        "raw": "pre-norm: the final norm is left out at every layer, unlike in truncated models",
+    }
+    return Check(name="norm", passed=True, finding=kinds[encoder.description.norm])
+
+
+def _padding(encoder: Encoder) -> Check:
+    if encoder.padding_invariant:
+        return Check(name="padding", passed=True, finding="a text's states do not depend on the padding beside it")
+    finding = "padding changes a text's states: batches will hold texts of one length, which is slower"
+    return Check(name="padding", passed=False, finding=finding)
+
+
+def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
+    if encoder.description.norm == "raw":
+        return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
+    worst = max(errors, key=lambda layer: errors[layer])
+    passed = errors[worst] <= TRUNCATION_TOLERANCE
+    finding = f"truncated models {'equal' if passed else 'differ from'} the hidden states at every layer"
+    if not passed:
+        wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
+        finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))}"
+    return Check(name="truncation", passed=passed, finding=f"{finding} (largest relative difference {errors[worst]:.1e})")
+
+
+def _finite(states: list[torch.Tensor]) -> Check:
+    bad = [layer for layer, state in enumerate(states) if not torch.isfinite(state).all()]
+    finding = f"not finite at layers {', '.join(map(str, bad))}" if bad else "all states are finite"
+    return Check(name="finite", passed=not bad, finding=finding)

@@ -1,0 +1,145 @@
+"""Fine-tuning runs -> confirmed, refuted or undecided. Knows numbers and Student's t; trains nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.errors import DataError
+from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, LayerOutcome, Verdict
+
+# Spearman points x 100: an effect below this is not worth another layer.
+MARGIN = 0.5
+
+
+def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, ...]:
+    """Return the layers that decide: the flagged ones, the recommended one, the last one and the rival's."""
+    chosen = {*prediction.drop_layers, *compared_layers(prediction, n_blocks)}
+    return tuple(sorted({*chosen, prediction.recommended_layer, n_blocks}))
+
+
+def compared_layers(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
+    """Return the earlier layer and the last layer between which the verdict is made.
+
+    Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best
+    earlier layer that a baseline would take.
+    """
+    if prediction.drops:
+        return prediction.recommended_layer, n_blocks
+    names = ("best zero-shot layer", "fixed fraction of depth")
+    rivals = [prediction.baselines[name] for name in names if name in prediction.baselines]
+    earlier = [layer for layer in rivals if layer != n_blocks]
+    return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks
+
+
+def mean_interval(values: NDArray[np.float64], level: float) -> tuple[float, float] | None:
+    """Return Student's t interval of the mean; None for a single value."""
+    if len(values) < 2:
+        return None
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * values.std(ddof=1) / math.sqrt(len(values))
+    return float(values.mean() - half), float(values.mean() + half)
+
+
+def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutcome:
+    """Put the runs of one layer together.
+
+    Raises:
+        DataError: If the runs are of different layers, or there are none.
+    """
+    runs = sorted(runs, key=lambda run: run.seed)
+    if len({run.layer for run in runs}) != 1:
+        raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
+    test = np.array([run.test_spearman for run in runs])
+    return LayerOutcome(
+        layer=runs[0].layer,
+        parameters=runs[0].parameters,
+        seeds=tuple(run.seed for run in runs),
+        test_spearman=tuple(test.tolist()),
+        validation_spearman=tuple(run.validation_spearman for run in runs),
+        mean=float(test.mean()),
+        std=float(test.std(ddof=1)) if len(test) > 1 else None,
+        interval=mean_interval(test, level),
+    )
+
+
+def outcomes(runs: Sequence[FineTuningRun], *, level: float = 0.95) -> tuple[LayerOutcome, ...]:
+    """Put runs together layer by layer, ascending."""
+    layers = sorted({run.layer for run in runs})
+    return tuple(outcome((run for run in runs if run.layer == layer), level=level) for layer in layers)
+
+
+def confirmation(
+    prediction: DropPrediction, runs: Sequence[FineTuningRun], n_blocks: int, *, level: float = 0.95
+) -> Confirmation:
+    """Say whether fine-tuning bears a prediction out.
+
+    effect = mean over seeds of (test Spearman at the earlier layer - test Spearman at the last layer)
+
+    Where a drop was predicted it is confirmed if the interval of the effect lies above 0, and refuted if it
+    lies below half a point, which is not worth another layer. Where no drop was predicted the two change
+    places. Anything else, and a single seed, is undecided.
+
+    Args:
+        prediction: What was predicted.
+        runs: Runs of at least the two compared layers, with the same seeds.
+        n_blocks: Blocks of the whole model.
+        level: Confidence level of the intervals.
+
+    Raises:
+        DataError: If a compared layer has no runs, or the seeds differ.
+    """
+    results = outcomes(runs, level=level)
+    by_layer = {result.layer: result for result in results}
+    earlier, last = compared_layers(prediction, n_blocks)
+    if earlier not in by_layer or last not in by_layer:
+        raise DataError(f"expected runs at layers {earlier} and {last}, got layers {sorted(by_layer)}")
+    if by_layer[earlier].seeds != by_layer[last].seeds:
+        raise DataError(f"expected the same seeds at layers {earlier} and {last}")
+    differences = np.array(by_layer[earlier].test_spearman) - np.array(by_layer[last].test_spearman)
+    interval = mean_interval(differences, level)
+    verdict = _verdict(interval, predicted_drop=prediction.drops)
+    return Confirmation(
+        verdict=verdict,
+        compared_layers=(earlier, last),
+        effect=float(differences.mean()),
+        interval=interval,
+        level=level,
+        outcomes=results,
+        sentence=_sentence(verdict, prediction.drops, by_layer[earlier], by_layer[last], differences, interval, level),
+    )
+
+
+def _verdict(interval: tuple[float, float] | None, *, predicted_drop: bool) -> Verdict:
+    if interval is None:
+        return "undecided"
+    low, high = interval
+    if low > 0:
+        return "confirmed" if predicted_drop else "refuted"
+    if high < MARGIN:
+        return "refuted" if predicted_drop else "confirmed"
+    return "undecided"
+
+
+def _sentence(
+    verdict: Verdict,
+    predicted_drop: bool,
+    earlier: LayerOutcome,
+    last: LayerOutcome,
+    differences: NDArray[np.float64],
+    interval: tuple[float, float] | None,
+    level: float,
+) -> str:
+    claim = "the predicted drop" if predicted_drop else "the prediction of no drop"
+    spread = "one seed, no interval" if interval is None else f"{level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
+    seeds = f"{len(differences)} seed{'s' if len(differences) > 1 else ''}"
+    return (
+        f"Fine-tuning {_VERBS[verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last layer, "
+        f"{last.layer}, {last.mean:.2f} (effect {differences.mean():+.2f} Spearman x 100, {spread}, {seeds})."
+    )
+
+
+_VERBS: dict[Verdict, str] = {"confirmed": "confirms", "refuted": "refutes", "undecided": "does not decide"}

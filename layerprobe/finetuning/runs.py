@@ -1,0 +1,162 @@
+"""Fine-tuning runs as directories: never repeated, safe between processes.
+
+Knows where a run's result lies; knows nothing of how it was trained.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from layerprobe.encoders import Checkpoint, Encoder
+from layerprobe.errors import DataError, StoreError
+from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.progress import Progress, silent
+from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_json
+
+logger = logging.getLogger(__name__)
+
+# Counts what a run's numbers depend on beyond its key; raise it when the training loop changes them.
+LOOP_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFolder:
+    """The runs of one model, task and protocol: a directory a layer and seed."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, root: Path, checkpoint: Checkpoint, task: STSTask, protocol: Protocol, *, dtype: str) -> RunFolder:
+        """Return the folder under `root` that is named by everything the numbers depend on."""
+        model = [checkpoint.revision, checkpoint.tokenizer_digest, checkpoint.random_init, dtype]
+        return cls(path=root / "runs" / digest([LOOP_VERSION, model, task.digest, protocol])[:32])
+
+    def run_path(self, layer: int, seed: int) -> Path:
+        """Return the directory of one run."""
+        return self.path / f"layer-{layer:03d}-seed-{seed}"
+
+    def load(self, layer: int, seed: int) -> FineTuningRun | None:
+        """Return the finished run, or None; an unreadable result counts as unfinished."""
+        file = self.run_path(layer, seed) / "result.json"
+        try:
+            return from_json(FineTuningRun, file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except (DataError, UnicodeDecodeError) as error:
+            logger.warning("%s cannot be read (%s): the run is done again", file, error)
+            return None
+
+    def save(self, run: FineTuningRun) -> None:
+        """Write the result of a run: whole or not at all.
+
+        Raises:
+            StoreError: If the disk is full or the folder cannot be written.
+        """
+        folder = self.run_path(run.layer, run.seed)
+        temporary = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False, encoding="utf-8") as stream:
+                temporary = Path(stream.name)
+                stream.write(to_json(run))
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(folder / "result.json")
+        except OSError as error:
+            if temporary is not None:
+                temporary.unlink(missing_ok=True)
+            raise StoreError(_cannot_write(folder, error)) from error
+
+    def lock(self, layer: int, seed: int) -> FileLock:
+        """Return the lock that a process holds while it makes a run."""
+        folder = self.run_path(layer, seed)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(_cannot_write(folder, error)) from error
+        return FileLock(folder / "lock")
+
+
+def _cannot_write(folder: Path, error: OSError) -> str:
+    return f"cannot write the run in {folder}: {error.strerror or error}; free space, or choose another --cache-dir"
+
+
+def fine_tune_layers(
+    load: Callable[[], Encoder],
+    layers: Sequence[int],
+    task: STSTask,
+    *,
+    seeds: Sequence[int],
+    protocol: Protocol,
+    folder: RunFolder,
+    progress: Progress = silent,
+) -> list[FineTuningRun]:
+    """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
+
+    A killed sweep loses the run it was at; the next one starts that run again and gives the same numbers.
+
+    Args:
+        load: Returns the pretrained encoder; called once, and only where a run is missing.
+        layers: Blocks kept.
+        task: Sentence pairs.
+        seeds: One run each.
+        protocol: How to fine-tune.
+        folder: Where runs are kept.
+        progress: Told the share of the sweep's cost that is done.
+
+    Raises:
+        ModelError: If the model has no such layer.
+        TrainingError: If a run fails.
+        StoreError: If a result cannot be written.
+    """
+    load = functools.cache(load)
+    jobs = [(layer, seed) for seed in seeds for layer in layers]
+    # a block costs about as much as the rest of a step
+    total = sum(layer + 1.0 for layer, _ in jobs)
+    done, runs = 0.0, []
+    for layer, seed in jobs:
+
+        def report(task: str, step: float, steps: float, base: float = done, share: float = layer + 1.0) -> None:
+            progress(task, base + share * step / steps, total)
+
+        runs.append(_load_or_run(folder, load, layer, task, seed=seed, protocol=protocol, progress=report))
+        done += layer + 1.0
+    return runs
+
+
+def _load_or_run(
+    folder: RunFolder,
+    load: Callable[[], Encoder],
+    layer: int,
+    task: STSTask,
+    *,
+    seed: int,
+    protocol: Protocol,
+    progress: Progress,
+) -> FineTuningRun:
+    found = folder.load(layer, seed)
+    if found is not None:
+        return found
+    lock = folder.lock(layer, seed)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
+        lock.acquire()
+    try:
+        found = folder.load(layer, seed)
+        if found is not None:
+            return found
+        run = fine_tune(load(), layer, task, protocol=protocol, seed=seed, progress=progress)
+        folder.save(run)
+        return run
+    finally:
+        lock.release()

@@ -1,0 +1,61 @@
+"use strict";
+(() => {
+  const text = (id) => document.getElementById(id).textContent;
+  const figures = JSON.parse(text("figures"));
+  const darkColours = JSON.parse(text("dark"));
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const touch = matchMedia("(pointer: coarse)").matches;
+  const root = document.documentElement;
+
+  // ---- figures ----
+  // A deep copy in the page's colours: Plotly writes into what it is given.
+  const recoloured = (value, colours) => {
+    if (typeof value === "string") return Object.hasOwn(colours, value) ? colours[value] : value;
+    if (Array.isArray(value)) return value.map((item) => recoloured(item, colours));
+    if (value === null || typeof value !== "object") return value;
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, recoloured(item, colours)]));
+  };
+  const config = {
+    displaylogo: false,
+    displayModeBar: touch ? false : "hover",
+    modeBarButtons: [["toImage"]],
+    responsive: true,
+    scrollZoom: false,
+    showTips: false,
+  };
+  // The sizes on paper are those of style.css; a browser does not resize figures to the sheet by itself.
+  const onPaper = (name) => (name === "cka-map" ? { width: 520, height: 480 } : { width: 680, height: 340 });
+  const draw = (dark, printing = false) => {
+    for (const [name, figure] of Object.entries(figures)) {
+      const { data, layout } = recoloured(figure, dark ? darkColours : {});
+      Object.assign(layout, printing ? onPaper(name) : { autosize: true });
+      layout.dragmode = false; // a finger on a figure scrolls the page
+      layout.xaxis.fixedrange = layout.yaxis.fixedrange = true;
+      Plotly.react(`plot-${name}`, data, layout, config);
+    }
+  };
+
+  // ---- light and dark ----
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
+  document.getElementById("theme").addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    draw(isDark());
+  });
+  system.addEventListener("change", () => draw(isDark()));
+  addEventListener("beforeprint", () => draw(false, true));
+  addEventListener("afterprint", () => draw(isDark()));
+  draw(isDark());
+
+  // ---- downloads ----
+  const unescaped = { study: () => text("study").replace(/\\(u003c|.)/g, (whole, c) => (c === "u003c" ? "<" : whole)) };
+  const contents = { ...unescaped, table: () => JSON.parse(text("table")) };
+  for (const button of document.querySelectorAll("button[data-source]")) {
+    button.addEventListener("click", () => {
+      const { source, filename, kind } = button.dataset;
+      const url = URL.createObjectURL(new Blob([contents[source]()], { type: kind }));
+      const link = Object.assign(document.createElement("a"), { href: url, download: filename });
+      link.click();
+      setTimeout(() => URL.revokeObjectURL(url), 10_000);
+    });
+  }
+})();

@@ -1,0 +1,98 @@
+"""A study as rows, one a layer, and as CSV. Knows numbers, not how they are drawn or worded."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from layerprobe.results import LayerOutcome, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerRow:
+    """Everything a study says about one layer of its model."""
+
+    layer: int
+    """Blocks kept."""
+    parameters: int
+    """Of the model truncated here, without the pooler."""
+    cka: float
+    """Against the reference's layer; debiased values can be negative."""
+    reference_layer: int
+    """The layer of the reference that this one is compared with."""
+    zero_shot_spearman: float | None
+    """x 100; None where the task has no scores."""
+    tmft_spearman_mean: float | None
+    """Test Spearman after fine-tuning, x 100; None where the layer was not run."""
+    tmft_spearman_std: float | None
+    """None for one seed."""
+    tmft_interval_low: float | None
+    """Of the mean; None for one seed."""
+    tmft_interval_high: float | None
+    """Of the mean; None for one seed."""
+    tmft_seeds: int
+    """Runs of this layer; 0 where it was not run."""
+    drop: bool
+    """Whether the prediction flags it."""
+    recommended: bool
+    """Whether the prediction recommends it."""
+
+
+def outcomes_by_layer(study: Study) -> dict[int, LayerOutcome]:
+    """Return what fine-tuning showed, by layer of the model; empty without a confirmation."""
+    return {outcome.layer: outcome for outcome in study.confirmation.outcomes} if study.confirmation else {}
+
+
+def layer_rows(study: Study) -> tuple[LayerRow, ...]:
+    """Return one row for every layer of the model, from layer 0."""
+    outcomes = outcomes_by_layer(study)
+    return tuple(_row(study, layer, outcomes.get(layer)) for layer in range(study.comparison.model.n_layers))
+
+
+def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
+    curve = study.comparison.curve
+    low, high = (outcome and outcome.interval) or (None, None)
+    return LayerRow(
+        layer=layer,
+        parameters=study.comparison.model.parameters[layer],
+        cka=curve.values[layer],
+        reference_layer=curve.reference_layers[layer],
+        zero_shot_spearman=study.zero_shot.spearman[layer] if study.zero_shot else None,
+        tmft_spearman_mean=outcome.mean if outcome else None,
+        tmft_spearman_std=outcome.std if outcome else None,
+        tmft_interval_low=low,
+        tmft_interval_high=high,
+        tmft_seeds=len(outcome.seeds) if outcome else 0,
+        drop=layer in study.prediction.drop_layers,
+        recommended=layer == study.prediction.recommended_layer,
+    )
+
+
+def layer_csv(study: Study) -> str:
+    """Return the table of layers as CSV: full precision, empty where a number is missing, flags as 0 and 1."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(field.name for field in dataclasses.fields(LayerRow))
+    writer.writerows(_cells(row) for row in layer_rows(study))
+    return buffer.getvalue()
+
+
+def _cells(row: LayerRow) -> list[float | int | None]:
+    return [int(cell) if isinstance(cell, bool) else cell for cell in dataclasses.astuple(row)]
+
+
+def pareto_front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
+    """Return the outcomes that no other beats, by ascending parameters.
+
+    An outcome is beaten by one with no more parameters and no lower mean test Spearman, where one of the two is
+    better.
+    """
+    front: list[LayerOutcome] = []
+    for outcome in sorted(outcomes, key=lambda outcome: (outcome.parameters, -outcome.mean)):
+        equal = front and (outcome.parameters, outcome.mean) == (front[-1].parameters, front[-1].mean)
+        if not front or equal or outcome.mean > front[-1].mean:
+            front.append(outcome)
+    return tuple(front)

@@ -1,0 +1,95 @@
+"""A study as one self-contained HTML file. Knows the page and the file; not what the sections say."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from layerprobe import results
+from layerprobe.errors import LayerProbeError
+from layerprobe.report import figures, words
+from layerprobe.report.data import layer_csv, outcomes_by_layer
+from layerprobe.report.markup import escape, script_json
+from layerprobe.report.sections import sections
+from layerprobe.results import Study
+
+
+def write_report(study: Study, path: str | Path) -> Path:
+    """Write the report of a study; a reader sees the old file or the whole new one.
+
+    Args:
+        study: What to show.
+        path: The HTML file; its folder is made where it is missing.
+
+    Returns:
+        The path written.
+
+    Raises:
+        LayerProbeError: If the file cannot be written.
+    """
+    target = Path(path)
+    # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
+    content = render(study).encode("utf-8", "backslashreplace")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _replace(target, content)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise LayerProbeError(
+            f"expected to write the report to {target}, but: {reason}; choose another path"
+        ) from error
+    return target
+
+
+def _replace(target: Path, content: bytes) -> None:
+    temporary = target.with_name(f".layerprobe-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def render(study: Study) -> str:
+    """Return the report of a study as HTML that loads nothing: style, scripts, figures and data are inside."""
+    return Template(_asset("template.html")).substitute(
+        title=escape(f"{words.title(study)} · layerprobe"),
+        style=_asset("style.css"),
+        body=sections(study),
+        study=script_json(results.to_json(study)),
+        table=script_json(json.dumps(layer_csv(study))),
+        figures=script_json(_figures_json(study)),
+        dark=script_json(json.dumps(figures.DARK)),
+        plotly=get_plotlyjs(),
+        script=_asset("page.js"),
+    )
+
+
+def _asset(name: str) -> str:
+    return (files("layerprobe.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _figures_json(study: Study) -> str:
+    """Return every figure that the study has data for, by the name of its section."""
+    written = (f'"{name}": {figure.to_json(engine="json")}' for name, figure in _figures(study).items())
+    return f"{{{', '.join(written)}}}"
+
+
+def _figures(study: Study) -> dict[str, go.Figure]:
+    drawn = {"cka-curve": figures.cka_curve(study), "cka-map": figures.cka_map(study)}
+    if study.zero_shot or study.reference_zero_shot:
+        drawn["zero-shot"] = figures.zero_shot(study)
+    if outcomes_by_layer(study):
+        drawn["tmft"] = figures.tmft(study)
+        drawn["parameters"] = figures.parameters_against_score(study)
+    return drawn

@@ -1,0 +1,173 @@
+"""A study's findings in words and numbers for people. Knows sentences, not HTML and not plots; escapes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from layerprobe.report.data import outcomes_by_layer, pareto_front
+from layerprobe.results import CKAMap, DropPrediction, LayerOutcome, LayerScores, Study
+
+LABEL_LENGTH = 30
+"""Longer model names are cut in plots, where they would not fit."""
+
+
+# ---- numbers ------------------------------------------------------------------------------------------
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with a true minus sign."""
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Return a number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """Return a share of 0 .. 1 in percent, with a space that does not break."""
+    return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
+
+
+def millions(parameters: int) -> str:
+    """Return a count of parameters, in millions.
+
+    Example:
+        >>> millions(108_891_648), millions(47_360)
+        ('108.9 M', '0.047 M')
+    """
+    return f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e6:.3f} M"
+
+
+def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
+    """Return an interval in brackets, or that one seed has none."""
+    return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]" if bounds else "no interval (one seed)"
+
+
+def mean_and_std(outcome: LayerOutcome) -> str:
+    """Return mean ± standard deviation and the number of seeds."""
+    count = f"{len(outcome.seeds)} seed{'s' if len(outcome.seeds) != 1 else ''}"
+    spread = "" if outcome.std is None else f" ± {number(outcome.std)}"
+    return f"{number(outcome.mean)}{spread} ({count})"
+
+
+def layer_range(layers: Sequence[int]) -> str:
+    """Return consecutive layers as a range, others as a list.
+
+    Example:
+        >>> layer_range((10, 11, 12)), layer_range((3,)), layer_range((3, 9))
+        ('10–12', '3', '3, 9')
+    """
+    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"{layers[0]}–{layers[-1]}"
+    return ", ".join(map(str, layers))
+
+
+def counted_layers(layers: Sequence[int]) -> str:
+    """Return `layer 3` or `layers 10–12`."""
+    return f"layer{'s' if len(layers) != 1 else ''} {layer_range(layers)}"
+
+
+def saved_share(study: Study) -> float:
+    """Return the share of the full model's parameters that the recommended truncation saves, 0 .. 1."""
+    parameters = study.comparison.model.parameters
+    return 1 - parameters[study.prediction.recommended_layer] / parameters[-1]
+
+
+# ---- names --------------------------------------------------------------------------------------------
+
+
+def labels(study: Study) -> tuple[str, str]:
+    """Return short names of model and reference for plots: without organisation or folder, where that is clear."""
+    full = study.comparison.model.name, study.comparison.reference.name
+    short = tuple(re.sub(r"^.*\w[/\\](?=\w)", "", name.rstrip("/\\")) for name in full)
+    names = full if short[0] == short[1] else short
+    return _cut(names[0]), _cut(names[1])
+
+
+def _cut(name: str) -> str:
+    half = LABEL_LENGTH // 2
+    return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def measure(cka: CKAMap) -> str:
+    """Return the name of the measure, such as `Debiased linear CKA`."""
+    return f"{cka.estimator.capitalize()} {'RBF' if cka.kernel == 'rbf' else cka.kernel} CKA"
+
+
+# ---- findings: what a figure shows, for captions and for those who cannot see it ----------------------
+
+
+def title(study: Study) -> str:
+    """Return what was compared with what."""
+    return f"{study.comparison.model.name} against {study.comparison.reference.name}"
+
+
+def cka_curve_finding(study: Study) -> str:
+    """Return what the CKA curve shows."""
+    values, evidence = study.comparison.curve.values, study.prediction.evidence
+    plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
+    return (
+        f"{measure(study.comparison.cka)} against {study.comparison.reference.name} goes from {plateau} to"
+        f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
+        f" {number(evidence.decline, 3)}, where more than {number(evidence.threshold, 3)} counts."
+        f" {_flagged(study.prediction)}"
+    )
+
+
+def _flagged(prediction: DropPrediction) -> str:
+    if not prediction.drop_layers:
+        return f"No layer is flagged; layer {prediction.recommended_layer} is recommended."
+    flagged = counted_layers(prediction.drop_layers).capitalize()
+    verb = "is" if len(prediction.drop_layers) == 1 else "are"
+    return f"{flagged} {verb} flagged as dropping; layer {prediction.recommended_layer} is recommended."
+
+
+def cka_map_finding(study: Study) -> str:
+    """Return what the CKA map shows."""
+    rows = study.comparison.cka.values
+    cells = [(value, i, j) for i, row in enumerate(rows) for j, value in enumerate(row)]
+    (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
+    closest, j = max((value, j) for j, value in enumerate(rows[-1]))
+    return (
+        f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
+        f" ({number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({number(low, 3)})."
+        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)})."
+    )
+
+
+def zero_shot_finding(study: Study) -> str:
+    """Return what the zero-shot scores show; empty without any."""
+    scores = (study.zero_shot, study.reference_zero_shot)
+    best = [_best_and_last(name, score) for name, score in zip(labels(study), scores, strict=True) if score]
+    return f"Without fine-tuning, {'; '.join(best)}." if best else ""
+
+
+def _best_and_last(name: str, scores: LayerScores) -> str:
+    best, last = scores.best_layer, len(scores.spearman) - 1
+    ending = "its last" if best == last else f"against {number(scores.spearman[last])} at its last, {last}"
+    return f"{name} scores best at layer {best}: {number(scores.spearman[best])}, {ending}"
+
+
+def tmft_finding(study: Study) -> str:
+    """Return what fine-tuning shows; empty without a confirmation."""
+    outcomes = tuple(outcomes_by_layer(study).values())
+    if not outcomes:
+        return ""
+    best = max(outcomes, key=lambda outcome: outcome.mean)
+    others = ", ".join(f"layer {o.layer}: {number(o.mean)}" for o in outcomes if o is not best)
+    beside = f" The other layers that were run: {others}." if others else " No other layer was run."
+    return f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {mean_and_std(best)}.{beside}"
+
+
+def parameters_finding(study: Study) -> str:
+    """Return which layers no other beats in both parameters and score; empty without a confirmation."""
+    front = pareto_front(outcomes_by_layer(study).values())
+    points = ", ".join(f"layer {o.layer} ({millions(o.parameters)}, {number(o.mean)})" for o in front)
+    return f"No other layer is both smaller and better than {points}." if front else ""
+
+
+def file_stem(study: Study) -> str:
+    """Return a name for files about this study, of letters, digits, dots and hyphens."""
+    return f"layerprobe-{re.sub(r'[^A-Za-z0-9.]+', '-', title(study)).strip('-.')[:100]}"

@@ -1,0 +1,117 @@
+"""Cosine scores of sentence pairs and how well they agree with gold. Knows arrays; knows no tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix
+
+SPREAD = 1e-12
+"""Values that differ by less, relative to the largest, are equal but for the rounding of cosines."""
+
+
+def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
+    """Return the cosine of each row of `first` with the same row of `second`.
+
+    cos_i = x_i y_i / (|x_i| |y_i|), in float64 whatever the dtype of the input.
+
+    Args:
+        first: (n, d) embeddings.
+        second: (n, d) embeddings of the other sentences.
+
+    Returns:
+        (n,), in [-1, 1] up to rounding.
+
+    Raises:
+        DataError: If an argument is no matrix of real numbers, or the numbers of features differ.
+        DegenerateLayerError: If a value is not finite or a row is zero.
+        MisalignedSamplesError: If the numbers of rows differ.
+
+    Example:
+        >>> cosine_scores([[1.0, 0.0], [3.0, 4.0]], [[0.0, 2.0], [6.0, 8.0]]).tolist()
+        [0.0, 1.0]
+    """
+    x, y = finite_matrix(first, name="first"), finite_matrix(second, name="second")
+    check_same_samples(len(y), len(x), name="second", other="first")
+    if x.shape[1] != y.shape[1]:
+        raise DataError(f"second has {y.shape[1]} features, expected the {x.shape[1]} of first: use one layer for both")
+    cosines: Array = np.einsum("ij,ij->i", _unit_rows(x, name="first"), _unit_rows(y, name="second"))
+    return cosines
+
+
+def spearman(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the rank correlation of two series; equal values share their mean rank.
+
+    Args:
+        x: (n,) scores, n >= 2.
+        y: (n,) scores of the same pairs.
+
+    Returns:
+        The coefficient, in [-1, 1].
+
+    Raises:
+        DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
+        MisalignedSamplesError: If the lengths differ.
+
+    Example:
+        >>> round(spearman([0.1, 0.2, 0.9], [1.0, 2.0, 3.0]), 12)
+        1.0
+    """
+    first, second = _checked_pair(x, y)
+    return float(stats.spearmanr(first, second).statistic)
+
+
+def pearson(x: ArrayLike, y: ArrayLike) -> float:
+    """Return the linear correlation of two series.
+
+    Args:
+        x: (n,) scores, n >= 2.
+        y: (n,) scores of the same pairs.
+
+    Returns:
+        The coefficient, in [-1, 1].
+
+    Raises:
+        DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
+        MisalignedSamplesError: If the lengths differ.
+
+    Example:
+        >>> round(pearson([0.0, 1.0, 2.0], [5.0, 3.0, 1.0]), 12)
+        -1.0
+    """
+    first, second = _checked_pair(x, y)
+    return float(stats.pearsonr(first, second).statistic)
+
+
+def _unit_rows(matrix: Array, *, name: str) -> Array:
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    if not norms.all():
+        raise DegenerateLayerError(
+            f"{name} is zero in row {int(norms.argmin())}, expected embeddings with a direction: "
+            "remove texts without tokens"
+        )
+    units: Array = matrix / norms
+    return units
+
+
+def _checked_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:
+    first, second = _checked_series(x, name="x"), _checked_series(y, name="y")
+    check_same_samples(len(second), len(first), name="y", other="x")
+    return first, second
+
+
+def _checked_series(x: ArrayLike, *, name: str) -> Array:
+    series = np.asarray(x, dtype=np.float64)
+    if series.ndim != 1 or len(series) < 2:
+        raise DataError(f"{name} has shape {series.shape}, expected a vector of at least two scores: use more pairs")
+    if not np.isfinite(series).all():
+        raise DataError(f"{name} has NaN or infinite values, expected finite scores: remove those pairs")
+    if np.ptp(series) <= SPREAD * np.abs(series).max():
+        raise DataError(
+            f"{name} is {series[0]:g} for all {len(series)} pairs, expected scores that differ: a constant has no "
+            "correlation; check the score column, or leave out a layer that gives every pair the same cosine"
+        )
+    return series

@@ -1,0 +1,55 @@
+"""From a CKA map to one value a layer. Knows maps; knows no arrays of embeddings."""
+
+from __future__ import annotations
+
+from layerprobe.errors import DataError
+from layerprobe.results import Alignment, CKACurve, CKAMap
+from layerprobe.similarity.checks import check_choice
+
+
+def cka_curve(cka_map: CKAMap, *, alignment: Alignment = "same-index") -> CKACurve:
+    """Return the similarity of each layer of the model to its partner in the reference.
+
+    same-index: layer l against layer l. relative-depth: layer l of n blocks against layer round(l m / n) of m
+    blocks, halves up. best-match: layer l against the layer of the reference most similar to it, the earlier one
+    of equals; such a curve never shows less similarity than the others.
+
+    Args:
+        cka_map: Every layer of the model against every layer of the reference.
+        alignment: How partners are chosen.
+
+    Returns:
+        One value a layer of the model, in the range of the map: debiased ones can be negative.
+
+    Raises:
+        DataError: If same-index is asked for models of different depth, or the alignment is unknown.
+
+    Example:
+        >>> from layerprobe.results import CKAMap
+        >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))
+        >>> three_by_two = CKAMap(values=values, kernel="linear", estimator="debiased", n_samples=50)
+        >>> cka_curve(three_by_two, alignment="relative-depth").values
+        (0.9, 0.7, 0.2)
+        >>> cka_curve(three_by_two, alignment="best-match").reference_layers
+        (0, 1, 0)
+    """
+    check_choice(alignment, Alignment, name="alignment")
+    partners = _partners(cka_map, alignment)
+    values = tuple(row[partner] for row, partner in zip(cka_map.values, partners, strict=True))
+    return CKACurve(values=values, reference_layers=partners, alignment=alignment)
+
+
+def _partners(cka_map: CKAMap, alignment: Alignment) -> tuple[int, ...]:
+    rows = cka_map.values
+    n, m = len(rows) - 1, len(rows[0]) - 1
+    if alignment == "best-match":
+        return tuple(row.index(max(row)) for row in rows)
+    if alignment == "relative-depth":
+        # Integers, because round() takes halves to the even neighbour: 8 blocks against 4 would skip unevenly.
+        return tuple((2 * layer * m + n) // (2 * n) if n else 0 for layer in range(n + 1))
+    if n != m:
+        raise DataError(
+            f"the model has {n + 1} layers and the reference {m + 1}, expected equally many for same-index: "
+            "use relative-depth or best-match"
+        )
+    return tuple(range(n + 1))

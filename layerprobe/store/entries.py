@@ -1,0 +1,81 @@
+"""What is in the store and in what state. Knows manifests and checksums, not arrays."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from layerprobe.errors import DamagedStoreError, StoreVersionError
+from layerprobe.store.files import problem_with, store_errors
+from layerprobe.store.manifest import Manifest, read_manifest
+from layerprobe.store.shards import opened
+
+State = Literal["complete", "partial", "damaged", "newer"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One extraction in the store, finished or not."""
+
+    fingerprint: str
+    state: State
+    """complete; partial: to be resumed; damaged: to be redone in part; newer: written by a newer layerprobe."""
+    bytes: int
+    """Size of its files."""
+    modified: float
+    """When a file was last added, in seconds since 1970."""
+    manifest: Manifest | None = None
+    """None where it is missing or cannot be read."""
+
+    @property
+    def model(self) -> str:
+        """Hub id or folder; empty where the manifest cannot be read."""
+        return self.manifest.key.model if self.manifest else ""
+
+
+def entry_of(directory: Path) -> Entry:
+    """Return the summary of one entry.
+
+    Raises:
+        StoreError: If the directory cannot be read.
+    """
+    size = 0
+    with store_errors("read", directory):
+        for path in directory.iterdir():
+            # A temporary file of a process that is writing may be gone by now.
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size
+        modified = directory.stat().st_mtime
+    state, manifest = _state(directory)
+    return Entry(fingerprint=directory.name, state=state, bytes=size, modified=modified, manifest=manifest)
+
+
+def problems_of(directory: Path) -> Iterator[str]:
+    """Yield what is wrong with an entry, one line a file, reading all of them."""
+    try:
+        manifest = read_manifest(directory)
+    except (DamagedStoreError, StoreVersionError) as error:
+        yield str(error)
+        return
+    for file in (manifest.samples, *manifest.shards) if manifest is not None else ():
+        if problem := problem_with(directory / file.name, size=file.bytes, sha256=file.sha256):
+            yield f"{directory / file.name} is damaged, {problem}: extract again, only what is damaged is redone"
+
+
+def _state(directory: Path) -> tuple[State, Manifest | None]:
+    try:
+        manifest = read_manifest(directory)
+    except StoreVersionError:
+        return "newer", None
+    except DamagedStoreError:
+        return "damaged", None
+    if manifest is None or not manifest.complete:
+        return "partial", manifest
+    try:
+        opened(directory, manifest)
+    except DamagedStoreError:
+        return "damaged", manifest
+    return "complete", manifest

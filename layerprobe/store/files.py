@@ -1,0 +1,101 @@
+"""Files written whole or not at all, and their checksums. Knows bytes and paths, not what is in them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from layerprobe.errors import StoreError
+
+TEMPORARY = ".tmp-*"
+_MOVE = "choose another folder with --cache-dir or LAYERPROBE_CACHE"
+_ADVICE = {
+    errno.ENOSPC: "free space, or choose another folder with --cache-dir",
+    errno.EDQUOT: "free space, or choose another folder with --cache-dir",
+    errno.EACCES: _MOVE,
+    errno.EPERM: _MOVE,
+    errno.EROFS: _MOVE,
+    errno.ENOTDIR: _MOVE,
+    errno.EEXIST: _MOVE,
+}
+
+
+@contextlib.contextmanager
+def store_errors(doing: str, path: Path) -> Iterator[None]:
+    """Turn an OSError into one line that names the path, the reason and what to do.
+
+    Raises:
+        StoreError: In its place.
+    """
+    try:
+        yield
+    except OSError as error:
+        advice = _ADVICE.get(error.errno or 0, "check the disk and the permissions")
+        raise StoreError(f"cannot {doing} {path}: {error.strerror or error}: {advice}") from error
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory with its parents.
+
+    Raises:
+        StoreError: If it cannot be made.
+    """
+    with store_errors("make the folder", path):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name, make it durable and give it its name.
+
+    Raises:
+        StoreError: If that fails; then nothing of it is left.
+    """
+    temporary = path.with_name(f"{TEMPORARY[:-1]}{secrets.token_hex(6)}")
+    with store_errors("write", path):
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        finally:
+            # A failure to tidy up must not hide the failure itself.
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        _sync_directory(path.parent)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def problem_with(path: Path, *, size: int, sha256: str | None) -> str | None:
+    """Return what is wrong with a file, or None; without a sha256 only the size is compared."""
+    try:
+        found = path.stat().st_size
+        if found != size:
+            return f"{size} bytes expected, {found} found"
+        if sha256 is not None and sha256_of(path) != sha256:
+            return "its checksum is not that of the manifest"
+    except FileNotFoundError:
+        return "the file is missing"
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    return None
+
+
+def _sync_directory(path: Path) -> None:
+    if os.name == "nt":  # directories cannot be opened there
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

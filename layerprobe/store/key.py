@@ -1,0 +1,62 @@
+"""What the numbers of an extraction depend on. Knows digests, not files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from layerprobe.results import digest, to_dict
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreKey:
+    """Everything the numbers depend on; what else is worth knowing goes into the description."""
+
+    model: str
+    """Hub id or folder."""
+    revision: str
+    """Resolved commit, or the content digest of a local folder."""
+    tokenizer: str
+    """Digest of the tokenizer."""
+    pooling: str
+    """mean, cls, max or last."""
+    max_length: int
+    """Tokens a text at most."""
+    dtype: str
+    """What the forward pass computes in."""
+    norm: str
+    """none, final or raw."""
+    prompt: str
+    """What stands before every text."""
+    random_init: int | None
+    """Seed of random weights; None for those of the checkpoint."""
+    texts_digest: str
+    """Of the distinct texts in their order, by `texts_digest`."""
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits of the sha256 of all fields and the format version; names the directory."""
+        return digest({"format": FORMAT_VERSION, **to_dict(self)})[:32]
+
+
+def texts_digest(texts: Sequence[str]) -> str:
+    """Return the sha256 of texts in their order.
+
+    Example:
+        >>> texts_digest(["a", "b"]) == texts_digest(["b", "a"])
+        False
+    """
+    return digest(list(texts))
+
+
+def sample_ids(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return the first 16 hexadecimal digits of the sha256 of every text.
+
+    Example:
+        >>> sample_ids(["a"])
+        ('ca978112ca1bbdca',)
+    """
+    return tuple(hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16] for text in texts)

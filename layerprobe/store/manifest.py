@@ -1,0 +1,139 @@
+"""What is written down about an entry. Knows the manifest's format, not the embeddings."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
+from layerprobe.results import from_json, to_json
+from layerprobe.store.files import store_errors, write_whole
+from layerprobe.store.key import FORMAT_VERSION, StoreKey
+
+MANIFEST = "manifest.json"
+SAMPLES = "samples.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A finished file beside the manifest."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """One entry: its key, its shape and its finished files.
+
+    Shards hold consecutive rows, all of `rows_per_shard` but the last.
+    """
+
+    format: int
+    """Version of the format; this layerprobe writes `FORMAT_VERSION`."""
+    key: StoreKey
+    n_rows: int
+    """Distinct texts."""
+    n_layers: int
+    width: int
+    """Features of a layer."""
+    rows_per_shard: int
+    created: str
+    """ISO 8601, UTC."""
+    layerprobe: str
+    """Version that wrote it."""
+    samples: StoredFile
+    """The ids of the rows."""
+    shards: tuple[StoredFile, ...] = ()
+    """The finished ones, in order."""
+    complete: bool = False
+    """Whether all shards are there."""
+    description: dict[str, Any] = field(default_factory=dict)
+    """Strings, numbers and lists worth knowing that the numbers do not depend on."""
+
+    def __post_init__(self) -> None:
+        if min(self.n_rows, self.n_layers, self.width, self.rows_per_shard) < 1:
+            raise DataError("a size is not positive")
+        known = [self.shard_name(index) for index in range(self.n_shards)]
+        names = [shard.name for shard in self.shards]
+        # Names are compared with those that the sizes imply, so none can lead out of the directory.
+        if self.samples.name != SAMPLES or not set(names) <= set(known) or names != sorted(set(names)):
+            raise DataError("it lists files with unexpected names")
+        if self.complete and len(names) < len(known):
+            raise DataError("it says complete and lacks shards")
+
+    @property
+    def n_shards(self) -> int:
+        """Number of shards, finished or not."""
+        return -(-self.n_rows // self.rows_per_shard)
+
+    def shard_name(self, index: int) -> str:
+        """Return the file name of a shard."""
+        return f"shard-{index:05d}-of-{self.n_shards:05d}.safetensors"
+
+    def shard_rows(self, index: int) -> tuple[int, int]:
+        """Return the first row of a shard and the row after its last."""
+        return index * self.rows_per_shard, min((index + 1) * self.rows_per_shard, self.n_rows)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """The shards that are not finished."""
+        finished = {shard.name for shard in self.shards}
+        return tuple(index for index in range(self.n_shards) if self.shard_name(index) not in finished)
+
+    def with_shard(self, shard: StoredFile) -> Manifest:
+        """Return the manifest with one more finished shard."""
+        return dataclasses.replace(self, shards=tuple(sorted((*self.shards, shard), key=lambda s: s.name)))
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    """Write the manifest, whole or not at all.
+
+    Raises:
+        StoreError: If it cannot be written.
+    """
+    write_whole(directory / MANIFEST, to_json(manifest).encode("utf-8"))
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """Return the manifest of an entry, None where there is none yet.
+
+    Raises:
+        DamagedStoreError: If it is garbled, or that of another entry.
+        StoreVersionError: If a newer layerprobe wrote it.
+        StoreError: If it cannot be read.
+    """
+    path = directory / MANIFEST
+    try:
+        with store_errors("read", path):
+            data = path.read_bytes()
+    except StoreError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return None
+        raise
+    try:
+        manifest = _parsed(json.loads(data), path)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DamagedStoreError(f"{path} is garbled ({error}): extract again to start this entry afresh") from error
+    if manifest.key.fingerprint != directory.name:
+        raise DamagedStoreError(f"{path} belongs to another entry: extract again to start this entry afresh")
+    return manifest
+
+
+def _parsed(data: Any, path: Path) -> Manifest:
+    if not isinstance(data, dict) or type(data.get("format")) is not int:
+        raise DataError("it has no format version")
+    if data["format"] > FORMAT_VERSION:
+        raise StoreVersionError(
+            f"{path} has format {data['format']}, this layerprobe reads up to {FORMAT_VERSION}:"
+            " upgrade layerprobe, or choose another folder with --cache-dir"
+        )
+    description = data.pop("description", {})
+    if not isinstance(description, dict):
+        raise DataError("its description is no object")
+    # The description is free, everything else has the types of the fields.
+    return dataclasses.replace(from_json(Manifest, json.dumps(data)), description=description)

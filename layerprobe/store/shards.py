@@ -1,0 +1,204 @@
+"""Embeddings in safetensors shards: written one by one, read by memory map. Knows rows and layers, not models."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import save
+
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.store.files import problem_with, write_whole
+from layerprobe.store.manifest import SAMPLES, Manifest, StoredFile, write_manifest
+
+ITEM_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StoredEmbeddings:
+    """The pooled embedding of every text and layer, on disk."""
+
+    directory: Path
+    manifest: Manifest
+    sample_ids: tuple[str, ...]
+    """By row: the first 16 hexadecimal digits of the sha256 of the text."""
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, the embedding output among them."""
+        return self.manifest.n_layers
+
+    @property
+    def n_rows(self) -> int:
+        """Distinct texts."""
+        return self.manifest.n_rows
+
+    @property
+    def width(self) -> int:
+        """Features of a layer."""
+        return self.manifest.width
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the writer noted beside the numbers."""
+        return self.manifest.description
+
+    def layer(self, layer: int) -> NDArray[np.float32]:
+        """Return one layer, shape (n_rows, width), read-only.
+
+        A single shard is returned as the memory map itself; several are copied together.
+
+        Raises:
+            DataError: If there is no such layer.
+            DamagedStoreError: If a shard is missing or cut short.
+        """
+        if not 0 <= layer < self.n_layers:
+            raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
+        if self.manifest.n_shards == 1:
+            return self._part(0, layer)
+        whole = np.empty((self.n_rows, self.width), dtype=np.float32)
+        for index in range(self.manifest.n_shards):
+            start, stop = self.manifest.shard_rows(index)
+            whole[start:stop] = self._part(index, layer)
+        whole.flags.writeable = False
+        return whole
+
+    def _part(self, index: int, layer: int) -> NDArray[np.float32]:
+        path = self.directory / self.manifest.shard_name(index)
+        start, stop = self.manifest.shard_rows(index)
+        shape = (stop - start, self.width)
+        offset = tensor_offsets(path, self.n_layers, shape)[layer]
+        return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=shape)
+
+
+class ShardWriter:
+    """Writes the shards of one entry that are not there yet; made by `Store.writer`."""
+
+    def __init__(self, directory: Path, manifest: Manifest, sample_ids: tuple[str, ...]) -> None:
+        self._directory = directory
+        self._manifest = manifest
+        self._sample_ids = sample_ids
+
+    @property
+    def pending(self) -> list[tuple[int, int, int]]:
+        """Index, first row and row after the last of every shard that is missing or damaged."""
+        return [(index, *self._manifest.shard_rows(index)) for index in self._manifest.pending]
+
+    def write(self, index: int, embeddings: NDArray[np.float32]) -> None:
+        """Write one pending shard and note it in the manifest.
+
+        Args:
+            index: Which shard.
+            embeddings: Its rows, shape (n_layers, rows, width), float32.
+
+        Raises:
+            DataError: If the shard is not pending, the array is not what it should be, or a value is not finite.
+            StoreError: If a file cannot be written.
+        """
+        if index not in self._manifest.pending:
+            raise DataError(f"expected one of the pending shards {list(self._manifest.pending)}, got {index}")
+        start, stop = self._manifest.shard_rows(index)
+        _check_embeddings(embeddings, (self._manifest.n_layers, stop - start, self._manifest.width))
+        data = save({f"layer.{layer}": np.ascontiguousarray(rows) for layer, rows in enumerate(embeddings)})
+        name = self._manifest.shard_name(index)
+        write_whole(self._directory / name, data)
+        self._update(self._manifest.with_shard(stored_file(name, data)))
+
+    def finish(self) -> StoredEmbeddings:
+        """Mark the entry as complete.
+
+        Raises:
+            StoreError: If shards are pending, or the manifest cannot be written.
+        """
+        if self._manifest.pending:
+            raise StoreError(f"cannot finish {self._directory}: the shards {list(self._manifest.pending)} are pending")
+        if not self._manifest.complete:
+            self._update(dataclasses.replace(self._manifest, complete=True))
+        return StoredEmbeddings(directory=self._directory, manifest=self._manifest, sample_ids=self._sample_ids)
+
+    def _update(self, manifest: Manifest) -> None:
+        write_manifest(self._directory, manifest)
+        self._manifest = manifest
+
+
+def stored_file(name: str, data: bytes) -> StoredFile:
+    """Return the size and checksum of what was written under a name."""
+    return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+
+
+def opened(directory: Path, manifest: Manifest) -> StoredEmbeddings:
+    """Return the embeddings of a complete entry after a cheap look at every file: size and headers.
+
+    Raises:
+        DamagedStoreError: If a file is missing, cut short or has another header; names it.
+    """
+    for file in (manifest.samples, *manifest.shards):
+        if problem := problem_with(directory / file.name, size=file.bytes, sha256=None):
+            raise _damaged(directory / file.name, problem)
+    for index in range(manifest.n_shards):
+        start, stop = manifest.shard_rows(index)
+        path = directory / manifest.shard_name(index)
+        tensor_offsets(path, manifest.n_layers, (stop - start, manifest.width))
+    return StoredEmbeddings(directory=directory, manifest=manifest, sample_ids=_read_samples(directory, manifest))
+
+
+def tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[int]:
+    """Return where in a safetensors file each layer begins.
+
+    The file has the length of the header in 8 bytes, the header as JSON, and the tensors one after the other.
+
+    Raises:
+        DamagedStoreError: If the header is not that of `n_layers` float32 tensors of that shape.
+    """
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            size = path.stat().st_size
+            header = json.loads(file.read(min(length, size)))
+        return [_offset(header[f"layer.{layer}"], shape, 8 + length, size) for layer in range(n_layers)]
+    except OSError as error:
+        raise _damaged(path, f"it cannot be read ({error.strerror})") from error
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise _damaged(path, f"its header is garbled ({error})") from error
+
+
+def _offset(tensor: dict[str, Any], shape: tuple[int, int], start: int, size: int) -> int:
+    begin, end = tensor["data_offsets"]
+    expected = shape[0] * shape[1] * ITEM_BYTES
+    if (tensor["dtype"], tensor["shape"], end - begin) != ("F32", list(shape), expected):
+        raise ValueError(f"expected F32 of shape {list(shape)}, got {tensor['dtype']} of {tensor['shape']}")
+    if not 0 <= begin <= size - start - expected:
+        raise ValueError("a tensor lies outside the file")
+    return int(start + begin)
+
+
+def _read_samples(directory: Path, manifest: Manifest) -> tuple[str, ...]:
+    path = directory / SAMPLES
+    try:
+        ids = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise _damaged(path, f"it is garbled ({error})") from error
+    if not isinstance(ids, list) or len(ids) != manifest.n_rows or not all(isinstance(i, str) for i in ids):
+        raise _damaged(path, f"expected the ids of {manifest.n_rows} rows")
+    return tuple(ids)
+
+
+def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, int]) -> None:
+    if embeddings.shape != shape:
+        raise DataError(f"expected embeddings of shape (n_layers, rows, width) = {shape}, got {embeddings.shape}")
+    if embeddings.dtype != np.float32:
+        raise DataError(f"expected float32 embeddings, got {embeddings.dtype}")
+    for layer, rows in enumerate(embeddings):
+        finite = np.isfinite(rows).all(axis=1)
+        if not finite.all():
+            raise DataError(f"layer {layer} is not finite in {int((~finite).sum())} of {shape[1]} rows of a shard")
+
+
+def _damaged(path: Path, problem: str) -> DamagedStoreError:
+    return DamagedStoreError(f"{path} is damaged, {problem}: extract again, only what is damaged is redone")

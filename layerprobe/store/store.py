@@ -1,0 +1,298 @@
+"""The folder of all entries and cached results. Knows files, not models and not maths.
+
+root/embeddings/<fingerprint>/manifest.json, samples.json, shard-00000-of-00008.safetensors, ...
+root/results/<kind>/<key>.json
+root/locks/<fingerprint>.lock
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from platformdirs import user_cache_path
+
+from layerprobe._version import __version__
+from layerprobe.errors import DataError, StoreError
+from layerprobe.store.entries import Entry, entry_of, problems_of
+from layerprobe.store.files import make_directory, store_errors, write_whole
+from layerprobe.store.key import FORMAT_VERSION, StoreKey, sample_ids, texts_digest
+from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
+from layerprobe.store.resuming import begin
+from layerprobe.store.shards import ITEM_BYTES, ShardWriter, StoredEmbeddings, opened
+
+log = logging.getLogger(__name__)
+
+SHARD_BYTES = 64 * 2**20
+MIN_SHARD_ROWS, MAX_SHARD_ROWS = 256, 65536
+DAY = 86400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """What was removed, or would be."""
+
+    entries: tuple[Entry, ...]
+    bytes: int
+    """Freed, cached results among them."""
+
+
+class Store:
+    """Entries and results under one folder.
+
+    Args:
+        root: The folder; by default `LAYERPROBE_CACHE`, or a folder of layerprobe in the user's cache.
+        rows_per_shard: Of new entries; by default as many as make 64 MiB, from 256 to 65536.
+    """
+
+    def __init__(self, root: str | Path | None = None, *, rows_per_shard: int | None = None) -> None:
+        self.root = Path(
+            root or os.environ.get("LAYERPROBE_CACHE") or user_cache_path("layerprobe", appauthor=False)
+        ).expanduser()
+        self._rows_per_shard = rows_per_shard
+
+    # ---- embeddings ---------------------------------------------------------------------------------------
+
+    def open(self, key: StoreKey) -> StoredEmbeddings | None:
+        """Return the complete entry of a key, None where there is none.
+
+        Looks at sizes and headers only; `verify` compares checksums.
+
+        Raises:
+            DamagedStoreError: If a file is missing, cut short or garbled; `writer` then redoes it.
+            StoreVersionError: If a newer layerprobe wrote the entry.
+            StoreError: If it cannot be read.
+        """
+        directory = self._directory(key.fingerprint)
+        manifest = read_manifest(directory)
+        return opened(directory, manifest) if manifest is not None and manifest.complete else None
+
+    @contextlib.contextmanager
+    def writer(
+        self,
+        key: StoreKey,
+        *,
+        texts: Sequence[str],
+        n_layers: int,
+        width: int,
+        description: Mapping[str, Any] | None = None,
+    ) -> Iterator[ShardWriter]:
+        """Hold the entry of a key for writing; resumes at what is missing or damaged.
+
+        While another process writes the entry, this waits, and then finds nothing pending.
+
+        Args:
+            key: What the numbers depend on.
+            texts: The distinct texts, one a row.
+            n_layers: Layers of the embeddings.
+            width: Features of a layer.
+            description: Strings, numbers and lists to keep beside the numbers.
+
+        Raises:
+            DataError: If texts repeat, are none, or are not those of the key.
+            StoreVersionError: If a newer layerprobe wrote the entry.
+            StoreError: If a file cannot be written, or the entry was begun with another shape.
+        """
+        _check_texts(texts, key)
+        new = Manifest(
+            format=FORMAT_VERSION,
+            key=key,
+            n_rows=len(texts),
+            n_layers=n_layers,
+            width=width,
+            rows_per_shard=self._rows_per_shard or _rows_per_shard(n_layers, width),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            layerprobe=__version__,
+            samples=StoredFile(name=SAMPLES, bytes=0, sha256=""),
+            description=dict(description or {}),
+        )
+        directory = self._directory(key.fingerprint)
+        with self._locked(key.fingerprint):
+            ids = sample_ids(texts)
+            yield ShardWriter(directory, begin(directory, new, ids), ids)
+
+    def entries(self) -> list[Entry]:
+        """Return what is in the store, the latest first.
+
+        Raises:
+            StoreError: If the folder cannot be read.
+        """
+        return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
+
+    def verify(self, fingerprint: str | None = None) -> list[str]:
+        """Return what is wrong, one line a file, after reading every file of one entry or of all.
+
+        Raises:
+            StoreError: If there is no such entry.
+        """
+        return [problem for directory in self._chosen(fingerprint) for problem in problems_of(directory)]
+
+    def prune(
+        self,
+        *,
+        older_than_days: float | None = None,
+        partial_only: bool = False,
+        fingerprint: str | None = None,
+        everything: bool = False,
+        dry_run: bool = False,
+    ) -> Pruned:
+        """Remove the entries that meet all conditions given; `everything` also removes cached results.
+
+        Entries that a process is writing are left alone.
+
+        Args:
+            older_than_days: Nothing was added to them for so long.
+            partial_only: They are not finished.
+            fingerprint: This one.
+            everything: All of them; no other condition can be given.
+            dry_run: Only say what would go.
+
+        Raises:
+            DataError: If there is no condition, or `everything` and another one.
+            StoreError: If there is no such entry, or it cannot be removed.
+        """
+        if everything == (older_than_days is not None or partial_only or fingerprint is not None):
+            raise DataError("expected an age, partial entries, a fingerprint, or everything alone")
+        chosen = [
+            entry for entry in map(entry_of, self._chosen(fingerprint)) if _meets(entry, older_than_days, partial_only)
+        ]
+        removed = [entry for entry in chosen if dry_run or self._remove(entry.fingerprint)]
+        freed = sum(entry.bytes for entry in removed)
+        if everything:
+            freed += self._remove_results(dry_run=dry_run)
+        return Pruned(entries=tuple(removed), bytes=freed)
+
+    # ---- results ------------------------------------------------------------------------------------------
+
+    def load_result(self, kind: str, key: str) -> str | None:
+        """Return a cached JSON text; None where there is none, or where it is damaged and has to be made again.
+
+        Raises:
+            DataError: If kind or key is no plain name.
+            StoreError: If it cannot be read.
+        """
+        path = self._result(kind, key)
+        if not path.is_file():
+            return None
+        with store_errors("read", path):
+            data = path.read_bytes()
+        try:
+            text = data.decode()
+            json.loads(text)
+        except ValueError as error:
+            log.warning("%s is damaged (%s): it is made again", path, error)
+            return None
+        return text
+
+    def save_result(self, kind: str, key: str, text: str) -> None:
+        """Cache a JSON text, whole or not at all.
+
+        Raises:
+            DataError: If kind or key is no plain name.
+            StoreError: If it cannot be written.
+        """
+        path = self._result(kind, key)
+        make_directory(path.parent)
+        write_whole(path, text.encode())
+
+    # ---- paths and locks ----------------------------------------------------------------------------------
+
+    def _directory(self, fingerprint: str) -> Path:
+        return self.root / "embeddings" / fingerprint
+
+    def _directories(self) -> list[Path]:
+        folder = self.root / "embeddings"
+        if not folder.exists():
+            return []
+        with store_errors("read", folder):
+            names = [path for path in folder.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name)]
+        return sorted(path for path in names if path.is_dir() and not path.is_symlink())
+
+    def _chosen(self, fingerprint: str | None) -> list[Path]:
+        directories = self._directories()
+        if fingerprint is None:
+            return directories
+        chosen = [directory for directory in directories if directory.name == fingerprint]
+        if not chosen:
+            raise StoreError(f"no entry {fingerprint!r} in {self.root}: expected one of those that are listed")
+        return chosen
+
+    def _result(self, kind: str, key: str) -> Path:
+        for name in (kind, key):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
+                raise DataError(f"expected a name of letters, digits, dots and hyphens, got {name!r}")
+        return self.root / "results" / kind / f"{key}.json"
+
+    def _lock(self, fingerprint: str) -> FileLock:
+        make_directory(self.root / "locks")
+        return FileLock(self.root / "locks" / f"{fingerprint}.lock")
+
+    @contextlib.contextmanager
+    def _locked(self, fingerprint: str) -> Iterator[None]:
+        # Not in the entry's directory: pruning would remove the lock that another process waits for.
+        lock = self._lock(fingerprint)
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                log.info("waiting for another process that writes %s", self._directory(fingerprint))
+                lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _remove(self, fingerprint: str) -> bool:
+        """Remove an entry unless a process is writing it."""
+        directory, lock = self._directory(fingerprint), self._lock(fingerprint)
+        with store_errors("remove", directory):
+            try:
+                with lock.acquire(timeout=0):
+                    # First: what an interruption leaves is then an entry without shards, not a damaged one.
+                    (directory / MANIFEST).unlink(missing_ok=True)
+                    shutil.rmtree(directory)
+            except Timeout:
+                log.warning("%s is being written: not removed", directory)
+                return False
+        return True
+
+    def _remove_results(self, *, dry_run: bool) -> int:
+        folder = self.root / "results"
+        if not folder.is_dir():
+            return 0
+        with store_errors("remove", folder):
+            freed = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            if not dry_run:
+                shutil.rmtree(folder)
+        return freed
+
+
+def _check_texts(texts: Sequence[str], key: StoreKey) -> None:
+    if not texts:
+        raise DataError("expected at least one text, got none")
+    if len(set(texts)) < len(texts):
+        raise DataError(f"expected distinct texts, {len(texts) - len(set(texts))} of {len(texts)} are copies")
+    if texts_digest(texts) != key.texts_digest:
+        raise DataError("expected the texts of the key: their digest is another one")
+
+
+def _rows_per_shard(n_layers: int, width: int) -> int:
+    rows = SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES)
+    return min(max(rows, MIN_SHARD_ROWS), MAX_SHARD_ROWS)
+
+
+def _meets(entry: Entry, older_than_days: float | None, partial_only: bool) -> bool:
+    if partial_only and entry.state != "partial":
+        return False
+    return older_than_days is None or time.time() - entry.modified > older_than_days * DAY

@@ -1,0 +1,619 @@
+"""The pipeline, in the order a reader tells it: extract, compare, predict, confirm.
+
+Each stage is one function; what was done before is read from the store instead of done again.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe._version import __version__
+from layerprobe.encoders import Checkpoint, Encoder, TokenizedTexts, find_checkpoint, load_encoder, resolve_device
+from layerprobe.encoders.loading import autocast_dtype
+from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
+from layerprobe.extraction import Diagnosis, embed_layers, examine
+from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm, outcomes
+from layerprobe.prediction import plateau_rule
+from layerprobe.progress import Progress, silent
+from layerprobe.results import (
+    Alignment,
+    Comparison,
+    Confirmation,
+    DropPrediction,
+    Estimator,
+    FineTuningRun,
+    Kernel,
+    LayerScores,
+    ModelDescription,
+    Pooling,
+    Protocol,
+    Provenance,
+    SentencePairs,
+    STSTask,
+    Study,
+    digest,
+    from_json,
+    to_dict,
+    to_json,
+)
+from layerprobe.similarity import cka_curve, cka_map, cosine_scores, pearson, spearman
+from layerprobe.store import ShardWriter, Store, StoredEmbeddings, StoreKey, texts_digest
+
+logger = logging.getLogger(__name__)
+
+# Counts what similarity results depend on beyond their key; raise it when the numbers change.
+SIMILARITY_VERSION = 1
+PAPER_SEEDS = (0, 1, 2, 3, 4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How models are loaded and texts are embedded."""
+
+    pooling: Pooling = "mean"
+    """mean, cls, max or last: how token states become one embedding."""
+    max_length: int | None = None
+    """Tokens a text at most; the model's own limit, at most 512, by default."""
+    prompt: str = ""
+    """Put before every text."""
+    dtype: str = "float32"
+    """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it."""
+    norm: str = "final"
+    """final or raw: whether pre-norm models get their final norm at every layer."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    attn: str = "auto"
+    """auto, or an attention implementation of transformers."""
+    batch_tokens: int | None = None
+    """Tokens a batch, padding included."""
+    trust_remote_code: bool = False
+    """Run model code that comes with a checkpoint."""
+    cache_dir: Path | None = None
+    """Where the store is; LAYERPROBE_CACHE or the user's cache folder by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Embeddings:
+    """The pooled embeddings of every layer for a list of distinct texts, on disk."""
+
+    model: ModelDescription
+    pooling: Pooling
+    texts: tuple[str, ...]
+    """The distinct texts, one a row."""
+    stored: StoredEmbeddings
+    fingerprint: str
+    """Names everything the numbers depend on."""
+    warnings: tuple[str, ...]
+    """What the user should know about them."""
+    _row: dict[str, int] = field(repr=False)
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return self.stored.n_layers
+
+    def layer(self, layer: int) -> NDArray[np.float32]:
+        """Return one layer, (text, feature), read-only."""
+        return self.stored.layer(layer)
+
+    def rows(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of every text.
+
+        Raises:
+            MisalignedSamplesError: If a text was not embedded.
+        """
+        try:
+            return np.array([self._row[text] for text in texts])
+        except KeyError as error:
+            raise MisalignedSamplesError(
+                f"the text {error.args[0][:60]!r} is not among the {len(self.texts)} embedded ones: extract it first"
+            ) from None
+
+
+# ---- extract ---------------------------------------------------------------------------------------------
+
+
+def extract(
+    model: str,
+    texts: Sequence[str],
+    *,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> Embeddings:
+    """Return the pooled embeddings of every layer, from the store or from one forward pass.
+
+    Args:
+        model: Hub id, `id@revision`, or a local folder.
+        texts: The texts; repeated ones are embedded once.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load and embed.
+        progress: Told the tokens that are done.
+
+    Raises:
+        DataError: If there are no texts, or an empty one.
+        ModelError: If the model cannot be had or truncated.
+        StoreError: If the store cannot be written.
+    """
+    options = options or Options()
+    distinct = tuple(dict.fromkeys(texts))
+    if not distinct:
+        raise DataError("expected texts to embed, got none")
+    if "" in distinct:
+        raise DataError("expected texts with words in them, got an empty one: drop it")
+    checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+    key = _store_key(checkpoint, distinct, options)
+    store = Store(options.cache_dir)
+    stored = _open(store, key)
+    if stored is None:
+        stored = _embed_and_store(store, key, _load(checkpoint, options), distinct, options, progress)
+    return Embeddings(
+        # the user's own name for the model: a moved folder has the same fingerprint
+        model=from_json(ModelDescription, to_json({**stored.description["model"], "name": checkpoint.label})),
+        pooling=options.pooling,
+        texts=distinct,
+        stored=stored,
+        fingerprint=key.fingerprint,
+        warnings=tuple(stored.description["warnings"]),
+        _row={text: i for i, text in enumerate(distinct)},
+    )
+
+
+def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
+    try:
+        return store.open(key)
+    except DamagedStoreError as error:
+        logger.warning("%s; what is damaged is extracted again", error)
+        return None
+
+
+def _load(checkpoint: Checkpoint, options: Options) -> Encoder:
+    return load_encoder(
+        checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn
+    )
+
+
+def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -> StoreKey:
+    return StoreKey(
+        # a folder is known by its content, wherever it lies
+        model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
+        revision=checkpoint.revision,
+        tokenizer=checkpoint.tokenizer_digest,
+        pooling=options.pooling,
+        max_length=options.max_length or 0,
+        dtype=_dtype_name(options),
+        norm=options.norm,
+        prompt=options.prompt,
+        random_init=checkpoint.random_init,
+        texts_digest=texts_digest(texts),
+    )
+
+
+def _dtype_name(options: Options) -> str:
+    return str(autocast_dtype(options.dtype, resolve_device(options.device)) or "float32").removeprefix("torch.")
+
+
+def _embed_and_store(
+    store: Store, key: StoreKey, encoder: Encoder, texts: tuple[str, ...], options: Options, progress: Progress
+) -> StoredEmbeddings:
+    """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
+    model = encoder.description
+    description = {"model": to_dict(model), "warnings": _warnings(encoder, texts, options)}
+    with (
+        store.writer(
+            key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description
+        ) as writer,
+        ThreadPoolExecutor(1) as background,
+    ):
+        _fill(writer, encoder, texts, options, background, progress)
+        return writer.finish()
+
+
+def _fill(
+    writer: ShardWriter,
+    encoder: Encoder,
+    texts: tuple[str, ...],
+    options: Options,
+    background: ThreadPoolExecutor,
+    progress: Progress,
+) -> None:
+    pending = list(writer.pending)
+    n_pending = sum(stop - start for _, start, stop in pending)
+
+    def tokenized(number: int) -> Future[TokenizedTexts]:
+        _, start, stop = pending[number]
+        return background.submit(_tokenize, encoder, texts[start:stop], options)
+
+    upcoming = tokenized(0) if pending else None
+    written: Future[None] | None = None
+    done = 0
+    for number, (index, start, stop) in enumerate(pending):
+        assert upcoming is not None
+        tokens = upcoming.result()
+        upcoming = tokenized(number + 1) if number + 1 < len(pending) else None
+
+        def report(task: str, tokens_done: float, tokens: float, base: int = done, rows: int = stop - start) -> None:
+            progress(task, base + rows * tokens_done / tokens, n_pending)
+
+        layers = embed_layers(
+            encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+        )
+        if written is not None:
+            written.result()
+        written = background.submit(writer.write, index, layers)
+        done += stop - start
+    if written is not None:
+        written.result()
+
+
+def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> TokenizedTexts:
+    return encoder.tokenize([options.prompt + text for text in texts], max_length=options.max_length)
+
+
+def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[str]:
+    """Say in plain words what was cut or slowed down."""
+    found = []
+    # a token is at least a byte or so: only texts as long as that can have been cut
+    limit = min(options.max_length or encoder.max_length, encoder.max_length)
+    long = [text for text in texts if len(options.prompt) + len(text.encode("utf-8", "replace")) >= limit // 2]
+    n_cut = _tokenize(encoder, long, options).n_truncated if long else 0
+    if n_cut:
+        found.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens for {encoder.description.name}")
+    if not encoder.padding_invariant:
+        found.append(
+            f"{encoder.description.name} mixes padding into its states: texts were batched by equal length"
+        )
+    return found
+
+
+# ---- compare ---------------------------------------------------------------------------------------------
+
+
+def compare(
+    model: Embeddings,
+    reference: Embeddings,
+    *,
+    kernel: Kernel = "linear",
+    estimator: Estimator = "debiased",
+    bandwidth_multiplier: float = 1.0,
+    alignment: Alignment | None = None,
+    cache_dir: Path | None = None,
+) -> Comparison:
+    """Return CKA between all layers of two models on the texts that both embedded.
+
+    Args:
+        model: What `extract` gave for the model.
+        reference: What it gave for the reference, with the same texts.
+        kernel: linear or rbf.
+        estimator: debiased or biased.
+        bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
+        alignment: same-index, relative-depth or best-match; same-index by default, or relative-depth where
+            the depths differ.
+        cache_dir: Where the store is.
+
+    Raises:
+        MisalignedSamplesError: If the texts are not the same.
+        DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
+    """
+    if model.texts != reference.texts:
+        raise MisalignedSamplesError(
+            f"{model.model.name} embedded {len(model.texts)} texts and {reference.model.name} {len(reference.texts)} "
+            "others: extract both with the same texts"
+        )
+    if alignment is None:
+        alignment = "same-index" if model.n_layers == reference.n_layers else "relative-depth"
+    settings = [SIMILARITY_VERSION, kernel, estimator, bandwidth_multiplier, alignment, __version__]
+    key = digest([model.fingerprint, reference.fingerprint, *settings])
+    store = Store(cache_dir)
+    found = store.load_result("comparisons", key)
+    if found is not None:
+        # the names are this caller's, wherever the models lay before
+        return replace(from_json(Comparison, found), model=model.model, reference=reference.model)
+    cka = cka_map(
+        (model.layer(layer) for layer in range(model.n_layers)),
+        (reference.layer(layer) for layer in range(reference.n_layers)),
+        kernel=kernel,
+        estimator=estimator,
+        bandwidth_multiplier=bandwidth_multiplier,
+        model_name=model.model.name,
+        reference_name=reference.model.name,
+    )
+    comparison = Comparison(
+        model=model.model,
+        reference=reference.model,
+        texts_digest=texts_digest(model.texts),
+        pooling=model.pooling,
+        cka=cka,
+        curve=cka_curve(cka, alignment=alignment),
+    )
+    store.save_result("comparisons", key, to_json(comparison))
+    return comparison
+
+
+def zero_shot(embeddings: Embeddings, pairs: SentencePairs, *, split: str = "test") -> LayerScores:
+    """Return how well the cosine of the pretrained embeddings ranks sentence pairs, layer by layer.
+
+    Raises:
+        MisalignedSamplesError: If a sentence was not embedded.
+    """
+    first, second = embeddings.rows(pairs.first), embeddings.rows(pairs.second)
+    gold = np.array(pairs.scores)
+    cosines = [cosine_scores(values[first], values[second]) for values in map(embeddings.layer, range(embeddings.n_layers))]
+    return LayerScores(
+        split=split,
+        spearman=tuple(100 * spearman(cosine, gold) for cosine in cosines),
+        pearson=tuple(100 * pearson(cosine, gold) for cosine in cosines),
+    )
+
+
+# ---- predict ---------------------------------------------------------------------------------------------
+
+
+def predict(comparison: Comparison, *, zero_shot_validation: LayerScores | None = None) -> DropPrediction:
+    """Say which layers will drop after fine-tuning, and which layer to keep.
+
+    Args:
+        comparison: The model against an MLM reference.
+        zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
+            baseline beside the prediction, not part of it.
+
+    Raises:
+        DataError: If the model has fewer than three blocks.
+    """
+    other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
+    return plateau_rule(
+        comparison.curve,
+        model=short_name(comparison.model.name),
+        reference=short_name(comparison.reference.name),
+        other_baselines=other,
+    )
+
+
+def short_name(name: str) -> str:
+    """Return a model's name without its organisation or the folders above it.
+
+    Example:
+        >>> short_name("google/electra-base-discriminator@main")
+        'electra-base-discriminator@main'
+    """
+    return name.rstrip("/").rsplit("/", 1)[-1]
+
+
+# ---- confirm ---------------------------------------------------------------------------------------------
+
+
+def finetune(
+    model: str,
+    layers: Sequence[int],
+    task: STSTask,
+    *,
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> list[FineTuningRun]:
+    """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
+
+    Args:
+        model: Hub id, `id@revision`, or a local folder.
+        layers: Blocks kept, 0 .. n_blocks.
+        task: Sentence pairs.
+        seeds: One run each.
+        protocol: The paper's by default.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load; pooling and length are the protocol's.
+        progress: Told the share of the work that is done.
+
+    Raises:
+        ModelError: If the model cannot be had or has no such layer.
+        TrainingError: If a run fails.
+        StoreError: If a result cannot be written.
+    """
+    options, protocol = options or Options(), protocol or Protocol()
+    if not seeds:
+        raise DataError("expected at least one seed, got none")
+    checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+    n_blocks = checkpoint.config.num_hidden_layers
+    wrong = [layer for layer in layers if not 0 <= layer <= n_blocks]
+    if wrong or not layers:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {', '.join(map(str, wrong)) or 'none'}")
+    return fine_tune_layers(
+        lambda: _load(checkpoint, options),
+        layers,
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        folder=RunFolder.of(Store(options.cache_dir).root, checkpoint, task, protocol, dtype=_dtype_name(options)),
+        progress=progress,
+    )
+
+
+def confirm(
+    model: str,
+    prediction: DropPrediction,
+    task: STSTask,
+    *,
+    layers: Sequence[int] = (),
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    level: float = 0.95,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> Confirmation:
+    """Fine-tune at the flagged, the recommended and the last layer, and say what that shows.
+
+    Args:
+        model: Hub id, `id@revision`, or a local folder.
+        prediction: What `predict` gave for it.
+        task: Sentence pairs.
+        layers: Further layers to fine-tune.
+        seeds: One run each; with a single one the verdict is undecided.
+        protocol: The paper's by default.
+        level: Confidence level of the intervals.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load.
+        progress: Told the share of the work that is done.
+
+    Raises:
+        DataError: If a layer does not exist.
+        TrainingError: If a run fails.
+    """
+    n_blocks = prediction.baselines["last layer"]
+    wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
+    runs = finetune(
+        model,
+        wanted,
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        random_init=random_init,
+        options=options,
+        progress=progress,
+    )
+    return confirmation(prediction, runs, n_blocks, level=level)
+
+
+# ---- the whole -------------------------------------------------------------------------------------------
+
+
+def run(
+    model: str,
+    *,
+    reference: str,
+    task: STSTask,
+    fine_tuning: bool = True,
+    layers: Sequence[int] = (),
+    reference_layers: Sequence[int] = (),
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    level: float = 0.95,
+    kernel: Kernel = "linear",
+    estimator: Estimator = "debiased",
+    bandwidth_multiplier: float = 1.0,
+    alignment: Alignment | None = None,
+    random_init: int | None = None,
+    reference_random_init: int | None = None,
+    options: Options | None = None,
+    command: str = "layerprobe.run",
+    progress: Progress = silent,
+) -> Study:
+    """Extract, compare, predict and confirm; what was done before is not done again.
+
+    Args:
+        model: Hub id, `id@revision`, or a local folder.
+        reference: The same of a model that was pretrained by masked language modelling.
+        task: Sentence pairs; models are compared on the texts of its test split.
+        fine_tuning: False stops at the prediction.
+        layers: Layers to fine-tune beside those that decide.
+        reference_layers: Layers of the reference to fine-tune, for the contrast.
+        seeds: One fine-tuning run each.
+        protocol: The paper's by default.
+        level: Confidence level of the intervals.
+        kernel: linear or rbf.
+        estimator: debiased or biased.
+        bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
+        alignment: same-index, relative-depth or best-match.
+        random_init: Seed of fresh random weights for the model.
+        reference_random_init: The same for the reference.
+        options: How to load and embed.
+        command: How this study was asked for; kept in its provenance.
+        progress: Told what is being done, and how much of it.
+
+    Raises:
+        LayerProbeError: If any stage cannot be done; see the stages.
+    """
+    options, protocol = options or Options(), protocol or Protocol()
+    texts = task.test.texts
+    tested = extract(model, texts, random_init=random_init, options=options, progress=progress)
+    base = extract(reference, texts, random_init=reference_random_init, options=options, progress=progress)
+    validated = extract(model, task.validation.texts, random_init=random_init, options=options, progress=progress)
+    comparison = compare(
+        tested,
+        base,
+        kernel=kernel,
+        estimator=estimator,
+        bandwidth_multiplier=bandwidth_multiplier,
+        alignment=alignment,
+        cache_dir=options.cache_dir,
+    )
+    prediction = predict(
+        comparison, zero_shot_validation=zero_shot(validated, task.validation, split="validation")
+    )
+    confirmed, contrast = None, ()
+    if fine_tuning:
+        confirmed = confirm(
+            model,
+            prediction,
+            task,
+            layers=layers,
+            seeds=seeds,
+            protocol=protocol,
+            level=level,
+            random_init=random_init,
+            options=options,
+            progress=progress,
+        )
+        if reference_layers:
+            runs = finetune(
+                reference,
+                reference_layers,
+                task,
+                seeds=seeds,
+                protocol=protocol,
+                random_init=reference_random_init,
+                options=options,
+                progress=progress,
+            )
+            contrast = outcomes(runs, level=level)
+    return Study(
+        comparison=comparison,
+        prediction=prediction,
+        provenance=Provenance(
+            layerprobe=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=command,
+            task=task.name,
+            task_digest=task.digest,
+            texts_digest=comparison.texts_digest,
+            n_texts=len(texts),
+            seeds=tuple(seeds) if fine_tuning else (),
+            device=str(resolve_device(options.device)),
+            versions=versions(),
+            warnings=(*task.notes, *tested.warnings, *base.warnings),
+        ),
+        zero_shot=zero_shot(tested, task.test),
+        reference_zero_shot=zero_shot(base, task.test),
+        protocol=protocol if fine_tuning else None,
+        confirmation=confirmed,
+        reference_outcomes=contrast,
+    )
+
+
+def doctor(model: str, *, random_init: int | None = None, options: Options | None = None) -> Diagnosis:
+    """Load a model and check that what layerprobe relies on holds for it.
+
+    Raises:
+        ModelError: If the model cannot be had or its architecture is refused.
+    """
+    options = options or Options()
+    checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+    return examine(_load(checkpoint, options))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that the numbers depend on."""
+    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}
+

@@ -1,0 +1,178 @@
+"""Which columns of a table hold the sentences and the score. Knows names and layouts, not files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.tables import Table
+
+Columns = str | Sequence[str | int]
+
+# Lower case, without spaces, underscores and hyphens.
+SENTENCE_NAMES = (
+    ("sentence1", "sentence2"),
+    ("sentencea", "sentenceb"),
+    ("text1", "text2"),
+    ("texta", "textb"),
+    ("first", "second"),
+    ("#1string", "#2string"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("word1", "word2"),
+)
+SCORE_NAMES = (
+    "score",
+    "similarity",
+    "similarityscore",
+    "relatednessscore",
+    "relatedness",
+    "label",
+    "labels",
+    "gold",
+    "goldscore",
+    "goldlabel",
+    "quality",
+)
+TEXT_NAMES = ("text", "texts", "sentence", "sentences")
+
+
+def pair_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, int, int]]:
+    """Return the table without its header row and where the first and second sentence and the score are.
+
+    Args:
+        table: As read.
+        columns: "first,second,score" as names or as indices from 0; None detects them.
+
+    Raises:
+        TaskError: If a column is missing or the layout is not known.
+    """
+    if columns is None:
+        table = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
+        return table, _known_pair_columns(table)
+    wanted = _wanted(columns)
+    if len(wanted) != 3 or len(set(wanted)) != 3:
+        raise TaskError(f"expected three different columns as first,second,score, got {','.join(wanted)!r}")
+    table = _with_header_for(table, wanted)
+    if table.header is None and not is_number(table.rows[0][_index(table, wanted[2])]):
+        table = table.with_header()
+    first, second, score = (_index(table, column) for column in wanted)
+    return table, (first, second, score)
+
+
+def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
+    """Return the table without its header row and where its texts are.
+
+    Args:
+        table: As read.
+        columns: One or more names, or indices from 0 of a file without a header; None detects them.
+
+    Raises:
+        TaskError: If a column is missing or the layout is not known.
+    """
+    if columns is not None:
+        wanted = _wanted(columns)
+        table = _with_header_for(table, wanted)
+        return table, tuple(_index(table, column) for column in wanted)
+    names = {_plain(cell) for cell in table.rows[0]}
+    if table.header is None and (names & {*TEXT_NAMES, *(name for pair in SENTENCE_NAMES for name in pair)}):
+        table = table.with_header()
+    return table, _known_text_columns(table)
+
+
+def is_number(cell: str) -> bool:
+    """Return whether a cell reads as a number, finite or not."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _wanted(columns: Columns) -> list[str]:
+    items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
+    return [str(item).strip() for item in items]
+
+
+def _with_header_for(table: Table, wanted: Sequence[str]) -> Table:
+    """Read the first row as names where columns are asked for by name."""
+    return table if all(_is_index(column) for column in wanted) else table.with_header()
+
+
+def _is_index(column: str) -> bool:
+    return re.fullmatch("[0-9]{1,6}", column) is not None
+
+
+def _index(table: Table, column: str) -> int:
+    if table.header is not None and column in table.header:
+        return table.header.index(column)
+    if _is_index(column) and int(column) < table.width:
+        return int(column)
+    raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
+
+
+def _known_pair_columns(table: Table) -> tuple[int, int, int]:
+    if table.header is None:
+        return _unnamed_pair_columns(table)
+    sentences, score = _named_sentences(table.header), _named(table.header, SCORE_NAMES)
+    if sentences is None or score is None:
+        raise _unknown_layout(table, "first,second,score", 3)
+    return *sentences, score
+
+
+def _unnamed_pair_columns(table: Table) -> tuple[int, int, int]:
+    # By the first row, so that a bad score further down is reported as a bad score.
+    numeric = [i for i, cell in enumerate(table.rows[0]) if is_number(cell)]
+    if len(numeric) > 1:
+        numeric = [i for i in numeric if all(is_number(row[i]) for row in table.rows)]
+    if table.width != 3 or len(numeric) != 1:
+        raise _unknown_layout(table, "first,second,score", 3)
+    first, second = (i for i in range(3) if i != numeric[0])
+    return first, second, numeric[0]
+
+
+def _known_text_columns(table: Table) -> tuple[int, ...]:
+    if table.width == 1:
+        return (0,)
+    if table.header is None:
+        return _unnamed_pair_columns(table)[:2]
+    if (sentences := _named_sentences(table.header)) is not None:
+        return sentences
+    if (text := _named(table.header, TEXT_NAMES)) is not None:
+        return (text,)
+    raise _unknown_layout(table, "the texts", 1)
+
+
+def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
+    names = [_plain(name) for name in header]
+    for first, second in SENTENCE_NAMES:
+        if first in names and second in names:
+            return names.index(first), names.index(second)
+    return None
+
+
+def _named(header: Sequence[str], known: Sequence[str]) -> int | None:
+    names = [_plain(name) for name in header]
+    return next((names.index(name) for name in known if name in names), None)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s_-]+", "", name).lower()
+
+
+def _unknown_layout(table: Table, what: str, example: int) -> TaskError:
+    names = table.header if table.header is not None and table.width >= example else [str(i) for i in range(example)]
+    advice = f"name {what} by column or index from 0, for example --columns {','.join(names[:example])!r}"
+    return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
+
+
+def _shown(table: Table) -> str:
+    if table.header is not None:
+        return f"the columns {', '.join(_short(name) or '(no name)' for name in table.header)}"
+    cells = ", ".join(f"{i}: {_short(cell)!r}" for i, cell in enumerate(table.rows[0]))
+    return f"no header and the first row {cells}"
+
+
+def _short(cell: str) -> str:
+    return " ".join(cell.split())[:30]

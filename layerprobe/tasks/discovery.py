@@ -1,0 +1,94 @@
+"""Which files of a folder are the train, validation and test split. Knows file names, not what is in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.tables import SUFFIXES
+
+_ROLE_WORD = re.compile(r"(?<![a-z])(train|dev|val|valid|validation|trial|test)(?![a-z])")
+_SHOWN = 12
+
+
+def split_role(name: str) -> str | None:
+    """Return train, validation or test where a name has such a word.
+
+    Example:
+        >>> split_role("en-dev"), split_role("SICK_test_annotated"), split_role("training")
+        ('validation', 'test', None)
+    """
+    word = _ROLE_WORD.search(name.lower())
+    if word is None:
+        return None
+    return word[1] if word[1] in ("train", "test") else "validation"
+
+
+def sibling_splits(train: Path) -> dict[str, Path]:
+    """Return the validation and test file that lie beside a train file and are named like it.
+
+    `en-test.csv` belongs to `en-train.csv`; where it is missing, so does a lone `en-test-annotated.csv`.
+
+    Raises:
+        TaskError: If two files could be the same split.
+    """
+    if split_role(train.stem) != "train":
+        return {}
+    before, after = _around(train)
+    like_it = [path for path in _data_files(train.parent) if _is_sibling(path, train, before)]
+    siblings = {}
+    for role in ("validation", "test"):
+        candidates = [path for path in like_it if split_role(path.stem) == role]
+        exact = [path for path in candidates if _around(path)[1] == after]
+        if len(exact) > 1:
+            names = " and ".join(path.name for path in exact)
+            raise TaskError(f"{names} could both be the {role} split of {train}: pass --{role} FILE")
+        if len(exact or candidates) == 1:
+            siblings[role] = (exact or candidates)[0]
+    return siblings
+
+
+def folder_splits(folder: Path) -> dict[str, Path]:
+    """Return the split files of a folder; a lone file counts as train.
+
+    Raises:
+        TaskError: If there is no data file, or which file is which split is not clear.
+    """
+    files = _data_files(folder)
+    if not files:
+        raise TaskError(f"{folder} has no data file: expected one of {', '.join(SUFFIXES)}")
+    if len(files) == 1:
+        return {"train": files[0]}
+    roles = [(split_role(path.stem), path) for path in files]
+    splits = {role: path for role, path in roles if role is not None}
+    if "train" not in splits or len(splits) < sum(role is not None for role, _ in roles):
+        raise TaskError(
+            f"cannot tell which files of {folder} are the splits: pass the train file of {_listed(files)}"
+            " (and --validation FILE, --test FILE where they are not named like it)"
+        )
+    return splits
+
+
+def _data_files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+    except OSError as error:
+        raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
+
+
+def _is_sibling(path: Path, train: Path, before: str) -> bool:
+    role = split_role(path.stem)
+    return path.suffix == train.suffix and role in ("validation", "test") and _around(path)[0] == before
+
+
+def _around(path: Path) -> tuple[str, str]:
+    """What stands before and after the word that names the split."""
+    before, _, after = _ROLE_WORD.split(path.stem.lower(), maxsplit=1)
+    return before, after
+
+
+def _listed(files: Sequence[Path]) -> str:
+    names = ", ".join(path.name for path in files[:_SHOWN])
+    return names if len(files) <= _SHOWN else f"{names} and {len(files) - _SHOWN} more"

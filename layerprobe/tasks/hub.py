@@ -1,0 +1,65 @@
+"""Tables from data sets of the Hugging Face Hub. Knows `datasets`, not what a column means."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.discovery import split_role
+from layerprobe.tasks.tables import Table, table_of_columns
+
+ALIASES = {"stsb": "sentence-transformers/stsb"}
+
+
+def is_hub_name(source: str) -> bool:
+    """Return whether a source looks like `name`, `org/name` or `org/name:config`.
+
+    Example:
+        >>> is_hub_name("mteb/stsbenchmark-sts"), is_hub_name("../data")
+        (True, False)
+    """
+    return re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?(:[\w.-]+)?", source) is not None
+
+
+def hub_tables(name: str) -> dict[str, Table]:
+    """Return the tables of a hub data set by train, validation and test; a lone split counts as train.
+
+    Raises:
+        TaskError: If it cannot be loaded, or has several splits and none is train.
+    """
+    repository, _, config = name.partition(":")
+    splits = _load(ALIASES.get(repository, repository), config or None, name)
+    tables = {role: table_of_columns(f"{name} {key}", split.to_dict()) for role, key, split in _by_role(name, splits)}
+    if empty := [table.name for table in tables.values() if not table.rows]:
+        raise TaskError(f"{empty[0]} is empty: expected at least one row")
+    return tables
+
+
+def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
+    import datasets
+
+    try:
+        loaded: Mapping[str, Any] = datasets.load_dataset(repository, config)
+    except Exception as error:
+        # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise TaskError(f"cannot load {name!r}, which is no file, from the Hub: {reason}: {_advice()}") from error
+    return loaded
+
+
+def _advice() -> str:
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return "HF_HUB_OFFLINE is set, so only downloaded data sets are found; unset it or pass a file"
+    return "check the name, the network and HF_TOKEN, or pass a file"
+
+
+def _by_role(name: str, splits: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    if len(splits) == 1:
+        return [("train", key, split) for key, split in splits.items()]
+    by_role = {role: (role, key, split) for key, split in splits.items() if (role := split_role(key)) is not None}
+    if "train" not in by_role:
+        raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected train, validation and test")
+    return list(by_role.values())

@@ -1,0 +1,74 @@
+"""Gold scores: read, checked and scaled. Knows numbers, not files."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from layerprobe.errors import TaskError
+
+# From narrow to wide; the first that holds all scores is the range.
+USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
+
+
+def parse_score(cell: str, place: str) -> float:
+    """Return the score in a cell.
+
+    Raises:
+        TaskError: If it is no finite number; names the place.
+    """
+    try:
+        score = float(cell)
+    except ValueError as error:
+        raise TaskError(f"{place}: expected a number as the score, got {cell[:40]!r}") from error
+    if not math.isfinite(score):
+        raise TaskError(f"{place}: expected a finite score, got {cell[:40]!r}")
+    return score
+
+
+def detect_range(scores: Sequence[float]) -> tuple[float, float]:
+    """Return the usual range that scores of this minimum and maximum come from.
+
+    1 to 5 where the minimum is exactly 1 and the maximum exactly 5, else the narrowest of 0 to 1, 0 to 4,
+    0 to 5, 0 to 10 and 0 to 100 that holds all of them.
+
+    Raises:
+        TaskError: If none does.
+
+    Example:
+        >>> detect_range([0.2, 4.8])
+        (0.0, 5.0)
+        >>> detect_range([1, 3.5, 5])
+        (1.0, 5.0)
+    """
+    low, high = min(scores), max(scores)
+    if (low, high) == (1, 5):
+        return 1.0, 5.0
+    for usual in USUAL_RANGES:
+        if usual[0] <= low and high <= usual[1]:
+            return usual
+    raise TaskError(
+        f"scores from {low:g} to {high:g} fit no usual range: give it, as in --score-range {low:g},{high:g}"
+    )
+
+
+def check_range(score_range: tuple[float, float]) -> tuple[float, float]:
+    """Return a given range as floats.
+
+    Raises:
+        TaskError: If it is not two finite numbers, the lower one first.
+    """
+    if len(score_range) != 2 or not all(map(math.isfinite, score_range)) or score_range[0] >= score_range[1]:
+        raise TaskError(f"expected a score range as low,high, got {','.join(map(str, score_range))}")
+    return float(score_range[0]), float(score_range[1])
+
+
+def scale(score: float, score_range: tuple[float, float]) -> float:
+    """Return (score - low) / (high - low).
+
+    Example:
+        >>> scale(4, (1, 5))
+        0.75
+    """
+    low, high = score_range
+    return (score - low) / (high - low)

@@ -1,0 +1,57 @@
+"""Random splits that keep equal pairs together. Knows pairs, not where they come from."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from layerprobe.errors import TaskError
+
+
+def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
+    """Return which pairs go to which split, in their order.
+
+    Copies of a pair and the pair turned round are one group and land in one split, so that no pair is trained
+    on and tested on.
+
+    Args:
+        pairs: First and second sentences.
+        ratios: One positive share a split; their sum counts as the whole.
+        seed: Of the shuffle.
+
+    Raises:
+        TaskError: If a ratio is not positive.
+
+    Example:
+        >>> split_by_ratio([("a", "b"), ("b", "a")], (0.5, 0.5), seed=0)
+        [[0, 1], []]
+    """
+    check_ratios(ratios)
+    groups: dict[tuple[str, str], list[int]] = {}
+    for i, (first, second) in enumerate(pairs):
+        groups.setdefault((min(first, second), max(first, second)), []).append(i)
+    shuffled = list(groups.values())
+    random.Random(seed).shuffle(shuffled)
+    splits: list[list[int]] = [[] for _ in ratios]
+    sizes = _sizes(len(pairs), ratios)
+    split = 0
+    for group in shuffled:
+        while split < len(sizes) - 1 and len(splits[split]) >= sizes[split]:
+            split += 1
+        splits[split].extend(group)
+    return [sorted(indices) for indices in splits]
+
+
+def check_ratios(ratios: Sequence[float]) -> None:
+    """Check that every ratio is a positive number.
+
+    Raises:
+        TaskError: If one is not.
+    """
+    if not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
+        raise TaskError(f"expected positive split ratios, got {','.join(map(str, ratios))}")
+
+
+def _sizes(n: int, ratios: Sequence[float]) -> list[int]:
+    return [round(n * ratio / sum(ratios)) for ratio in ratios]

@@ -1,0 +1,210 @@
+"""Studies made by hand, as a reader would meet them."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from layerprobe.results import (
+    CKACurve,
+    CKAMap,
+    Comparison,
+    Confirmation,
+    DropPrediction,
+    Evidence,
+    LayerOutcome,
+    LayerScores,
+    ModelDescription,
+    Protocol,
+    Provenance,
+    Study,
+)
+
+HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
+
+
+def model(name: str, n_blocks: int) -> ModelDescription:
+    embeddings, block = 23_837_184, 7_087_872
+    return ModelDescription(
+        name=name,
+        revision="b56ce4a2b1a2d0a7e9d1b3cf5d6ad07b0a0f5f2e",
+        architecture="electra",
+        n_blocks=n_blocks,
+        hidden_size=768,
+        norm="none",
+        dtype="float32",
+        parameters=tuple(embeddings + block * layer for layer in range(n_blocks + 1)),
+    )
+
+
+def curve_values(n_layers: int, drop: Sequence[int]) -> tuple[float, ...]:
+    """Nearly flat before the drop, falling in it, a little negative at its end."""
+    smooth = [0.93 - 0.012 * layer * 12 / n_layers + 0.01 * math.sin(2.1 * layer) for layer in range(n_layers)]
+    fall = dict(zip(drop, [0.75 - 0.77 * (i + 1) / len(drop) for i in range(len(drop))], strict=True))
+    return tuple(round(fall.get(layer, value), 4) for layer, value in enumerate(smooth))
+
+
+def cka_map(diagonal: Sequence[float], columns: int) -> CKAMap:
+    scale = (columns - 1) / (len(diagonal) - 1)
+    values = tuple(
+        tuple(round(peak * math.exp(-abs(i * scale - j) / columns) + 0.0, 4) for j in range(columns))
+        for i, peak in enumerate(diagonal)
+    )
+    return CKAMap(values=values, kernel="linear", estimator="debiased", n_samples=2552)
+
+
+def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcome:
+    half = (seeds - 1) / 2
+    scores = tuple(round(mean + 0.7 * (seed - half) + (0.3 if seed % 2 else -0.1), 2) for seed in range(seeds))
+    mean = sum(scores) / seeds
+    std = math.sqrt(sum((score - mean) ** 2 for score in scores) / (seeds - 1)) if seeds > 1 else None
+    return LayerOutcome(
+        layer=layer,
+        parameters=parameters,
+        seeds=tuple(range(seeds)),
+        test_spearman=scores,
+        validation_spearman=tuple(score + 4.0 for score in scores),
+        mean=mean,
+        std=std,
+        interval=None if std is None else (mean - 1.24 * std, mean + 1.24 * std),
+    )
+
+
+def study(
+    n_blocks: int = 12,
+    reference_blocks: int = 12,
+    drop: tuple[int, ...] = (10, 11, 12),
+    recommended: int = 9,
+    name: str = "google/electra-base-discriminator",
+    reference: str = "google-bert/bert-base-cased",
+    warnings: tuple[str, ...] = (),
+) -> Study:
+    described = model(name, n_blocks)
+    values = curve_values(n_blocks + 1, drop)
+    step = reference_blocks / n_blocks
+    other = tuple(round(layer * step) for layer in range(n_blocks + 1))
+    end = drop[0] if drop else n_blocks
+    plateau = tuple(range(max(0, end - 3), end))
+    level = statistics.median(values[layer] for layer in plateau)
+    flagged = f"layers {drop[0]} to {drop[-1]} will score lower" if drop else "no layer will score lower"
+    return Study(
+        comparison=Comparison(
+            model=described,
+            reference=model(reference, reference_blocks),
+            texts_digest="9f2c" * 16,
+            pooling="mean",
+            cka=cka_map(values, reference_blocks + 1),
+            curve=CKACurve(
+                values=values,
+                reference_layers=other,
+                alignment="same-index" if reference_blocks == n_blocks else "relative-depth",
+            ),
+        ),
+        prediction=DropPrediction(
+            drop_layers=drop,
+            onset=drop[0] if drop else None,
+            recommended_layer=recommended,
+            rule="plateau",
+            evidence=Evidence(
+                plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
+            ),
+            sentence=f"After fine-tuning, {flagged} than an earlier one; truncate at layer {recommended}.",
+            baselines={
+                "last layer": n_blocks,
+                "best zero-shot layer": min(3, n_blocks),
+                "fixed fraction of depth": math.floor(n_blocks * 0.75 + 0.5),
+            },
+        ),
+        provenance=Provenance(
+            layerprobe="0.1.0",
+            created="2026-11-02T14:20:31+00:00",
+            command="layerprobe study google/electra-base-discriminator google-bert/bert-base-cased --task stsb"
+            " --seeds 5 --pooling mean",
+            task="stsb",
+            task_digest="41be" * 16,
+            texts_digest="9f2c" * 16,
+            n_texts=2552,
+            seeds=(0, 1, 2, 3, 4),
+            device="NVIDIA GeForce RTX 3090",
+            versions={"python": "3.11.9", "torch": "2.8.0", "transformers": "5.4.0", "numpy": "2.1.0"},
+            warnings=warnings,
+        ),
+    )
+
+
+def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds: int = 5) -> Study:
+    """Return the study with zero-shot scores and fine-tuning."""
+    described = plain.comparison.model
+    best, last = plain.prediction.recommended_layer, described.n_blocks
+    means = {
+        layer: 78.1 - 1.1 * abs(layer - best) if layer <= best else 78.1 - 3.9 * (layer - best) for layer in layers
+    }
+    outcomes = tuple(outcome(layer, described.parameters[layer], mean, seeds) for layer, mean in means.items())
+    return dataclasses.replace(
+        plain,
+        zero_shot=zero_shot(described.n_layers, 46.0),
+        reference_zero_shot=zero_shot(plain.comparison.reference.n_layers, 58.0),
+        protocol=Protocol(),
+        confirmation=Confirmation(
+            verdict="confirmed",
+            compared_layers=(best, last),
+            effect=11.7,
+            interval=(9.8, 13.6) if seeds > 1 else None,
+            level=0.95,
+            outcomes=outcomes,
+            sentence=f"Truncated at layer {best} the fine-tuned model scores 11.70 points higher than at layer {last}.",
+        ),
+    )
+
+
+def zero_shot(n_layers: int, level: float) -> LayerScores:
+    spearman = tuple(round(level + 9 * math.sin(3 * layer / n_layers) - 0.4 * layer, 2) for layer in range(n_layers))
+    return LayerScores(split="test", spearman=spearman, pearson=tuple(score - 0.8 for score in spearman))
+
+
+def _with_reference(plain: Study) -> Study:
+    whole = confirmed(plain)
+    parameters = whole.comparison.reference.parameters
+    return dataclasses.replace(
+        whole, reference_outcomes=tuple(outcome(layer, parameters[layer], 80.5 + layer / 6, 3) for layer in (9, 10, 12))
+    )
+
+
+STUDIES: dict[str, Callable[[], Study]] = {
+    "plain": study,
+    "confirmed": lambda: confirmed(study()),
+    "reference": lambda: _with_reference(study(warnings=("206 duplicate texts were removed.",))),
+    "no drop": lambda: study(drop=(), recommended=12),
+    "hostile": lambda: confirmed(study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))),
+    "shallow reference": lambda: confirmed(study(reference_blocks=6)),
+    "one seed": lambda: confirmed(study(), seeds=1),
+    "25 layers": lambda: confirmed(
+        study(n_blocks=24, reference_blocks=24, drop=(20, 21, 22, 23, 24), recommended=19), (12, 19, 20, 24), 3
+    ),
+    "tiny": lambda: study(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2),
+}
+
+
+@pytest.fixture(params=sorted(STUDIES))
+def any_study(request: pytest.FixtureRequest) -> Study:
+    return STUDIES[request.param]()
+
+
+@pytest.fixture
+def plain() -> Study:
+    return STUDIES["plain"]()
+
+
+@pytest.fixture
+def whole() -> Study:
+    """A study with everything that a study can have."""
+    return STUDIES["reference"]()
+
+
+@pytest.fixture
+def hostile() -> Study:
+    return STUDIES["hostile"]()

@@ -1,0 +1,198 @@
+"""The page in a real browser: drawn, quiet, alone on the network, and usable on a phone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe import results
+from layerprobe.report import layer_csv, write_report
+
+from .conftest import STUDIES
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PLOTS = {
+    "cka-curve": 13 + 1,
+    "cka-map": 13,
+    "zero-shot": 2 * 13,
+    "tmft": 6 * (5 + 1) + 3 * (3 + 1),
+    "parameters": 6 + 3,
+}
+"""Every figure of a whole study, and how many points it draws."""
+OPENED_ELSEWHERE = {"reference", "confirmed", "hostile", "25 layers"}
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """Return a function that opens the report of a study and gives the page once its figures are drawn."""
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    executable = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if executable is None:
+        pytest.skip(f"no browser: none of {', '.join(BROWSERS)} is installed")
+    folder = tmp_path_factory.mktemp("reports")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=list(ARGUMENTS))
+        yield lambda kind, **options: _opened(browser, folder, kind, options)
+        browser.close()
+
+
+@contextmanager
+def _opened(browser: Any, folder: Path, kind: str, options: dict[str, Any]) -> Iterator[Any]:
+    """Open a report; at the end, assert that it said nothing and asked for nothing but itself."""
+    path = write_report(STUDIES[kind](), folder / f"{kind}.html")
+    context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+    page = context.new_page()
+    said: list[str] = []
+    requested: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("dialog", lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+    page.on("request", lambda request: requested.append(request.url))
+    page.goto(path.as_uri())
+    _until(page, "[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))", True)
+    try:
+        yield page
+        assert said == []
+        assert [url for url in requested if not url.startswith(("blob:", "data:"))] == [path.as_uri()]
+    finally:
+        context.close()
+
+
+def _until(page: Any, expression: str, value: object) -> None:
+    """Wait for a value; playwright's own wait needs eval, which the page's security policy forbids."""
+    deadline = time.monotonic() + 10
+    while page.evaluate(expression) != value:
+        assert time.monotonic() < deadline, f"{expression} is {page.evaluate(expression)!r}, not {value!r}"
+        page.wait_for_timeout(50)
+
+
+def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
+    with open_page("reference") as page:
+        for name, count in PLOTS.items():
+            plot = page.locator(f"#plot-{name}")
+            assert plot.locator("path.point").count() == count, name
+        assert page.locator("#plot-cka-map .heatmaplayer image").count() == 1
+        assert page.locator(".plot").count() == len(PLOTS)
+
+
+@pytest.mark.parametrize("kind", sorted(set(STUDIES) - OPENED_ELSEWHERE))
+def test_any_study_is_drawn_without_a_word(kind: str, open_page: Open) -> None:
+    with open_page(kind) as page:
+        assert page.locator(".plot .main-svg").count() > 0
+
+
+def test_a_click_on_the_legend_hides_a_trace_also_through_a_change_of_colours(open_page: Open) -> None:
+    with open_page("reference") as page:
+        lines = page.locator("#plot-zero-shot .scatterlayer .trace")
+        assert lines.count() == 2
+        # A second click within Plotly's time for a double click would mean something else.
+        page.locator("#plot-zero-shot .legendtoggle").nth(1).click()
+        _until(page, "document.querySelectorAll('#plot-zero-shot .scatterlayer .trace').length", 1)
+        page.locator("#theme").click()
+        assert lines.count() == 1
+
+
+def test_hovering_shows_the_values(open_page: Open) -> None:
+    with open_page("reference") as page:
+        page.locator("#plot-cka-curve").scroll_into_view_if_needed()
+        box = page.locator("#plot-cka-curve .scatterlayer path.point").nth(4).bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.wait_for_selector("#plot-cka-curve .hovertext")
+        assert "layer 4, reference layer 4" in page.locator("#plot-cka-curve .hovertext").text_content()
+
+
+@pytest.mark.parametrize("kind", ["reference", "hostile"])
+def test_downloads_are_the_study_and_the_table(kind: str, open_page: Open) -> None:
+    study = STUDIES[kind]()
+    with open_page(kind) as page:
+        json_file = _download(page, "Whole study (JSON)")
+        csv_file = _download(page, "Table of layers (CSV)")
+    assert json_file == results.to_json(study)
+    assert csv_file == layer_csv(study)
+    assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
+
+
+def _download(page: Any, label: str) -> str:
+    with page.expect_download() as caught:
+        page.get_by_role("button", name=label).click()
+    assert caught.value.suggested_filename.startswith("layerprobe-")
+    return Path(caught.value.path()).read_bytes().decode()
+
+
+BACKGROUNDS = """[...new Set(
+    [document.body, ...document.querySelectorAll(".plot .main-svg:first-child")]
+        .map((element) => getComputedStyle(element).backgroundColor)
+)]"""
+"""The colours behind the page and behind every figure."""
+LIGHT, DARK = ["rgb(255, 255, 255)"], ["rgb(20, 23, 26)"]
+
+
+def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
+    with open_page("reference", color_scheme="dark") as page:
+        _until(page, BACKGROUNDS, DARK)
+        page.emulate_media(color_scheme="light")
+        _until(page, BACKGROUNDS, LIGHT)
+        page.locator("#theme").click()
+        _until(page, BACKGROUNDS, DARK)
+        page.locator("#theme").click()
+        _until(page, BACKGROUNDS, LIGHT)
+
+
+@pytest.mark.parametrize("kind", ["reference", "hostile", "25 layers"])
+def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
+    phone = {"width": 390, "height": 844}
+    with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
+        assert 300 < max(widths) <= 390
+        assert page.evaluate("document.querySelector('#layers .scroll').scrollWidth > 390")
+
+
+def test_figures_follow_the_width_of_the_window(open_page: Open) -> None:
+    with open_page("reference") as page:
+        page.set_viewport_size({"width": 700, "height": 900})
+        _until(page, "document.querySelector('#plot-tmft .main-svg').clientWidth < 700", True)
+
+
+def test_paper_is_light_and_figures_fit_it(open_page: Open) -> None:
+    with open_page("reference", color_scheme="dark") as page:
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        page.emulate_media(media="print")
+        _until(page, BACKGROUNDS, LIGHT)
+        widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
+        assert max(widths) <= 680
+        page.emulate_media(media="screen")
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
+        _until(page, BACKGROUNDS, DARK)
+
+
+def test_without_scripts_the_tables_and_the_verdict_remain(
+    open_page: Open, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with open_page("confirmed") as page:
+        address = page.url
+        context = page.context.browser.new_context(java_script_enabled=False)
+        bare = context.new_page()
+        bare.goto(address)
+        assert "JSON, in the script element" in bare.locator("noscript").inner_text().replace("\n", " ")
+        assert bare.locator("#layers tbody tr").count() == 13
+        context.close()

@@ -1,0 +1,39 @@
+"""The table of layers, and CSV that reads back as it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+
+from layerprobe.report import layer_csv, layer_rows
+from layerprobe.report.data import LayerRow
+from layerprobe.results import Study
+
+from .conftest import STUDIES
+
+
+def test_there_is_one_row_a_layer(any_study: Study) -> None:
+    rows = layer_rows(any_study)
+    assert [row.layer for row in rows] == list(range(any_study.comparison.model.n_layers))
+    assert [row.layer for row in rows if row.recommended] == [any_study.prediction.recommended_layer]
+    assert tuple(row.layer for row in rows if row.drop) == any_study.prediction.drop_layers
+
+
+def test_the_csv_reads_back_as_the_rows(any_study: Study) -> None:
+    lines = list(csv.DictReader(io.StringIO(layer_csv(any_study))))
+    assert list(lines[0]) == [field.name for field in dataclasses.fields(LayerRow)]
+    for line, row in zip(lines, layer_rows(any_study), strict=True):
+        expected = dataclasses.asdict(row)
+        assert {name: float(cell) if cell else None for name, cell in line.items()} == expected
+
+
+def test_a_layer_that_was_not_run_has_empty_cells() -> None:
+    first = next(csv.DictReader(io.StringIO(layer_csv(STUDIES["confirmed"]()))))
+    assert (first["tmft_spearman_mean"], first["tmft_seeds"]) == ("", "0")
+
+
+def test_one_seed_has_a_mean_and_no_spread() -> None:
+    row = layer_rows(STUDIES["one seed"]())[9]
+    assert row.tmft_spearman_mean is not None
+    assert (row.tmft_spearman_std, row.tmft_interval_low, row.tmft_seeds) == (None, None, 1)

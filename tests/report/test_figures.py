@@ -1,0 +1,143 @@
+"""What each figure draws, for a study whose numbers are known."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.report import cka_curve, cka_map, figures, parameters_against_score, pareto_front, tmft, zero_shot
+from layerprobe.results import LayerOutcome, Study
+
+from .conftest import STUDIES, outcome
+
+
+def test_cka_curve_draws_every_layer_and_names_its_axes(plain: Study) -> None:
+    figure = cka_curve(plain)
+    assert tuple(figure.data[0].y) == plain.comparison.curve.values
+    assert tuple(figure.data[0].x) == tuple(range(13))
+    assert figure.layout.xaxis.title.text == "Layer (blocks kept)"
+    assert figure.layout.yaxis.title.text == "Debiased linear CKA<br>against bert-base-cased"
+
+
+def test_cka_curve_shades_the_drop_layers_and_names_the_onset(plain: Study) -> None:
+    figure = cka_curve(plain)
+    (shade,) = figure.layout.shapes
+    assert (shade.x0, shade.x1) == (9.5, 12.5)
+    assert [annotation.text for annotation in figure.layout.annotations] == ["drop from layer 10"]
+    assert list(figure.data[0].marker.symbol) == ["circle"] * 10 + ["diamond"] * 3
+
+
+def test_cka_curve_marks_plateau_threshold_and_recommended_layer(plain: Study) -> None:
+    traces = {trace.name: trace for trace in cka_curve(plain).data}
+    evidence = plain.prediction.evidence
+    assert set(traces["plateau"].y) == {evidence.plateau}
+    assert set(traces["threshold"].y) == {evidence.plateau - evidence.threshold}
+    ring = traces["recommended: layer 9"]
+    assert (ring.x, ring.y) == ((9,), (plain.comparison.curve.values[9],))
+
+
+def test_nothing_is_shaded_where_no_drop_is_expected() -> None:
+    figure = cka_curve(STUDIES["no drop"]())
+    assert not figure.layout.shapes
+    assert not figure.layout.annotations
+
+
+def test_cka_map_has_the_models_layers_as_rows() -> None:
+    figure = cka_map(STUDIES["shallow reference"]())
+    heat, compared = figure.data
+    assert (len(heat.z), len(heat.z[0])) == (13, 7)
+    assert figure.layout.xaxis.title.text == "Layer of bert-base-cased"
+    assert figure.layout.yaxis.title.text == "Layer of<br>electra-base-discriminator"
+    assert tuple(compared.x) == STUDIES["shallow reference"]().comparison.curve.reference_layers
+
+
+@pytest.mark.parametrize("lowest", [0.2, 0.0, -1e-9, -0.02, -0.3, -1.0])
+def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
+    places = [place for place, _ in figures._colour_scale(lowest)]
+    assert (places[0], places[-1]) == (0.0, 1.0)
+    assert places == sorted(places)
+
+
+def test_zero_shot_draws_model_and_reference_at_their_own_depths() -> None:
+    figure = zero_shot(STUDIES["shallow reference"]())
+    assert [len(trace.x) for trace in figure.data] == [13, 7]
+    assert [trace.name for trace in figure.data] == ["electra-base-discriminator", "bert-base-cased"]
+
+
+def test_tmft_draws_every_seed_beside_its_mean(whole: Study) -> None:
+    figure = tmft(whole)
+    seeds, mean, reference_seeds, _ = figure.data
+    assert whole.confirmation
+    outcomes = whole.confirmation.outcomes
+    assert list(mean.x) == [3, 8, 9, 10, 11, 12]
+    assert list(mean.y) == [outcome.mean for outcome in outcomes]
+    assert list(seeds.y) == [score for outcome in outcomes for score in outcome.test_spearman]
+    assert all(abs(x - layer) < 0.5 for x, (layer, _) in zip(seeds.x, seeds.customdata, strict=True))
+    assert len(reference_seeds.y) == 9
+
+
+def test_tmft_bars_reach_the_ends_of_the_intervals(whole: Study) -> None:
+    mean = tmft(whole).data[1]
+    assert whole.confirmation
+    for y, up, down, one in zip(
+        mean.y, mean.error_y.array, mean.error_y.arrayminus, whole.confirmation.outcomes, strict=True
+    ):
+        assert one.interval
+        assert (y - down, y + up) == pytest.approx(one.interval)
+
+
+def test_tmft_of_one_seed_has_bars_of_no_length() -> None:
+    mean = tmft(STUDIES["one seed"]()).data[1]
+    assert set(mean.error_y.array) == {0.0}
+    assert "no interval" in mean.hovertext[0]
+
+
+def test_pareto_front_keeps_what_no_other_beats() -> None:
+    points = {0: (10, 50.0), 1: (20, 49.0), 2: (20, 60.0), 3: (30, 60.0), 4: (40, 70.0), 5: (50, 65.0)}
+    outcomes = [outcome(layer, parameters, mean, seeds=1) for layer, (parameters, mean) in points.items()]
+    outcomes = [dataclasses.replace(one, mean=points[one.layer][1]) for one in outcomes]
+    assert [one.layer for one in pareto_front(reversed(outcomes))] == [0, 2, 4]
+
+
+def test_pareto_front_keeps_equals() -> None:
+    twins: list[LayerOutcome] = [outcome(layer, 10, 50.0, seeds=1) for layer in (1, 2)]
+    assert len(pareto_front(twins)) == 2
+    assert pareto_front([]) == ()
+
+
+def test_parameters_against_score_draws_the_front_and_labels_the_layers(whole: Study) -> None:
+    front, points, reference = parameters_against_score(whole).data
+    assert list(front.x) == [whole.comparison.model.parameters[layer] / 1e6 for layer in (3, 8, 9)]
+    assert front.line.shape == "hv"
+    assert list(points.text) == ["3", "8", "9", "10", "11", "12"]
+    assert list(reference.text) == ["9", "10", "12"]
+
+
+@pytest.mark.parametrize(("figure", "missing"), [(zero_shot, "zero-shot"), (tmft, "fine-tuned")])
+def test_a_figure_without_data_says_what_is_missing(figure: object, missing: str, plain: Study) -> None:
+    assert callable(figure)
+    with pytest.raises(DataError, match=missing):
+        figure(plain)
+
+
+def test_every_colour_has_its_counterpart_on_a_dark_page(whole: Study) -> None:
+    written = "".join(
+        figure(whole).to_json() for figure in (cka_curve, cka_map, zero_shot, tmft, parameters_against_score)
+    )
+    colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))
+    assert colours - {figures.TRANSPARENT} <= set(figures.DARK)
+
+
+def test_names_are_text_and_not_markup_or_mathematics(hostile: Study) -> None:
+    name = zero_shot(hostile).data[0].name
+    assert "<" not in name
+    assert "$" not in name
+    assert name.startswith("evil/&lt;script&gt;")
+
+
+def test_figures_of_any_study_can_be_drawn(any_study: Study) -> None:
+    assert cka_curve(any_study).data
+    assert cka_map(any_study).data

@@ -1,0 +1,223 @@
+"""The HTML as text: complete, escaped, self-contained, and written whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from plotly.offline import get_plotlyjs
+
+from layerprobe import results
+from layerprobe.errors import LayerProbeError
+from layerprobe.report import layer_csv, page, render, words, write_report
+from layerprobe.report.markup import element, escape, script_json
+from layerprobe.results import Study
+
+from .conftest import HOSTILE, STUDIES
+
+
+class Page(HTMLParser):
+    """A page taken apart: every element with its attributes, and the text of every script and of the rest."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self.inside: str | None = None
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self.inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = None
+
+    def handle_data(self, data: str) -> None:
+        if self.inside == "script":
+            self.scripts[-1] += data
+        elif self.inside != "style":
+            self.text += data
+
+    def data(self, name: str) -> str:
+        """Return the text of the script element with this id."""
+        attributes = [attributes for tag, attributes in self.elements if tag == "script"]
+        return self.scripts[[one.get("id") for one in attributes].index(name)]
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def test_the_study_reads_back_from_the_page(any_study: Study) -> None:
+    assert results.from_json(Study, Page(render(any_study)).data("study")) == any_study
+
+
+def test_the_table_reads_back_from_the_page(any_study: Study) -> None:
+    assert json.loads(Page(render(any_study)).data("table")) == layer_csv(any_study)
+
+
+def test_every_figure_has_a_place_and_words(any_study: Study) -> None:
+    read = Page(render(any_study))
+    places = [attributes for attributes in read.all("div") if (attributes.get("id") or "").startswith("plot-")]
+    assert [attributes["id"] for attributes in places] == [f"plot-{name}" for name in json.loads(read.data("figures"))]
+    for attributes in places:
+        assert attributes["role"] == "img"
+        assert len(attributes["aria-label"] or "") > 40
+
+
+def test_plotly_is_inside_exactly_once(plain: Study) -> None:
+    assert render(plain).count(get_plotlyjs()) == 1
+
+
+def test_nothing_is_loaded_from_anywhere(any_study: Study) -> None:
+    for tag, attributes in Page(render(any_study)).elements:
+        loaded = [attributes.get(name) for name in ("src", "srcset", "href", "action", "data", "poster")]
+        addresses = [address for address in loaded if address]
+        assert tag == "a" or all(address.startswith("data:") for address in addresses), (tag, addresses)
+
+
+def test_the_style_and_script_of_the_page_load_nothing() -> None:
+    for name in ("style.css", "page.js", "template.html"):
+        text = page._asset(name).replace("http://www.w3.org/2000/svg", "")
+        assert not any(word in text for word in ("http:", "https:", "url(", "@import", "fetch(", "XMLHttpRequest"))
+
+
+def test_names_cannot_add_elements(plain: Study, hostile: Study) -> None:
+    safe = dataclasses.replace(STUDIES["confirmed"](), provenance=hostile.provenance)
+    tags = [tag for tag, _ in Page(render(hostile)).elements]
+    assert tags == [tag for tag, _ in Page(render(safe)).elements]
+
+
+def test_names_and_warnings_are_shown_as_they_are(hostile: Study) -> None:
+    text = Page(render(hostile)).text
+    assert f"{HOSTILE} against {HOSTILE} </script>" in text
+    assert text.count(HOSTILE) > 5
+
+
+def test_every_text_of_a_study_is_escaped() -> None:
+    def poisoned(value: object) -> object:
+        if isinstance(value, str):
+            return value if value in LITERALS else f"{value}</script><!--<b>{'x' * 3}"
+        if isinstance(value, list):
+            return [poisoned(item) for item in value]
+        if isinstance(value, dict):
+            return {key: poisoned(item) for key, item in value.items()}
+        return value
+
+    data = poisoned(results.to_dict(STUDIES["reference"]()))
+    study = results.from_json(Study, json.dumps(data))
+    read = Page(render(study))
+    assert not read.all("b")
+    assert results.from_json(Study, read.data("study")) == study
+    assert len(read.all("script")) == 6
+
+
+LITERALS = {"mean", "linear", "debiased", "same-index", "confirmed", "none", "test"}
+
+
+def test_the_verdict_stands_first(whole: Study) -> None:
+    text = Page(render(whole)).text
+    order = [
+        "against",
+        whole.prediction.sentence,
+        "confirmed",
+        "19.5\u00a0%",
+        "+11.70",
+        "206 duplicate",
+        "Similarity to",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
+    text = Page(render(plain)).text
+    assert "not confirmed yet" in text
+    assert "layerprobe confirm fills this in" in text
+    assert "layerprobe predict --task stsb fills this in" in text
+
+
+@pytest.mark.parametrize("verdict", ["refuted", "undecided"])
+def test_every_verdict_has_its_badge(verdict: str, whole: Study) -> None:
+    data = results.to_dict(whole)
+    data["confirmation"]["verdict"] = verdict
+    read = Page(render(results.from_json(Study, json.dumps(data))))
+    assert {"class": f"badge {verdict}"} in read.all("span")
+
+
+def test_an_rbf_kernel_says_its_bandwidth(plain: Study) -> None:
+    cka = dataclasses.replace(plain.comparison.cka, kernel="rbf", bandwidth_multiplier=0.5)
+    study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, cka=cka))
+    text = Page(render(study)).text
+    assert "σ = 0.5 × the root of the median" in text
+    assert "Debiased RBF CKA" in text
+
+
+def test_the_report_is_written_whole_and_alone(plain: Study, tmp_path: Path) -> None:
+    path = write_report(plain, tmp_path / "new" / "report.html")
+    assert path.read_text(encoding="utf-8") == render(plain)
+    assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
+
+
+def test_a_failed_write_keeps_the_old_file(plain: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("old")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(LayerProbeError, match="No space left on device; choose another path") as caught:
+        write_report(plain, path)
+    assert "\n" not in str(caught.value)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_no_report(plain: Study, tmp_path: Path) -> None:
+    with pytest.raises(LayerProbeError, match="expected to write the report to"):
+        write_report(plain, tmp_path)
+
+
+def test_a_folder_name_that_is_no_unicode_can_be_written(tmp_path: Path) -> None:
+    study = STUDIES["plain"]()
+    described = dataclasses.replace(study.comparison.model, name="models/caf\udce9")
+    study = dataclasses.replace(study, comparison=dataclasses.replace(study.comparison, model=described))
+    path = write_report(study, tmp_path / "report.html")
+    assert results.from_json(Study, Page(path.read_text(encoding="utf-8")).data("study")) == study
+
+
+def test_escaping_happens_once() -> None:
+    assert element("p", element("b", "<&"), "'", title='"') == '<p title="&quot;"><b>&lt;&amp;</b>&#x27;</p>'
+    assert escape(escape("<")) == "&lt;"
+
+
+def test_script_json_keeps_the_value() -> None:
+    value = ["</script>", "<!--", "\\u003c", "]]>"]
+    text = script_json(json.dumps(value))
+    assert "<" not in text
+    assert json.loads(text) == value
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (("google/electra-base", "bert-base"), ("electra-base", "bert-base")),
+        (("a/bert", "b/bert"), ("a/bert", "b/bert")),
+        (("./models/mine/", "C:\\models\\other"), ("mine", "other")),
+        (("org/electra (random, seed 0)", "x"), ("electra (random, seed 0)", "x")),
+        (("m" * 40, "x"), (f"{'m' * 15}…{'m' * 14}", "x")),
+    ],
+)
+def test_labels_are_short_and_distinct(names: tuple[str, str], expected: tuple[str, str], plain: Study) -> None:
+    model = dataclasses.replace(plain.comparison.model, name=names[0])
+    reference = dataclasses.replace(plain.comparison.reference, name=names[1])
+    comparison = dataclasses.replace(plain.comparison, model=model, reference=reference)
+    assert words.labels(dataclasses.replace(plain, comparison=comparison)) == expected

@@ -1,0 +1,207 @@
+"""The theorems: what CKA does not depend on, what it does, and second formulas for each estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from layerprobe.similarity import hsic, linear_cka, linear_gram, rbf_cka, rbf_gram, rbf_sigma_squared
+from layerprobe.similarity.hsic import centre
+
+Array = NDArray[np.float64]
+ESTIMATORS = ["biased", "debiased"]
+cka_measures = pytest.mark.parametrize("cka", [linear_cka, rbf_cka])
+estimators = pytest.mark.parametrize("estimator", ESTIMATORS)
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=25, deadline=None)
+
+
+def layers(seed: int) -> tuple[Array, Array, np.random.Generator]:
+    """Two related layers of random size, and the source of chance for what comes next."""
+    rng = np.random.default_rng(seed)
+    n, d, e = rng.integers(8, 40), *rng.integers(2, 20, size=2)
+    X = rng.normal(size=(n, d)) + rng.normal(size=d)
+    return X, np.tanh(X @ rng.normal(size=(d, e))) + rng.normal(size=(n, e)), rng
+
+
+def rotation(rng: np.random.Generator, d: int) -> Array:
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+@cka_measures
+@estimators
+@given(seed=seeds, scale=st.floats(1e-6, 1e6), shift=st.floats(-1e3, 1e3))
+@quick
+def test_shift_scale_and_rotation_change_nothing(
+    cka: Callable[..., float], estimator: str, seed: int, scale: float, shift: float
+) -> None:
+    X, Y, rng = layers(seed)
+    moved = scale * (X + shift * rng.normal(size=X.shape[1])) @ rotation(rng, X.shape[1])
+    np.testing.assert_allclose(cka(moved, Y, estimator=estimator), cka(X, Y, estimator=estimator), rtol=0, atol=1e-8)
+
+
+@cka_measures
+@estimators
+@given(seed=seeds)
+@quick
+def test_order_of_layers_and_of_samples_changes_nothing(cka: Callable[..., float], estimator: str, seed: int) -> None:
+    X, Y, rng = layers(seed)
+    value = cka(X, Y, estimator=estimator)
+    order = rng.permutation(len(X))
+    np.testing.assert_allclose(cka(Y, X, estimator=estimator), value, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(cka(X[order], Y[order], estimator=estimator), value, rtol=0, atol=1e-10)
+
+
+@cka_measures
+@estimators
+@given(seed=seeds)
+@quick
+def test_a_layer_is_wholly_like_itself_and_never_more(cka: Callable[..., float], estimator: str, seed: int) -> None:
+    X, Y, _ = layers(seed)
+    np.testing.assert_allclose(cka(X, X, estimator=estimator), 1.0, rtol=0, atol=1e-12)
+    lowest = 0 if estimator == "biased" else -1
+    assert lowest - 1e-12 <= cka(X, Y, estimator=estimator) <= 1 + 1e-12
+
+
+@cka_measures
+@estimators
+def test_an_invertible_map_changes_the_value(cka: Callable[..., float], estimator: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 6))
+    stretched = X * np.array([30.0, 1, 1, 1, 1, 1])
+    assert cka(X, stretched, estimator=estimator) < 0.9
+
+
+@cka_measures
+@estimators
+def test_rows_in_another_order_are_unlike(cka: Callable[..., float], estimator: str) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    assert cka(X, rng.permutation(X), estimator=estimator) < 0.1
+
+
+@given(seed=seeds)
+@quick
+def test_biased_linear_cka_is_its_feature_space_formula(seed: int) -> None:
+    """CKA = |Y^T X|^2 / (|X^T X| |Y^T Y|), columns centred: Kornblith et al. 2019, section 3."""
+    X, Y, _ = layers(seed)
+    x, y = X - X.mean(0), Y - Y.mean(0)
+    expected = np.linalg.norm(y.T @ x) ** 2 / np.linalg.norm(x.T @ x) / np.linalg.norm(y.T @ y)
+    np.testing.assert_allclose(linear_cka(X, Y, estimator="biased"), expected, rtol=0, atol=1e-12)
+
+
+@given(seed=seeds)
+@quick
+def test_biased_hsic_is_its_trace(seed: int) -> None:
+    X, Y, _ = layers(seed)
+    K, L, n = X @ X.T, rbf_gram(Y), len(X)
+    H = np.eye(n) - 1 / n
+    np.testing.assert_allclose(hsic(K, L, estimator="biased"), np.trace(K @ H @ L @ H) / (n - 1) ** 2, rtol=1e-10)
+
+
+@given(seed=seeds)
+@quick
+def test_debiased_hsic_is_the_formula_of_song(seed: int) -> None:
+    X, Y, _ = layers(seed)
+    K, L, n = X @ X.T, rbf_gram(Y), len(X)
+    k, m = K - np.diag(np.diag(K)), L - np.diag(np.diag(L))
+    expected = np.trace(k @ m) + k.sum() * m.sum() / ((n - 1) * (n - 2)) - 2 / (n - 2) * (k @ m).sum()
+    scale = np.linalg.norm(k) * np.linalg.norm(m)
+    np.testing.assert_allclose(
+        hsic(K, L, estimator="debiased") * n * (n - 3) / scale, expected / scale, rtol=0, atol=1e-12
+    )
+
+
+@pytest.mark.parametrize("gram", [linear_gram, rbf_gram])
+@given(seed=seeds)
+@quick
+def test_cka_is_the_ratio_of_hsics(gram: Callable[[Array], Array], seed: int) -> None:
+    X, Y, _ = layers(seed)
+    K, L = gram(X), gram(Y)
+    cka = linear_cka if gram is linear_gram else rbf_cka
+    for estimator in ("biased", "debiased"):
+        ratio = hsic(K, L, estimator=estimator) / np.sqrt(
+            hsic(K, K, estimator=estimator) * hsic(L, L, estimator=estimator)
+        )
+        np.testing.assert_allclose(cka(X, Y, estimator=estimator), ratio, rtol=0, atol=1e-11)
+
+
+def test_centred_grams_have_rows_that_sum_to_zero() -> None:
+    K = np.random.default_rng(0).normal(size=(9, 9))
+    K += K.T
+    biased, debiased = centre(K.copy(), estimator="biased"), centre(K.copy(), estimator="debiased")
+    np.testing.assert_allclose(biased.sum(axis=0), 0, atol=1e-13)
+    np.testing.assert_allclose(debiased.sum(axis=0), 0, atol=1e-13)
+    np.testing.assert_array_equal(debiased.diagonal(), 0)
+
+
+def test_debiased_value_of_independent_layers_is_zero_on_average() -> None:
+    rng = np.random.default_rng(0)
+    pairs = [rng.normal(size=(2, 20, 30)) for _ in range(300)]
+    debiased = np.array([linear_cka(*pair) for pair in pairs])
+    assert abs(debiased.mean()) < 4 * debiased.std() / np.sqrt(len(pairs))
+    assert (debiased < 0).any()
+    assert np.mean([linear_cka(*pair, estimator="biased") for pair in pairs[:20]]) > 0.5
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 5), (12, 40)])
+def test_gaussian_gram_is_its_formula(n: int, d: int) -> None:
+    X = np.random.default_rng(0).normal(size=(n, d)) + 5
+    d2 = ((X[:, None] - X) ** 2).sum(axis=2)
+    sigma2 = 0.25 * np.median(d2[np.triu_indices(n, 1)])
+    np.testing.assert_allclose(rbf_sigma_squared(X, bandwidth_multiplier=0.5), sigma2, rtol=1e-12)
+    np.testing.assert_allclose(rbf_gram(X, bandwidth_multiplier=0.5), np.exp(-d2 / (2 * sigma2)), rtol=0, atol=1e-12)
+
+
+def test_rows_equal_up_to_rounding_are_at_distance_zero() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 768)) + 100
+    X[7] = X[3] * (1 + 1e-15)
+    X[8] = X[3] * (1 - 1e-15)
+    K = rbf_gram(X)
+    assert K[3, 7] == K[3, 8] == K[7, 8] == 1
+    np.testing.assert_array_equal(K.diagonal(), 1)
+    assert K.max() == 1
+
+
+def anisotropic(rng: np.random.Generator, *, cosine: float, n: int = 400, d: int = 64) -> Array:
+    """Rows with about that mean pairwise cosine."""
+    X = rng.normal(size=(n, d)) * np.linspace(0.5, 1.5, d)
+    offset = rng.normal(size=d)
+    return X + offset / np.linalg.norm(offset) * np.sqrt(cosine / (1 - cosine) * np.mean((X**2).sum(axis=1)))
+
+
+@pytest.mark.parametrize("cosine", [0.5, 0.9, 0.99, 0.999])
+@cka_measures
+@estimators
+def test_a_common_direction_does_not_move_the_value(cka: Callable[..., float], estimator: str, cosine: float) -> None:
+    """Upper layers of encoders look like this; Gram matrices made before centring lose all digits."""
+    rng = np.random.default_rng(0)
+    X = anisotropic(rng, cosine=cosine)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.mean(unit @ unit.T), cosine, atol=0.02 * (1 - cosine) + 1e-3)
+    Y = X[:, ::2] + rng.normal(size=(400, 32))
+    truth = cka((X - X.mean(0)).astype(np.longdouble), Y - Y.mean(0), estimator=estimator)
+    value = cka(X.astype(np.float32), Y.astype(np.float32), estimator=estimator)
+    np.testing.assert_allclose(value, truth, rtol=0, atol=1e-5)
+
+
+@cka_measures
+def test_float16_does_not_overflow(cka: Callable[..., float]) -> None:
+    X = (300 * np.random.default_rng(0).normal(size=(40, 16))).astype(np.float16)
+    assert cka(X, X) == pytest.approx(1, abs=1e-12)
+    assert cka(X, X[:, :5]) == cka(X.astype(np.float64), X[:, :5].astype(np.float64))
+
+
+@cka_measures
+def test_arguments_are_left_as_they_were(cka: Callable[..., float]) -> None:
+    X: Any = np.random.default_rng(0).normal(size=(10, 3)) + 1
+    before = X.copy()
+    cka(X, X)
+    hsic(X @ X.T, X @ X.T, estimator="debiased")
+    np.testing.assert_array_equal(X, before)

@@ -1,0 +1,183 @@
+"""Maps of layers against layers, and the curves that are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.results import CKAMap, from_json, to_json
+from layerprobe.similarity import cka_curve, cka_map, linear_cka, rbf_cka, rbf_sigma_squared
+
+N = 30
+
+
+@pytest.fixture
+def model() -> list[np.ndarray]:
+    rng = np.random.default_rng(0)
+    return [rng.normal(size=(N, 8)) + layer for layer in range(4)]
+
+
+@pytest.fixture
+def reference(model: list[np.ndarray]) -> list[np.ndarray]:
+    rng = np.random.default_rng(1)
+    return [X[:, :5] + rng.normal(size=(N, 5)) for X in model[:3]]
+
+
+def map_of(*rows: tuple[float, ...]) -> CKAMap:
+    return CKAMap(values=rows, kernel="linear", estimator="debiased", n_samples=N)
+
+
+@pytest.mark.parametrize("estimator", ["biased", "debiased"])
+def test_linear_map_is_the_pairwise_calls(model: list, reference: list, estimator: str) -> None:
+    result = cka_map(model, reference, estimator=estimator)
+    expected = [[linear_cka(X, Y, estimator=estimator) for Y in reference] for X in model]
+    np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-14)
+    assert (result.kernel, result.estimator, result.n_samples) == ("linear", estimator, N)
+    assert result.bandwidth_multiplier is None
+    assert result.sigma_squared is None
+
+
+@pytest.mark.parametrize("estimator", ["biased", "debiased"])
+def test_rbf_map_is_the_pairwise_calls(model: list, reference: list, estimator: str) -> None:
+    result = cka_map(model, reference, kernel="rbf", estimator=estimator, bandwidth_multiplier=0.5)
+    expected = [[rbf_cka(X, Y, bandwidth_multiplier=0.5, estimator=estimator) for Y in reference] for X in model]
+    np.testing.assert_allclose(result.values, expected, rtol=0, atol=1e-14)
+    assert result.bandwidth_multiplier == 0.5
+    assert result.sigma_squared is not None
+    bandwidths = [[rbf_sigma_squared(X, bandwidth_multiplier=0.5) for X in layers] for layers in (model, reference)]
+    np.testing.assert_allclose(result.sigma_squared[0], bandwidths[0])
+    np.testing.assert_allclose(result.sigma_squared[1], bandwidths[1])
+
+
+def test_a_model_against_itself_is_symmetric_with_ones(model: list) -> None:
+    values = np.array(cka_map(model, model).values)
+    np.testing.assert_allclose(values, values.T, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(values.diagonal(), 1, rtol=0, atol=1e-12)
+
+
+def test_layers_are_loaded_one_at_a_time(model: list, reference: list) -> None:
+    loaded = []
+
+    def load() -> Iterator[np.ndarray]:
+        for i, layer in enumerate(model):
+            loaded.append(i)
+            yield layer
+
+    assert cka_map(load(), iter(reference)).values == cka_map(model, reference).values
+    assert loaded == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_map_travels_through_json(model: list, reference: list, kernel: str) -> None:
+    result = cka_map(model, reference, kernel=kernel)
+    assert from_json(CKAMap, to_json(result)) == result
+
+
+def test_negative_values_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    layers = rng.normal(size=(5, 12, 3))
+    assert np.min(cka_map(layers, rng.normal(size=(5, 12, 3))).values) < 0
+
+
+# ---- what cannot be compared --------------------------------------------------------------------------
+
+
+def test_a_degenerate_layer_is_named(model: list, reference: list) -> None:
+    model[2] = np.full((N, 8), 0.1)
+    with pytest.raises(DegenerateLayerError, match=r"layer 2 of bert-tiny is the same for all 30 samples, expected"):
+        cka_map(model, reference, model_name="bert-tiny")
+    with pytest.raises(DegenerateLayerError, match=r"layer 2 of electra-tiny is the same for all 30 samples"):
+        cka_map(reference, model, reference_name="electra-tiny")
+
+
+def test_a_layer_that_is_not_finite_is_named(model: list, reference: list) -> None:
+    model[1][4, 2], model[1][9, 0] = np.nan, np.inf
+    with pytest.raises(DegenerateLayerError, match=r"layer 1 of the model has 2 NaN or infinite .* row 4, .*float32"):
+        cka_map(model, reference)
+
+
+def test_layers_of_other_texts_are_named(model: list, reference: list) -> None:
+    model[3] = model[3][:-1]
+    match = r"layer 3 of bert-tiny has 29 samples, expected the 30 of layer 0 of electra-tiny: embed the same texts"
+    with pytest.raises(MisalignedSamplesError, match=match):
+        cka_map(model, reference, model_name="bert-tiny", reference_name="electra-tiny")
+    match = r"layer 3 of bert-tiny has 29 samples, expected the 30 of layer 0 of bert-tiny"
+    with pytest.raises(MisalignedSamplesError, match=match):
+        cka_map(reference, model, reference_name="bert-tiny")
+
+
+def test_too_few_samples_are_named(model: list) -> None:
+    with pytest.raises(DegenerateLayerError, match=r"layer 0 of the reference has 3 samples, expected at least 4"):
+        cka_map(model, [X[:3] for X in model])
+
+
+def test_one_layer_instead_of_layers_is_refused(model: list) -> None:
+    with pytest.raises(DataError, match=r"layer 0 of the model has shape \(8,\), expected \(samples, features\)"):
+        cka_map(model[0], model)
+
+
+def test_no_layers_are_refused(model: list) -> None:
+    with pytest.raises(DataError, match="the model has no layers, expected at least one"):
+        cka_map([], model)
+    with pytest.raises(DataError, match="mlm has no layers, expected at least one"):
+        cka_map(model, [], reference_name="mlm")
+
+
+def test_unknown_options_are_refused(model: list) -> None:
+    with pytest.raises(DataError, match=r"kernel is 'cosine', expected one of 'linear', 'rbf'"):
+        cka_map(model, model, kernel="cosine")
+    with pytest.raises(DataError, match=r"estimator is 'unbiased', expected one of 'debiased', 'biased'"):
+        cka_map(model, model, estimator="unbiased")
+    for multiplier in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(DataError, match=r"bandwidth_multiplier is .*, expected a positive finite number"):
+            cka_map(model, model, kernel="rbf", bandwidth_multiplier=multiplier)
+
+
+# ---- curves -------------------------------------------------------------------------------------------
+
+
+def test_same_index_is_the_diagonal() -> None:
+    curve = cka_curve(map_of((0.9, 0.1), (0.2, -0.3)))
+    assert curve.values == (0.9, -0.3)
+    assert curve.reference_layers == (0, 1)
+    assert curve.alignment == "same-index"
+
+
+def test_same_index_needs_equal_depth() -> None:
+    with pytest.raises(DataError, match=r"3 layers and the reference 2, expected equally many .*relative-depth"):
+        cka_curve(map_of((0.9, 0.1), (0.2, 0.3), (0.4, 0.5)))
+
+
+def test_relative_depth_takes_halves_up() -> None:
+    values = tuple(tuple(layer + other / 10 for other in range(5)) for layer in range(9))
+    curve = cka_curve(map_of(*values), alignment="relative-depth")
+    assert curve.reference_layers == (0, 1, 1, 2, 2, 3, 3, 4, 4)
+    assert curve.values == tuple(values[layer][other] for layer, other in enumerate(curve.reference_layers))
+
+
+@given(n=st.integers(0, 40), m=st.integers(0, 40))
+def test_relative_depth_ends_where_the_reference_ends(n: int, m: int) -> None:
+    partners = cka_curve(map_of(*[(0.5,) * (m + 1)] * (n + 1)), alignment="relative-depth").reference_layers
+    assert len(partners) == n + 1
+    assert partners[0] == 0
+    if n:
+        assert partners[-1] == m
+    if n == m:
+        assert partners == tuple(range(n + 1))
+    assert sorted(partners) == list(partners)
+
+
+def test_best_match_takes_the_largest_and_the_earlier_of_equals() -> None:
+    curve = cka_curve(map_of((0.1, 0.4, 0.4), (-0.3, -0.2, -0.5)), alignment="best-match")
+    assert curve.reference_layers == (1, 1)
+    assert curve.values == (0.4, -0.2)
+
+
+def test_an_unknown_alignment_is_refused() -> None:
+    with pytest.raises(DataError, match=r"alignment is 'auto', expected one of 'same-index', 'relative-depth', 'be"):
+        cka_curve(map_of((1.0,)), alignment="auto")

@@ -1,0 +1,161 @@
+"""Where a similarity is not defined, a message says so: no NaN, no epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError, DegenerateLayerError, LayerProbeError, MisalignedSamplesError
+from layerprobe.similarity import hsic, linear_cka, rbf_cka, rbf_gram, rbf_sigma_squared
+
+cka_measures = pytest.mark.parametrize("cka", [linear_cka, rbf_cka])
+estimators = pytest.mark.parametrize("estimator", ["biased", "debiased"])
+ROW = np.random.default_rng(0).normal(size=64)
+
+
+@pytest.fixture(name="X")
+def layer() -> np.ndarray:
+    return np.random.default_rng(1).normal(size=(20, 64))
+
+
+@cka_measures
+@estimators
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
+def test_a_constant_layer_is_refused(cka: Callable, estimator: str, value: float, X: np.ndarray) -> None:
+    with pytest.raises(DegenerateLayerError, match="Y is the same for all 20 samples, expected embeddings that vary"):
+        cka(X, np.full((20, 3), value), estimator=estimator)
+
+
+@cka_measures
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rows_equal_up_to_rounding_are_refused(cka: Callable, dtype: type, X: np.ndarray) -> None:
+    """As the first token before the first block, computed in batches of different size."""
+    ulps = np.random.default_rng(2).integers(-2, 3, size=(20, 64)) * np.finfo(dtype).eps
+    with pytest.raises(DegenerateLayerError, match="X is the same for all 20 samples"):
+        cka((ROW * (1 + ulps)).astype(dtype), X)
+
+
+@cka_measures
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_of_sums_over_features_is_no_variance(cka: Callable, dtype: type, X: np.ndarray) -> None:
+    """A feature near zero inherits the absolute error of the large ones it was computed from."""
+    errors = np.random.default_rng(2).integers(-2, 3, size=(20, 64)) * np.finfo(dtype).eps
+    row = np.where(np.arange(64) % 2, ROW, 1e-6)
+    with pytest.raises(DegenerateLayerError, match="X is the same for all 20 samples"):
+        cka((row + errors).astype(dtype), X)
+
+
+@cka_measures
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float32, 1e4), (np.float64, 1e9)])
+def test_a_large_constant_feature_does_not_hide_the_others(
+    cka: Callable, dtype: type, offset: float, X: np.ndarray
+) -> None:
+    with_outlier = np.column_stack([X, np.full(20, offset)])
+    assert cka(with_outlier.astype(dtype), X) == pytest.approx(1, abs=1e-6)
+
+
+@cka_measures
+@pytest.mark.parametrize("scale", [1e-30, 1e-3, 1e30])
+def test_small_and_large_numbers_are_not_degenerate(cka: Callable, scale: float, X: np.ndarray) -> None:
+    assert cka(scale * X, X) == pytest.approx(1, abs=1e-12)
+
+
+@cka_measures
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_refused(cka: Callable, bad: float, X: np.ndarray) -> None:
+    X[3, 5] = bad
+    with pytest.raises(DegenerateLayerError, match=r"X has 1 NaN or infinite values, the first in row 3, expected"):
+        cka(X, X)
+
+
+@cka_measures
+@estimators
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
+def test_fewer_than_four_samples_are_refused(cka: Callable, estimator: str, n: int, X: np.ndarray) -> None:
+    with pytest.raises(DegenerateLayerError, match=rf"X has {n} samples, expected at least 4: compare .* more texts"):
+        cka(X[:n], X[:n], estimator=estimator)
+
+
+@cka_measures
+def test_four_samples_are_enough(cka: Callable, X: np.ndarray) -> None:
+    assert cka(X[:4], X[:4]) == pytest.approx(1, abs=1e-12)
+
+
+@cka_measures
+def test_different_numbers_of_rows_are_refused(cka: Callable, X: np.ndarray) -> None:
+    with pytest.raises(MisalignedSamplesError, match="Y has 19 samples, expected the 20 of X: embed the same texts"):
+        cka(X, X[1:])
+
+
+@cka_measures
+@pytest.mark.parametrize("shape", [(20,), (20, 4, 16), (20, 0), ()])
+def test_what_is_no_matrix_is_refused(cka: Callable, shape: tuple[int, ...], X: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"Y has shape \(.*\), expected \(samples, features\): pool tokens"):
+        cka(X, np.ones(shape))
+
+
+@cka_measures
+@pytest.mark.parametrize("dtype", [complex, str, bool, object])
+def test_what_is_no_real_number_is_refused(cka: Callable, dtype: type, X: np.ndarray) -> None:
+    with pytest.raises(DataError, match=r"X has dtype .*, expected real numbers: convert it"):
+        cka(X.astype(dtype), X)
+
+
+def test_integers_are_real_numbers() -> None:
+    X = np.arange(12).reshape(6, 2) ** 2
+    assert linear_cka(X, X.astype(float)) == pytest.approx(1, abs=1e-12)
+
+
+def test_one_odd_row_has_no_debiased_self_similarity(X: np.ndarray) -> None:
+    """All but one row equal: K_ij = a_i + a_j off the diagonal, which U-centring takes to zero."""
+    odd = np.tile(ROW, (20, 1))
+    odd[4] += 1
+    with pytest.raises(DegenerateLayerError, match="X has a debiased HSIC with itself that is not positive, expected"):
+        linear_cka(odd, X)
+    assert 0 < linear_cka(odd, X, estimator="biased") < 1
+
+
+@estimators
+def test_mostly_equal_rows_have_no_bandwidth(estimator: str, X: np.ndarray) -> None:
+    X[:16] = X[0]
+    match = "X has a median distance of 0 between samples, expected most samples to differ: remove duplicate"
+    for call in (lambda: rbf_cka(X, X, estimator=estimator), lambda: rbf_gram(X), lambda: rbf_sigma_squared(X)):
+        with pytest.raises(DegenerateLayerError, match=match):
+            call()
+
+
+def test_a_bandwidth_that_isolates_all_rows_is_refused(X: np.ndarray) -> None:
+    with pytest.raises(DegenerateLayerError, match=r"X has a debiased HSIC .* or with another bandwidth"):
+        rbf_cka(X, X, bandwidth_multiplier=1e-3)
+
+
+@pytest.mark.parametrize("multiplier", [0, -1, float("inf"), float("nan")])
+def test_a_multiplier_that_is_not_positive_is_refused(multiplier: float, X: np.ndarray) -> None:
+    for measure in (rbf_gram, rbf_sigma_squared, lambda X, **options: rbf_cka(X, X, **options)):
+        with pytest.raises(DataError, match=r"bandwidth_multiplier is .*, expected a positive finite number"):
+            measure(X, bandwidth_multiplier=multiplier)
+
+
+def test_hsic_refuses_what_is_no_gram_matrix(X: np.ndarray) -> None:
+    K = X @ X.T
+    with pytest.raises(DataError, match=r"K has shape \(20, 64\), expected a square Gram matrix: pass linear_gram"):
+        hsic(X, K, estimator="biased")
+    with pytest.raises(DataError, match="L is not symmetric, expected the Gram matrix of one layer"):
+        hsic(K, np.triu(K), estimator="debiased")
+    with pytest.raises(MisalignedSamplesError, match="L has 19 samples, expected the 20 of K"):
+        hsic(K, K[1:, 1:], estimator="debiased")
+    with pytest.raises(DegenerateLayerError, match="K has 3 samples, expected at least 4"):
+        hsic(K[:3, :3], K[:3, :3], estimator="debiased")
+    with pytest.raises(DataError, match=r"estimator is 'song', expected one of 'debiased', 'biased'"):
+        hsic(K, K, estimator="song")
+    K[2, 2] = np.nan
+    with pytest.raises(DegenerateLayerError, match="K has 1 NaN or infinite values"):
+        hsic(K, K, estimator="debiased")
+
+
+def test_errors_are_of_the_tree_and_built_in() -> None:
+    for kind in (DegenerateLayerError, MisalignedSamplesError):
+        assert issubclass(kind, LayerProbeError)
+        assert issubclass(kind, ValueError)

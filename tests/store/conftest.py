@@ -1,0 +1,66 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from layerprobe.store import Store, StoredEmbeddings, StoreKey, texts_digest
+
+N_LAYERS, WIDTH = 3, 4
+
+
+def key_of(texts, **fields) -> StoreKey:
+    fixed = {
+        "model": "org/model",
+        "revision": "0123abcd",
+        "tokenizer": "4567cdef",
+        "pooling": "mean",
+        "max_length": 128,
+        "dtype": "float32",
+        "norm": "none",
+        "prompt": "",
+        "random_init": None,
+        "texts_digest": texts_digest(texts),
+    }
+    return StoreKey(**(fixed | fields))
+
+
+def values_of(texts) -> np.ndarray:
+    return np.random.default_rng(len(texts)).normal(size=(N_LAYERS, len(texts), WIDTH)).astype(np.float32)
+
+
+def fill(store: Store, texts, **fields) -> StoredEmbeddings:
+    """Write everything that is pending."""
+    with store.writer(key_of(texts, **fields), texts=texts, n_layers=N_LAYERS, width=WIDTH) as writer:
+        for index, start, stop in writer.pending:
+            writer.write(index, values_of(texts)[:, start:stop])
+        return writer.finish()
+
+
+@pytest.fixture(scope="session", name="key_of")
+def key_of_fixture() -> Callable[..., StoreKey]:
+    """A key for texts."""
+    return key_of
+
+
+@pytest.fixture(scope="session", name="values_of")
+def values_of_fixture() -> Callable[..., np.ndarray]:
+    """The embeddings that belong to texts, shape (3, texts, 4)."""
+    return values_of
+
+
+@pytest.fixture(scope="session", name="fill")
+def fill_fixture() -> Callable[..., StoredEmbeddings]:
+    """Writes what is pending."""
+    return fill
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    """An empty store with two rows a shard."""
+    return Store(tmp_path / "cache", rows_per_shard=2)
+
+
+@pytest.fixture
+def texts() -> list[str]:
+    """Five texts: three shards."""
+    return ["a", "b", "", "비행기", "two\nlines"]

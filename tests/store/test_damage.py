@@ -1,0 +1,179 @@
+import json
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DamagedStoreError, StoreError, StoreVersionError
+
+SHARD = "shard-00001-of-00003.safetensors"
+
+
+def flip(path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def garble_header(path) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:8] + b"?" * 20 + data[28:])
+
+
+def other_shape(path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"shape":[2,4]', b'"shape":[4,2]'))
+
+
+def outside(path) -> None:
+    path.write_bytes(path.read_bytes().replace(b'"data_offsets":[64,96]', b'"data_offsets":[65,97]'))
+
+
+def cut(path) -> None:
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def empty(path) -> None:
+    path.write_bytes(b"")
+
+
+def delete(path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("name", [SHARD, "samples.json"])
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [(cut, "bytes expected, .* found"), (empty, "0 found"), (delete, "the file is missing")],
+)
+def test_a_damaged_file_is_named_and_redone(store, texts, fill, key_of, values_of, name, damage, problem):
+    path = fill(store, texts).directory / name
+    damage(path)
+    with pytest.raises(DamagedStoreError, match=f"{name} is damaged, .*{problem}: extract again, only what is damaged"):
+        store.open(key_of(texts))
+    (found,) = store.verify()
+    assert found.startswith(f"{path} is damaged, ")
+    assert [entry.state for entry in store.entries()] == ["damaged"]
+    with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
+        assert writer.pending == ([(1, 2, 4)] if name == SHARD else [])
+    np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("damage", [garble_header, other_shape, outside])
+def test_a_garbled_header_is_seen_on_opening(store, texts, fill, key_of, damage):
+    path = fill(store, texts).directory / SHARD
+    damage(path)
+    with pytest.raises(DamagedStoreError, match=f"{SHARD} is damaged, its header is garbled"):
+        store.open(key_of(texts))
+
+
+def test_a_flipped_bit_is_found_by_its_checksum(store, texts, fill, key_of, values_of):
+    path = fill(store, texts).directory / SHARD
+    flip(path)
+    assert store.verify(key_of(texts).fingerprint) == [
+        f"{path} is damaged, its checksum is not that of the manifest: extract again, only what is damaged is redone"
+    ]
+    with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
+        assert writer.pending == [(1, 2, 4)]
+        assert store.open(key_of(texts)) is None  # while it is redone
+    np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
+
+
+def test_garbled_sample_ids_are_named(store, texts, fill, key_of):
+    path = fill(store, texts).directory / "samples.json"
+    path.write_bytes(b"[" + path.read_bytes()[1:-1] + b",")
+    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, it is garbled"):
+        store.open(key_of(texts))
+
+
+def test_a_shard_that_goes_after_opening_is_named(store, texts, fill):
+    stored = fill(store, texts)
+    (stored.directory / SHARD).unlink()
+    with pytest.raises(DamagedStoreError, match=f"{SHARD} is damaged, it cannot be read"):
+        stored.layer(0)
+
+
+def edited(**changes):
+    return lambda text: json.dumps(json.loads(text) | changes)
+
+
+def renamed(name):
+    def edit(text):
+        manifest = json.loads(text)
+        manifest["shards"][0]["name"] = name
+        return json.dumps(manifest)
+
+    return edit
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: "",
+        lambda text: "\x00" * len(text),
+        lambda text: "[" * 100_000,
+        lambda text: "[]",
+        lambda text: "{}",
+        edited(format="1"),
+        edited(format=True),
+        edited(n_rows="5"),
+        edited(n_rows=0),
+        edited(n_rows=7),
+        edited(rows_per_shard=0),
+        edited(extra=1),
+        edited(shards=[]),
+        edited(description=[]),
+        edited(key={"model": "a"}),
+        renamed("../../../shard-00000-of-00003.safetensors"),
+        renamed("/etc/passwd"),
+        renamed("shard-00001-of-00003.safetensors"),
+        renamed("shard-00000-of-00004.safetensors"),
+        edited(samples={"name": "../samples.json", "bytes": 1, "sha256": ""}),
+    ],
+)
+def test_a_garbled_manifest_is_named_and_the_entry_begun_afresh(store, texts, fill, key_of, values_of, edit, caplog):
+    path = fill(store, texts).directory / "manifest.json"
+    path.write_text(edit(path.read_text()))
+    with pytest.raises(
+        DamagedStoreError, match=r"manifest\.json is garbled .*: extract again to start this entry afresh"
+    ):
+        store.open(key_of(texts))
+    (found,) = store.verify()
+    assert str(path) in found
+    assert [(entry.state, entry.model) for entry in store.entries()] == [("damaged", "")]
+    with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
+        assert len(writer.pending) == 3
+    assert "is garbled" in caplog.text
+    assert not list(path.parent.glob("shard-*"))
+    np.testing.assert_array_equal(fill(store, texts).layer(2), values_of(texts)[2])
+
+
+def test_the_manifest_of_another_entry_is_refused(store, texts, fill, key_of):
+    first, second = fill(store, texts), fill(store, texts, pooling="cls")
+    (second.directory / "manifest.json").write_bytes((first.directory / "manifest.json").read_bytes())
+    with pytest.raises(DamagedStoreError, match=r"manifest\.json belongs to another entry"):
+        store.open(key_of(texts, pooling="cls"))
+
+
+def test_a_newer_format_is_refused_and_left_alone(store, texts, fill, key_of):
+    path = fill(store, texts).directory / "manifest.json"
+    path.write_text(json.dumps({"format": 2, "unheard": "of"}))
+    message = (
+        r"manifest\.json has format 2, this layerprobe reads up to 1: upgrade layerprobe, or choose another folder"
+    )
+    with pytest.raises(StoreVersionError, match=message):
+        store.open(key_of(texts))
+    with pytest.raises(StoreVersionError, match=message):
+        fill(store, texts)
+    assert [entry.state for entry in store.entries()] == ["newer"]
+    assert "has format 2" in store.verify()[0]
+    assert len(list(path.parent.iterdir())) == 5
+
+
+def test_an_entry_of_another_shape_is_refused(store, texts, fill, key_of):
+    fill(store, texts)
+    with (
+        pytest.raises(StoreError, match=r"begun with \(5, 3, 4\) as rows, layers and width, now they are \(5, 3, 6\)"),
+        store.writer(key_of(texts), texts=texts, n_layers=3, width=6),
+    ):
+        pass

@@ -1,0 +1,132 @@
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from layerprobe.errors import DataError, StoreError
+
+DAY = 86400
+
+
+def begin(store, key_of, texts, **fields) -> str:
+    key = key_of(texts, **fields)
+    with store.writer(key, texts=texts, n_layers=3, width=4):
+        return key.fingerprint
+
+
+def test_entries_say_what_is_there(store, texts, fill, key_of):
+    assert store.entries() == []
+    stored = fill(store, texts)
+    partial = begin(store, key_of, texts, pooling="cls")
+    (store.root / "embeddings" / "notes").mkdir()
+    by_state = {entry.state: entry for entry in store.entries()}
+    assert set(by_state) == {"complete", "partial"}
+    entry = by_state["complete"]
+    assert entry.fingerprint == stored.directory.name
+    assert entry.model == "org/model"
+    assert entry.bytes == sum(path.stat().st_size for path in stored.directory.iterdir())
+    assert entry.manifest == stored.manifest
+    assert by_state["partial"].fingerprint == partial
+
+
+def test_an_entry_without_manifest_is_partial(store, texts, fill, key_of):
+    directory = fill(store, texts).directory
+    (directory / "manifest.json").unlink()
+    assert store.open(key_of(texts)) is None
+    assert [(entry.state, entry.manifest) for entry in store.entries()] == [("partial", None)]
+    assert store.verify() == []
+
+
+def test_prune_by_condition(store, texts, fill, key_of):
+    old, new = fill(store, texts), fill(store, texts, pooling="max")
+    partial = begin(store, key_of, texts, pooling="cls")
+    os.utime(old.directory, (0, time.time() - 10 * DAY))
+    sizes = {entry.fingerprint: entry.bytes for entry in store.entries()}
+
+    dry = store.prune(older_than_days=9, dry_run=True)
+    assert [entry.fingerprint for entry in dry.entries] == [old.directory.name]
+    assert dry.bytes == sizes[old.directory.name]
+    assert len(store.entries()) == 3
+
+    assert store.prune(older_than_days=9) == dry
+    assert not old.directory.exists()
+    assert store.prune(older_than_days=9, partial_only=True).entries == ()
+    assert [entry.fingerprint for entry in store.prune(partial_only=True).entries] == [partial]
+    assert store.prune(fingerprint=new.directory.name).bytes == sizes[new.directory.name]
+    assert store.entries() == []
+
+
+def test_prune_everything_takes_results_too(store, texts, fill):
+    fill(store, texts)
+    store.save_result("study", "k", "{}")
+    size = store.entries()[0].bytes + 2
+    assert store.prune(everything=True, dry_run=True).bytes == size
+    assert store.load_result("study", "k") == "{}"
+    assert store.prune(everything=True).bytes == size
+    assert store.load_result("study", "k") is None
+    assert store.prune(everything=True).bytes == 0
+
+
+@pytest.mark.parametrize("conditions", [{}, {"everything": True, "partial_only": True}])
+def test_prune_wants_a_clear_condition(store, conditions):
+    with pytest.raises(DataError, match="expected an age, partial entries, a fingerprint, or everything alone"):
+        store.prune(**conditions)
+
+
+@pytest.mark.parametrize("fingerprint", ["0" * 32, "..", ""])
+def test_unknown_entries_are_named(store, texts, fill, fingerprint):
+    fill(store, texts)
+    for act in (lambda: store.verify(fingerprint), lambda: store.prune(fingerprint=fingerprint)):
+        with pytest.raises(StoreError, match=f"no entry '{fingerprint}'"):
+            act()
+    assert len(store.entries()) == 1
+
+
+def test_links_are_no_entries(store, texts, fill, tmp_path):
+    directory = fill(store, texts).directory
+    elsewhere = directory.rename(tmp_path / directory.name)
+    directory.symlink_to(elsewhere, target_is_directory=True)
+    assert store.prune(everything=True).entries == ()
+    assert (elsewhere / "manifest.json").exists()
+
+
+# ---- results ------------------------------------------------------------------------------------------
+
+
+def test_results_come_back(store):
+    assert store.load_result("cka", "a.b-c_1") is None
+    store.save_result("cka", "a.b-c_1", '{"x": "é"}')
+    store.save_result("cka", "a.b-c_1", '{"x": "비"}')
+    assert store.load_result("cka", "a.b-c_1") == '{"x": "비"}'
+    assert store.load_result("other", "a.b-c_1") is None
+    assert [path.name for path in (store.root / "results" / "cka").iterdir()] == ["a.b-c_1.json"]
+
+
+@pytest.mark.parametrize("data", [b"", b'{"x": ', b"\xff\xfe"])
+def test_a_damaged_result_is_made_again(store, data, caplog):
+    store.save_result("cka", "k", "{}")
+    (store.root / "results" / "cka" / "k.json").write_bytes(data)
+    assert store.load_result("cka", "k") is None
+    assert "k.json is damaged" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a" * 300, "a\x00"])
+def test_result_names_stay_in_the_store(store, name):
+    for kind, key in ((name, "k"), ("k", name)):
+        with pytest.raises(DataError, match="expected a name of letters, digits, dots and hyphens, got"):
+            store.save_result(kind, key, "{}")
+        with pytest.raises(DataError, match="expected a name of letters"):
+            store.load_result(kind, key)
+
+
+def test_results_are_never_half_written(store):
+    texts = [f'"{letter * 200_000}"' for letter in "abcd"]
+
+    def save(text):
+        for _ in range(5):
+            store.save_result("cka", "k", text)
+            assert store.load_result("cka", "k") in texts
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(save, texts))

@@ -1,0 +1,98 @@
+import pytest
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.columns import pair_columns, text_columns
+from layerprobe.tasks.tables import Table
+
+
+def table(*rows: str, header: bool = False) -> Table:
+    cells = tuple(tuple(row.split("|")) for row in rows)
+    whole = Table(name="t.csv", header=None, rows=cells, numbers=tuple(range(1, len(rows) + 1)))
+    return whole.with_header() if header else whole
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("sentence1|sentence2|score", (0, 1, 2)),
+        ("pair_ID|sentence_A|sentence_B|relatedness_score|entailment_judgment", (1, 2, 3)),
+        ("Quality|#1 ID|#2 ID|#1 String|#2 String", (3, 4, 0)),
+        ("label|Sentence 2|Sentence 1", (2, 1, 0)),
+        ("idx|label|score|text1|text2", (3, 4, 2)),
+        ("|word1|word2|similarity", (1, 2, 3)),
+        ("first|second|gold", (0, 1, 2)),
+    ],
+)
+def test_known_names_are_found(header, expected):
+    row = "|".join("3" for _ in header.split("|"))
+    named, columns = pair_columns(table(header, row), None)
+    assert columns == expected
+    assert len(named.rows) == 1
+
+
+@pytest.mark.parametrize(("row", "expected"), [("a|b|1.5", (0, 1, 2)), ("0|a|b", (1, 2, 0)), ("a|-1e-3|b", (0, 2, 1))])
+def test_two_texts_and_a_number_need_no_header(row, expected):
+    unnamed, columns = pair_columns(table(row, row), None)
+    assert columns == expected
+    assert len(unnamed.rows) == 2
+
+
+def test_a_text_may_look_like_a_number():
+    assert pair_columns(table("1984|Animal Farm|4", "Ulysses|Odyssey|2"), None)[1] == (0, 1, 2)
+
+
+@pytest.mark.parametrize("columns", ["b,c,a", " b , c,a", ["b", "c", "a"], "1,2,0", [1, 2, 0], ["b", 2, "a"]])
+def test_columns_by_name_or_index(columns):
+    named, found = pair_columns(table("a|b|c", "1|x|y"), columns)
+    assert found == (1, 2, 0)
+    assert named.rows == (("1", "x", "y"),)
+
+
+def test_columns_by_index_without_header():
+    unnamed, found = pair_columns(table("x|1|y", "x|2|y"), "0,2,1")
+    assert found == (0, 2, 1)
+    assert len(unnamed.rows) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        (["a|b|c", "1|2|3"], "a,b,d", r"t\.csv has no column 'd'; it has the columns a, b, c"),
+        (["a|b|1"], "0,1,3", r"no column '3'; it has no header and the first row 0: 'a', 1: 'b', 2: '1'"),
+        (["a|b|c"], "a,b", "expected three different columns as first,second,score, got 'a,b'"),
+        (["a|b|c"], "a,b,b", "expected three different columns"),
+        (["a|b|c"], "", "expected three different columns"),
+        (["x1|x2|y", "a|b|1"], None, r"cannot tell .* columns x1, x2, y: .* --columns 'x1,x2,y'"),
+        (["a|b|1|2"], None, r"cannot tell .* 3: '2': .* --columns '0,1,2'"),
+        (["a|1|2", "b|3|4"], None, "cannot tell"),
+        (["a|b", "c|1"], None, "cannot tell"),
+        (["two\nlines||c", "1|2|3"], None, r"columns two lines, \(no name\), c"),
+    ],
+)
+def test_unknown_layouts_are_shown(rows, columns, message):
+    with pytest.raises(TaskError, match=message) as caught:
+        pair_columns(table(*rows), columns)
+    assert str(caught.value).count("\n") <= ("two\nlines" in rows[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "n_rows", "expected"),
+    [
+        (["text|id", "a|1"], None, 1, (0,)),
+        (["just a text", "another"], None, 2, (0,)),
+        (["sentence1|sentence2|n", "a|b|1"], None, 1, (0, 1)),
+        (["a|b|1", "c|d|2"], None, 2, (0, 1)),
+        (["title|body", "a|b"], "body", 1, (1,)),
+        (["a|b"], "1,0", 1, (1, 0)),
+    ],
+)
+def test_text_columns(rows, columns, n_rows, expected):
+    found, indices = text_columns(table(*rows), columns)
+    assert (len(found.rows), indices) == (n_rows, expected)
+
+
+def test_unknown_text_columns_are_shown():
+    with pytest.raises(TaskError, match=r"cannot tell .* columns title, body: name the texts .* --columns 'title'"):
+        text_columns(table("title|body", "a|b", header=True), None)
+    with pytest.raises(TaskError, match="no column 'nope'; it has the columns title, body"):
+        text_columns(table("title|body", "a|b"), "nope")

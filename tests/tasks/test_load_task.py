@@ -1,0 +1,279 @@
+import csv
+import re
+import tempfile
+from pathlib import Path
+
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks import load_task, load_texts
+from layerprobe.tasks.texts import Cleaner
+
+SCORES = [0, 1.25, 2.5, 5]
+
+
+def rows(n: int = 4, word: str = "text") -> list[tuple[str, str, float]]:
+    return [(f"{word} {i}", f"other {word} {i}", SCORES[i % 4]) for i in range(n)]
+
+
+def write_csv(path: Path, pairs, header: bool = False) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerows([("sentence1", "sentence2", "score")] if header else [])
+        writer.writerows(pairs)
+    return path
+
+
+def write_splits(folder: Path, train="train", validation="dev", test="test", suffix=".csv") -> Path:
+    for name, n in ((train, 8), (validation, 5), (test, 4)):
+        write_csv(folder / f"{name}{suffix}", rows(n, name))
+    return folder / f"{train}{suffix}"
+
+
+def sizes(task) -> tuple[int, int, int]:
+    return len(task.train), len(task.validation), len(task.test)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_three_given_files(tmp_path, header):
+    paths = [write_csv(tmp_path / f"{name}.csv", rows(n, name), header) for name, n in [("a", 6), ("b", 5), ("c", 4)]]
+    task = load_task(paths[0], validation=str(paths[1]), test=paths[2])
+    assert sizes(task) == (6, 5, 4)
+    assert task.test.first == ("c 0", "c 1", "c 2", "c 3")
+    assert task.test.second[3] == "other c 3"
+    assert task.test.scores == (0, 0.25, 0.5, 1)
+    assert (task.name, task.score_range) == (str(paths[0]), (0, 5))
+    assert task.notes == ("scaled scores from 0 .. 5 to 0 .. 1, a range detected from the data",)
+
+
+def test_other_formats_give_the_same_task(tmp_path):
+    pairs = rows(60)
+    frame = pandas.DataFrame(pairs, columns=["sentence1", "sentence2", "score"])
+    frame.to_parquet(tmp_path / "a.parquet")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    write_csv(tmp_path / "a.csv", pairs)
+    digests = {load_task(tmp_path / f"a{suffix}").digest for suffix in (".parquet", ".jsonl", ".tsv", ".csv")}
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "validation", "test"),
+    [("train", "dev", "test"), ("en-train", "en-val", "en-test"), ("SICK_train", "SICK_trial", "SICK_test_annotated")],
+)
+def test_siblings_of_a_train_file_are_taken(tmp_path, train, validation, test):
+    task = load_task(write_splits(tmp_path, train, validation, test))
+    assert sizes(task) == (8, 5, 4)
+    assert task.notes[:2] == (
+        f"took {tmp_path / validation}.csv as the validation split, named like {train}.csv",
+        f"took {tmp_path / test}.csv as the test split, named like {train}.csv",
+    )
+
+
+def test_siblings_are_named_alike(tmp_path):
+    write_csv(tmp_path / "de-dev.csv", rows())
+    write_csv(tmp_path / "en-dev.tsv", rows())
+    task = load_task(write_csv(tmp_path / "en-train.csv", rows(60)))
+    assert sizes(task) == (48, 6, 6)
+
+
+def test_siblings_are_left_alone_when_a_split_is_given(tmp_path):
+    train = write_splits(tmp_path)
+    write_csv(train, rows(60))
+    task = load_task(train, test=write_csv(tmp_path / "mine.csv", rows(7)))
+    assert len(task.test) == 7
+    assert len(task.train) + len(task.validation) == 60
+
+
+def test_two_siblings_for_one_split_are_an_error(tmp_path):
+    train = write_splits(tmp_path)
+    write_csv(tmp_path / "valid.csv", rows())
+    with pytest.raises(TaskError, match=r"dev\.csv and valid\.csv could both be the validation split .* --validation"):
+        load_task(train)
+
+
+def test_a_missing_split_is_drawn_from_train(tmp_path):
+    write_csv(tmp_path / "test.csv", rows(4))
+    task = load_task(write_csv(tmp_path / "train.csv", rows(90)))
+    assert sizes(task) == (80, 10, 4)
+    assert "split 90 pairs at random with seed 0 into 80 train, 10 validation" in task.notes[1]
+
+
+def test_one_file_is_split_by_ratio(tmp_path):
+    pairs = [*rows(60), *[(second, first, score) for first, second, score in rows(20)]]
+    path = write_csv(tmp_path / "my-test.csv", pairs)
+    task = load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=3)
+    assert sizes(task) == pytest.approx((40, 20, 20), abs=2)
+    splits = [{frozenset(pair) for pair in zip(s.first, s.second, strict=True)} for s in (task.train, task.test)]
+    assert not splits[0] & splits[1]
+    assert "at random with seed 3" in task.notes[0]
+    assert task.digest == load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=3).digest
+    assert task.digest != load_task(path, split_ratios=(0.5, 0.25, 0.25), seed=4).digest
+
+
+def test_a_folder_with_one_file_a_split(tmp_path):
+    write_splits(tmp_path, "x-train", "x-validation", "x-test")
+    (tmp_path / "LICENSE").write_text("free")
+    (tmp_path / "README.txt").write_text("read me")
+    assert sizes(load_task(tmp_path)) == (8, 5, 4)
+
+
+def test_a_folder_with_one_file(tmp_path):
+    write_csv(tmp_path / "pairs.csv", rows(60))
+    assert sizes(load_task(str(tmp_path))) == (48, 6, 6)
+
+
+@pytest.mark.parametrize("names", [("en-train", "de-train"), ("a", "b"), ("dev", "test")])
+def test_an_ambiguous_folder_lists_its_files(tmp_path, names):
+    for name in names:
+        write_csv(tmp_path / f"{name}.csv", rows())
+    with pytest.raises(TaskError, match=rf"pass the train file of {'.*'.join(sorted(names))}\.csv"):
+        load_task(tmp_path)
+
+
+def test_a_folder_without_files(tmp_path):
+    with pytest.raises(TaskError, match=r"has no data file: expected one of \.csv"):
+        load_task(tmp_path)
+
+
+def test_bad_texts_are_cleaned_and_noted(tmp_path):
+    pairs = [*rows(40), ("", "b", 1), ("a", " ", 2), ("a\x00b", "x" * 100_005, 3)]
+    task = load_task(write_csv(tmp_path / "a.csv", pairs))
+    assert sum(sizes(task)) == 41
+    assert task.notes[:3] == (
+        f"{tmp_path / 'a.csv'}: dropped 2 pairs with an empty text",
+        f"{tmp_path / 'a.csv'}: replaced control characters by a space in 1 text",
+        f"{tmp_path / 'a.csv'}: cut 1 text to 100,000 characters",
+    )
+
+
+def test_a_given_range_goes_before_the_data(tmp_path):
+    task = load_task(write_csv(tmp_path / "a.csv", rows(60)), score_range=(0, 10))
+    assert (task.score_range, max(task.train.scores)) == ((0, 10), 0.5)
+    assert task.notes[-1] == "scaled scores from 0 .. 10 to 0 .. 1, the range that was given"
+
+
+def test_the_range_is_that_of_all_splits(tmp_path):
+    names = {"train": [("a", "b", 1), ("c", "d", 0), ("e", "f", 1), ("g", "h", 0)], "dev": rows(), "test": rows()}
+    for name, pairs in names.items():
+        write_csv(tmp_path / f"{name}.csv", pairs)
+    assert load_task(tmp_path).train.scores == (0.2, 0, 0.2, 0)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "options", "message"),
+    [
+        (rows(5), {}, "the validation split has 0 pairs, expected at least 4: give more pairs, or .* --validation"),
+        ([], {"columns": "0,1,2"}, "is empty"),
+        ([("a", "b", "1"), ("c", "d", "x")], {}, r"a\.csv, line 2: expected a number as the score, got 'x'"),
+        ([("a", "b", "1"), ("c", "d", "nan")], {}, r"a\.csv, line 2: expected a finite score, got 'nan'"),
+        ([("a", f"b{i}", 2) for i in range(60)], {}, r"all 48 scores of the train split are 2 \(from .*a\.csv, line"),
+        (rows(60), {"score_range": (0, 4)}, r"a\.csv, line \d+: expected a score from 0 to 4, got 5"),
+        (rows(60), {"score_range": (4, 0)}, "expected a score range as low,high, got 4,0"),
+        (rows(60), {"split_ratios": (1, 0, 0)}, "expected positive split ratios, got 1,0,0"),
+        (rows(60), {"columns": "a,b,c"}, "has no column 'a'; it has the columns text 0, other text 0, 0"),
+        (rows(60), {"test": "no.csv"}, r"no\.csv does not exist"),
+    ],
+)
+def test_errors_are_one_clear_line(tmp_path, pairs, options, message):
+    with pytest.raises(TaskError, match=message) as caught:
+        load_task(write_csv(tmp_path / "a.csv", pairs), **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("source", ["no.csv", "no/such/folder/here", "../no", Path("no.tsv")])
+def test_a_missing_source_is_named(source):
+    with pytest.raises(TaskError, match=f"{re.escape(str(source))} does not exist"):
+        load_task(source)
+
+
+text = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters='\t\n\r",'), min_size=1, max_size=20)
+
+
+@settings(deadline=None)
+@given(st.lists(text.filter(str.strip), min_size=2, max_size=20))
+def test_arbitrary_texts_come_back_from_csv(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_csv(Path(folder) / "a.csv", [(t, t, 1) for t in texts], header=True)
+        assert load_texts(path).texts == tuple(copy for t in texts for copy in (t, t))
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=20))
+def test_any_characters_are_cleaned_not_refused(texts):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.jsonl"
+        pandas.Series([*texts, "end"], name="text").to_frame().to_json(path, orient="records", lines=True)
+        cleaner = Cleaner()
+        assert load_texts(path).texts == tuple(t for t in map(cleaner.clean, [*texts, "end"]) if t.strip())
+
+
+def test_a_text_file_has_one_text_a_line(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"\xef\xbb\xbfone, two\r\n\n  \nthree\tfour\n\xc2\x85null\nnull\n")
+    found = load_texts(path)
+    assert (found.name, found.texts) == (str(path), ("one, two", "three\tfour", " null", "null"))
+    assert found.notes == (
+        f"{path}: dropped 2 texts with an empty text",
+        f"{path}: replaced control characters by a space in 1 text",
+    )
+
+
+def test_texts_of_a_table(tmp_path):
+    assert load_texts(write_csv(tmp_path / "a.csv", rows(2))).texts == (
+        "text 0",
+        "other text 0",
+        "text 1",
+        "other text 1",
+    )
+    assert load_texts(tmp_path / "a.csv", columns="1").texts == ("other text 0", "other text 1")
+
+
+@pytest.mark.parametrize("content", ["", "\n \n"])
+def test_a_file_without_texts(tmp_path, content):
+    (tmp_path / "a.txt").write_text(content)
+    with pytest.raises(TaskError, match=r"a\.txt has no texts: expected at least one"):
+        load_texts(tmp_path / "a.txt")
+
+
+# ---- real files ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["en-train.csv", "de-train.csv", "es-train.csv", "ko-train.tsv"])
+def test_sts_benchmark(shared_data, name):
+    task = load_task(shared_data / "stsb" / name)
+    assert sizes(task) == (5749, 1500, 1379)
+    assert task.score_range == (0, 5)
+
+
+def test_sts_benchmark_texts(shared_data):
+    task = load_task(shared_data / "stsb" / "en-train.csv")
+    assert task.train.first[0] == "A plane is taking off."
+    assert task.train.second[2] == "A man is spreading shredded cheese on an uncooked pizza."
+    assert task.train.scores[1] == pytest.approx(0.76)
+    assert any("," in text for text in task.test.first)
+
+
+def test_a_folder_of_many_languages_is_ambiguous(shared_data):
+    with pytest.raises(TaskError, match=r"pass the train file of .*en-train\.csv"):
+        load_task(shared_data / "stsb")
+
+
+@pytest.mark.parametrize(
+    ("source", "columns", "expected", "score_range"),
+    [
+        ("sick", None, (4500, 500, 4927), (1, 5)),
+        ("sick/SICK_train.txt", None, (4500, 500, 4927), (1, 5)),
+        ("mrpc", None, (3576, 500, 1725), (0, 1)),
+        ("wordsim/SimLex-999.txt", "word1,word2,SimLex999", (799, 100, 100), (0, 10)),
+        ("wordsim/SimVerb-3500.txt", "0,1,3", (2800, 350, 350), (0, 10)),
+        ("wordsim/rg-65.csv", None, (52, 6, 7), (0, 4)),
+        ("wordsim/wordsim353-sim.csv", None, (162, 20, 21), (0, 10)),
+    ],
+)
+def test_files_of_other_tasks(shared_data, source, columns, expected, score_range):
+    task = load_task(shared_data / source, columns=columns)
+    assert (sizes(task), task.score_range) == (expected, score_range)

@@ -1,0 +1,100 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
+from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [
+        ([0, 1], (0, 1)),
+        ([0.2, 0.9], (0, 1)),
+        ([0, 5], (0, 5)),
+        ([1, 5], (1, 5)),
+        ([1, 4.8], (0, 5)),
+        ([1.1, 5], (0, 5)),
+        ([0.02, 3.94], (0, 4)),
+        ([0.3, 9.8], (0, 10)),
+        ([3, 97], (0, 100)),
+    ],
+)
+def test_the_range_follows_from_minimum_and_maximum(scores, expected):
+    assert detect_range(scores) == expected
+
+
+@pytest.mark.parametrize("scores", [[-1, 1], [0, 101]])
+def test_an_unusual_range_must_be_given(scores):
+    with pytest.raises(TaskError, match=f"scores from {scores[0]} to {scores[1]} fit no usual range: give it"):
+        detect_range(scores)
+
+
+@pytest.mark.parametrize("score_range", [(1, 1), (5, 0), (0, float("inf")), (float("nan"), 1), (0, 1, 2)])
+def test_a_given_range_is_checked(score_range):
+    with pytest.raises(TaskError, match="expected a score range as low,high, got"):
+        check_range(score_range)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("n/a", "here: expected a number as the score, got 'n/a'"),
+        ("", "expected a number as the score, got ''"),
+        ("3,5", "expected a number"),
+        ("NaN", "expected a finite score, got 'NaN'"),
+        ("-inf", "expected a finite score"),
+        ("1e999", "expected a finite score"),
+    ],
+)
+def test_a_score_is_a_finite_number(cell, message):
+    with pytest.raises(TaskError, match=message):
+        parse_score(cell, "here")
+
+
+@given(st.floats(0, 5))
+def test_scaled_scores_lie_between_0_and_1(score):
+    assert 0 <= scale(score, (0, 5)) <= 1
+
+
+words = st.sampled_from("abcdefgh")
+
+
+@given(st.lists(st.tuples(words, words), min_size=1), st.integers(0, 5))
+def test_a_split_has_every_pair_once_and_keeps_copies_together(pairs, seed):
+    parts = split_by_ratio(pairs, (0.6, 0.2, 0.2), seed=seed)
+    assert sorted(i for part in parts for i in part) == list(range(len(pairs)))
+    assert all(part == sorted(part) for part in parts)
+    seen = [{frozenset(pairs[i]) for i in part} for part in parts]
+    assert sum(map(len, seen)) == len(set().union(*seen))
+    assert parts == split_by_ratio(pairs, (0.6, 0.2, 0.2), seed=seed)
+
+
+def test_split_sizes_follow_the_ratios():
+    pairs = [(str(i), "x") for i in range(1000)]
+    assert [len(part) for part in split_by_ratio(pairs, (8, 1, 1), seed=0)] == [800, 100, 100]
+    assert split_by_ratio(pairs, (8, 1, 1), seed=0) != split_by_ratio(pairs, (8, 1, 1), seed=1)
+
+
+@pytest.mark.parametrize("ratios", [(0.9, 0.1, 0), (1, -1, 1), (1, float("nan"), 1)])
+def test_ratios_are_positive(ratios):
+    with pytest.raises(TaskError, match="expected positive split ratios"):
+        split_by_ratio([("a", "b")], ratios, seed=0)
+
+
+def test_cleaning_is_counted():
+    cleaner = Cleaner()
+    assert cleaner.clean("tab\tline\nreturn\r keep") == "tab\tline\nreturn\r keep"
+    assert cleaner.clean("a\x00b\x85c\ud800d") == "a b c d"
+    assert len(cleaner.clean("x" * (MAX_CHARACTERS + 1))) == MAX_CHARACTERS
+    assert cleaner.keeps("a", "b")
+    assert not cleaner.keeps("a", " \t\n")
+    assert not cleaner.keeps("", "")
+    assert cleaner.notes("f.csv", "pair") == (
+        "f.csv: dropped 2 pairs with an empty text",
+        "f.csv: replaced control characters by a space in 1 text",
+        "f.csv: cut 1 text to 100,000 characters",
+    )
+    assert Cleaner().notes("f.csv", "pair") == ()
