@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +14,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from layerprobe.encoders import Checkpoint, Encoder
-from layerprobe.errors import DataError, StoreError
+from layerprobe.errors import DataError
+from layerprobe.files import make_directory, write_whole
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.progress import Progress, silent
 from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_json
@@ -61,32 +60,14 @@ class RunFolder:
             StoreError: If the disk is full or the folder cannot be written.
         """
         folder = self.run_path(run.layer, run.seed)
-        temporary = None
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".tmp", delete=False, encoding="utf-8") as stream:
-                temporary = Path(stream.name)
-                stream.write(to_json(run))
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(folder / "result.json")
-        except OSError as error:
-            if temporary is not None:
-                temporary.unlink(missing_ok=True)
-            raise StoreError(_cannot_write(folder, error)) from error
+        make_directory(folder)
+        write_whole(folder / "result.json", to_json(run).encode())
 
     def lock(self, layer: int, seed: int) -> FileLock:
         """Return the lock that a process holds while it makes a run."""
         folder = self.run_path(layer, seed)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise StoreError(_cannot_write(folder, error)) from error
+        make_directory(folder)
         return FileLock(folder / "lock")
-
-
-def _cannot_write(folder: Path, error: OSError) -> str:
-    return f"cannot write the run in {folder}: {error.strerror or error}; free space, or choose another --cache-dir"
 
 
 def fine_tune_layers(

@@ -383,7 +383,7 @@ def _styled(figure: go.Figure) -> go.Figure:
         font={"family": FONT, "size": 13, "color": INK},
         paper_bgcolor=PAPER,
         plot_bgcolor=PAPER,
-        margin={"l": 48, "r": 12, "t": 28, "b": 44},
+        margin={"l": 48, "r": 12, "t": 46, "b": 44},
         hoverlabel={"bgcolor": PAPER, "bordercolor": FAINT, "font": {"color": INK, "family": FONT}, "align": "left"},
         legend={
             "orientation": "h",
@@ -394,6 +394,7 @@ def _styled(figure: go.Figure) -> go.Figure:
             "yanchor": "bottom",
             "bgcolor": TRANSPARENT,
         },
+        modebar={"bgcolor": TRANSPARENT, "color": FAINT, "activecolor": INK},
         uirevision="study",
     )
     return figure

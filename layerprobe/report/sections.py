@@ -9,9 +9,9 @@ from layerprobe.report.data import LayerRow, layer_rows, outcomes_by_layer
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.results import Confirmation, ModelDescription, Protocol, Study
 
-CONFIRM_COMMAND = "layerprobe confirm"
+CONFIRM_COMMAND = "layerprobe run --fine-tuning"
 """Fine-tunes the layers that decide."""
-ZERO_SHOT_COMMAND = "layerprobe predict --task stsb"
+ZERO_SHOT_COMMAND = "layerprobe run --task stsb"
 """Compares on a task whose pairs have scores."""
 
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}

@@ -31,13 +31,13 @@ def percent(share: float) -> str:
 
 
 def millions(parameters: int) -> str:
-    """Return a count of parameters, in millions.
+    """Return a count of parameters in millions, with a space that does not break.
 
     Example:
-        >>> millions(108_891_648), millions(47_360)
-        ('108.9 M', '0.047 M')
+        >>> millions(108_891_648).split(), millions(47_360).split()
+        (['108.9', 'M'], ['0.047', 'M'])
     """
-    return f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e6:.3f} M"
+    return f"{parameters / 1e6:.{1 if parameters >= 1e6 else 3}f}\u00a0M"
 
 
 def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
@@ -111,7 +111,7 @@ def cka_curve_finding(study: Study) -> str:
     return (
         f"{measure(study.comparison.cka)} against {study.comparison.reference.name} goes from {plateau} to"
         f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
-        f" {number(evidence.decline, 3)}, where more than {number(evidence.threshold, 3)} counts."
+        f" {number(evidence.decline, 3)}; in a drop every layer lies more than {number(evidence.threshold, 3)} below."
         f" {_flagged(study.prediction)}"
     )
 

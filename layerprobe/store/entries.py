@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from layerprobe.errors import DamagedStoreError, StoreVersionError
-from layerprobe.store.files import problem_with, store_errors
+from layerprobe.files import problem_with, store_errors
 from layerprobe.store.manifest import Manifest, read_manifest
 from layerprobe.store.shards import opened
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from layerprobe.errors import DamagedStoreError, StoreError
-from layerprobe.store.files import TEMPORARY, make_directory, problem_with, store_errors, write_whole
+from layerprobe.files import TEMPORARY, make_directory, problem_with, store_errors, write_whole
 from layerprobe.store.manifest import SAMPLES, Manifest, StoredFile, read_manifest, write_manifest
 from layerprobe.store.shards import stored_file
 

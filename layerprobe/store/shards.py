@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.store.files import problem_with, write_whole
+from layerprobe.files import problem_with, write_whole
 from layerprobe.store.manifest import SAMPLES, Manifest, StoredFile, write_manifest
 
 ITEM_BYTES = 4

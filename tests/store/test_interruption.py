@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import StoreError
-from layerprobe.store import Store, files
+from layerprobe import files
+from layerprobe.store import Store
 
 # Writes shards until it is killed or done; says each on stdout.
 SCRIPT = """

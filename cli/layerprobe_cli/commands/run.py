@@ -80,9 +80,10 @@ def run(
 
 def save_study(study: Study, folder: Path) -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
+    from layerprobe.files import make_directory, write_whole
     from layerprobe.report import write_report
     from layerprobe.results import to_json
-    from layerprobe.store import write_text
 
-    write_text(folder / "study.json", to_json(study))
+    make_directory(folder)
+    write_whole(folder / "study.json", to_json(study).encode())
     return write_report(study, folder / "report.html")
