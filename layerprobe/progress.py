@@ -12,5 +12,14 @@ class Progress(Protocol):
         """Report that `done` of `total` units of `task` are done."""
 
 
+def part_of(progress: Progress, *, start: float, share: float, whole: float) -> Progress:
+    """Return what reports a piece of work as the `share` of a whole that begins at `start`."""
+
+    def report(task: str, done: float, total: float) -> None:
+        progress(task, start + share * done / total, whole)
+
+    return report
+
+
 def silent(task: str, done: float, total: float) -> None:
     """Report nothing."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import types
 import typing
 from dataclasses import dataclass
@@ -249,6 +250,21 @@ class Protocol:
     pooling: Pooling = "mean"
     """How token states become one embedding."""
 
+    def __post_init__(self) -> None:
+        expected = {
+            "a learning rate above 0": 0 < self.learning_rate < math.inf,
+            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
+            "at least one epoch": self.epochs >= 1,
+            "at least one pair a batch": self.batch_size >= 1,
+            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
+            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
+            "room for at least two tokens": self.max_length >= 2,
+            f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        if wrong:
+            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochMetrics:
@@ -386,9 +402,12 @@ def to_json(value: Any) -> str:
     """Return `value` as JSON text.
 
     Raises:
-        ValueError: If a number is not finite: results never hold NaN.
+        DataError: If a number is not finite: results never hold NaN.
     """
-    return json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False)
+    try:
+        return json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise DataError(f"expected finite numbers in a {type(value).__name__}, got NaN or infinity") from error
 
 
 def from_json(kind: type[T], text: str) -> T:
@@ -403,7 +422,7 @@ def from_json(kind: type[T], text: str) -> T:
     """
     try:
         return typing.cast(T, _build(kind, json.loads(text)))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
 
 
@@ -416,21 +435,42 @@ def _build(kind: Any, data: Any) -> Any:
         return _build(kind, data)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
-        return kind(**{name: _build(hints[name], item) for name, item in data.items()})
+        values = _checked(dict, data)
+        if unknown := values.keys() - hints.keys():
+            raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
+        needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}  # neither is given
+        if missing := needed - values.keys():
+            raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+        return kind(**{name: _build(hints[name], item) for name, item in values.items()})
     if origin is tuple:
-        kinds = [arguments[0]] * len(data) if arguments[-1] is Ellipsis else arguments
-        return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, data, strict=True))
+        items = _checked(list, data)
+        kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else arguments
+        if len(items) != len(kinds):
+            raise ValueError(f"{_shown(data)} has {len(items)} items, not {len(kinds)}")
+        return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, items, strict=True))
     if origin is dict:
-        return {key: _build(arguments[1], item) for key, item in data.items()}
+        return {key: _build(arguments[1], item) for key, item in _checked(dict, data).items()}
     if origin is Literal:
         if data not in arguments:
-            raise ValueError(f"{data!r} is none of {arguments}")
+            raise ValueError(f"{_shown(data)} is none of {arguments}")
         return data
-    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+    if kind is float and type(data) is int and abs(data) < 2**1023:
         return float(data)
-    if not isinstance(data, kind):
-        raise TypeError(f"{data!r} is no {kind.__name__}")
+    if kind is float and not math.isfinite(_checked(float, data)):
+        raise ValueError(f"{data} is not finite")
+    return _checked(kind, data)
+
+
+def _checked(kind: type[T], data: Any) -> T:
+    # exactly that type: True is no int here
+    if type(data) is not kind:
+        raise TypeError(f"{_shown(data)} is no {kind.__name__}")
     return data
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def digest(value: Any) -> str:

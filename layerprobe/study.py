@@ -24,7 +24,7 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction import Diagnosis, embed_layers, examine
 from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm, outcomes
 from layerprobe.prediction import plateau_rule
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import (
     Alignment,
     Comparison,
@@ -33,6 +33,7 @@ from layerprobe.results import (
     Estimator,
     FineTuningRun,
     Kernel,
+    LayerOutcome,
     LayerScores,
     ModelDescription,
     Pooling,
@@ -178,9 +179,7 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
 
 
 def _load(checkpoint: Checkpoint, options: Options) -> Encoder:
-    return load_encoder(
-        checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn
-    )
+    return load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
 
 
 def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -> StoreKey:
@@ -241,10 +240,7 @@ def _fill(
         assert upcoming is not None
         tokens = upcoming.result()
         upcoming = tokenized(number + 1) if number + 1 < len(pending) else None
-
-        def report(task: str, tokens_done: float, tokens: float, base: int = done, rows: int = stop - start) -> None:
-            progress(task, base + rows * tokens_done / tokens, n_pending)
-
+        report = part_of(progress, start=done, share=stop - start, whole=n_pending)
         layers = embed_layers(
             encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
         )
@@ -270,9 +266,7 @@ def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[
     if n_cut:
         found.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens for {encoder.description.name}")
     if not encoder.padding_invariant:
-        found.append(
-            f"{encoder.description.name} mixes padding into its states: texts were batched by equal length"
-        )
+        found.append(f"{encoder.description.name} mixes padding into its states: texts were batched by equal length")
     return found
 
 
@@ -317,8 +311,11 @@ def compare(
     store = Store(cache_dir)
     found = store.load_result("comparisons", key)
     if found is not None:
-        # the names are this caller's, wherever the models lay before
-        return replace(from_json(Comparison, found), model=model.model, reference=reference.model)
+        try:
+            # the names are this caller's, wherever the models lay before
+            return replace(from_json(Comparison, found), model=model.model, reference=reference.model)
+        except DataError as error:
+            logger.warning("the comparison %s in the store is damaged (%s): it is made again", key, error)
     cka = cka_map(
         (model.layer(layer) for layer in range(model.n_layers)),
         (reference.layer(layer) for layer in range(reference.n_layers)),
@@ -348,7 +345,9 @@ def zero_shot(embeddings: Embeddings, pairs: SentencePairs, *, split: str = "tes
     """
     first, second = embeddings.rows(pairs.first), embeddings.rows(pairs.second)
     gold = np.array(pairs.scores)
-    cosines = [cosine_scores(values[first], values[second]) for values in map(embeddings.layer, range(embeddings.n_layers))]
+    cosines = [
+        cosine_scores(values[first], values[second]) for values in map(embeddings.layer, range(embeddings.n_layers))
+    ]
     return LayerScores(
         split=split,
         spearman=tuple(100 * spearman(cosine, gold) for cosine in cosines),
@@ -416,7 +415,8 @@ def finetune(
         progress: Told the share of the work that is done.
 
     Raises:
-        ModelError: If the model cannot be had or has no such layer.
+        ModelError: If the model cannot be had.
+        DataError: If the model has no such layer, or there are no layers or seeds.
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
@@ -548,10 +548,9 @@ def run(
         alignment=alignment,
         cache_dir=options.cache_dir,
     )
-    prediction = predict(
-        comparison, zero_shot_validation=zero_shot(validated, task.validation, split="validation")
-    )
-    confirmed, contrast = None, ()
+    prediction = predict(comparison, zero_shot_validation=zero_shot(validated, task.validation, split="validation"))
+    confirmed: Confirmation | None = None
+    contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
         confirmed = confirm(
             model,
@@ -616,4 +615,3 @@ def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that the numbers depend on."""
     libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}
-

@@ -50,7 +50,9 @@ for module in (demo, run, extract, compare, predict, finetune, confirm, report, 
     name = module.__name__.rsplit(".", 1)[-1]
     app.command(name)(_guarded(expanded(getattr(module, name))))
 
-cache_app = typer.Typer(no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich")
+cache_app = typer.Typer(
+    no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich"
+)
 for name in ("list", "info", "verify", "prune"):
     cache_app.command(name)(_guarded(expanded(cache.COMMANDS[name])))
 app.add_typer(cache_app, name="cache")
@@ -64,7 +66,9 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """Find the layer at which an encoder's sentence embeddings are best, before fine-tuning.
 

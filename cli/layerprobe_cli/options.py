@@ -45,7 +45,8 @@ class Loading:
         Literal["mean", "cls", "max", "last"], _option("Model", help="How token states become one embedding.")
     ] = "mean"
     max_length: Annotated[
-        int | None, _option("Model", min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most")
+        int | None,
+        _option("Model", min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most"),
     ] = None
     prompt: Annotated[str, _option("Model", help="Text put before every sentence.")] = ""
     norm: Annotated[
@@ -91,12 +92,19 @@ class TaskSource:
     ] = None
     columns: Annotated[
         str | None,
-        _option("Data", help="Columns of the two sentences and the score, by name or number: s1,s2,score.", show_default="found out"),
+        _option(
+            "Data",
+            help="Columns of the two sentences and the score, by name or number: s1,s2,score.",
+            show_default="found out",
+        ),
     ] = None
     score_range: Annotated[
-        str | None, _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="found out")
+        str | None,
+        _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="found out"),
     ] = None
-    validation: Annotated[Path | None, _option("Data", help="File with the validation pairs.", show_default=False)] = None
+    validation: Annotated[Path | None, _option("Data", help="File with the validation pairs.", show_default=False)] = (
+        None
+    )
     test: Annotated[Path | None, _option("Data", help="File with the test pairs.", show_default=False)] = None
     split_seed: Annotated[int, _option("Data", help="Seed of the 80:10:10 split of a single file.")] = 0
 
@@ -125,17 +133,28 @@ class TextSource(TaskSource):
         _option("Data", help="Texts without scores: a text file with one a line, or a table.", show_default=False),
     ] = None
 
-    def load_texts(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Return the texts, and what loading did to them."""
+    def load_texts(self) -> LoadedTexts:
+        """Return the texts, with the task that they come from where there is one."""
         from layerprobe import load_texts
 
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
         if self.texts is None:
             task = self.load()
-            return task.test.texts, task.notes
+            return LoadedTexts(texts=task.test.texts, notes=task.notes, task=task)
         found = load_texts(self.texts, columns=self.columns)
-        return found.texts, found.notes
+        return LoadedTexts(texts=found.texts, notes=found.notes, task=None)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadedTexts:
+    """What a `TextSource` led to."""
+
+    texts: tuple[str, ...]
+    notes: tuple[str, ...]
+    """What loading did to them."""
+    task: STSTask | None
+    """Where they come with scores."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,14 +166,18 @@ class Similarity:
     ] = None
     kernel: Annotated[Literal["linear", "rbf"], _option("Comparison", help="Kernel of CKA.")] = "linear"
     estimator: Annotated[
-        Literal["debiased", "biased"], _option("Comparison", help="Estimator of HSIC; biased values rise with the width.")
+        Literal["debiased", "biased"],
+        _option("Comparison", help="Estimator of HSIC; biased values rise with the width."),
     ] = "debiased"
     bandwidth: Annotated[
         float, _option("Comparison", min=1e-6, help="rbf: sigma in units of the root of the median squared distance.")
     ] = 1.0
     alignment: Annotated[
         Literal["auto", "same-index", "relative-depth", "best-match"],
-        _option("Comparison", help="Which layer of the reference a layer is compared with; auto is same-index where the depths agree."),
+        _option(
+            "Comparison",
+            help="Which layer of the reference a layer is compared with; auto is same-index where the depths agree.",
+        ),
     ] = "auto"
 
     def settings(self) -> dict[str, Any]:
@@ -213,7 +236,8 @@ class Tuning:
 
 
 Level = Annotated[
-    float, typer.Option(min=0.5, max=0.9999, help="Confidence level of intervals and verdict.", rich_help_panel="Fine-tuning")
+    float,
+    typer.Option(min=0.5, max=0.9999, help="Confidence level of intervals and verdict.", rich_help_panel="Fine-tuning"),
 ]
 Layers = Annotated[
     str,
@@ -284,7 +308,10 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
     def with_groups(**values: Any) -> None:
         arguments = {}
         for name, kind in groups.items():
-            arguments[name] = kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
+            fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
+            arguments[name] = typing.cast(type, kind)(**fields)
+                **{field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
+            )
         command(**values, **arguments)
 
     with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

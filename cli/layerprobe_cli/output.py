@@ -58,17 +58,30 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         yield silent
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskID,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        tasks: dict[float, Any] = {}
+        shown: dict[str, TaskID] = {}
 
         def report(task: str, done: float, total: float) -> None:
-            # one bar a stage: a stage is known by its total, its description moves on
-            if total not in tasks:
-                tasks[total] = bars.add_task(task, total=total)
-            bars.update(tasks[total], completed=done, description=task[-60:])
+            if task not in shown:
+                shown[task] = bars.add_task(task[-60:], total=total)
+            bars.update(shown[task], completed=done, total=total)
 
         yield report
 

@@ -11,16 +11,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 
-# Encoder-decoders of which transformers has the encoder alone.
-ENCODER_OF_TWO = ("t5", "mt5", "umt5")
 # Lists in a configuration that have one entry a block.
 PER_BLOCK_LISTS = ("layer_types", "mlp_layer_types", "attention_window", "no_rope_layers")
-# Models that cannot be built with no block at all: the encoder reads a variable that its first block sets.
-NEEDS_A_BLOCK = ("deberta-v2", "modernbert", "modernbert-decoder")
 
 
 def check_supported(config: PreTrainedConfig) -> None:
@@ -48,11 +52,17 @@ def _refusal(config: PreTrainedConfig) -> str | None:
             f"which of its {config.num_hidden_groups} weight groups of {config.inner_group_num} a block uses "
             "depends on the number of blocks, so a truncated model computes something else"
         )
-    if config.is_encoder_decoder and kind not in ENCODER_OF_TWO:
+    if config.is_encoder_decoder and not has_encoder_alone(config):
         return "it is an encoder-decoder whose hidden states come from two stacks"
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
         return "its configuration names no number of blocks (num_hidden_layers)"
     return None
+
+
+def has_encoder_alone(config: PreTrainedConfig) -> bool:
+    """Return whether transformers has the encoder of an encoder-decoder, such as T5, as a model of its own."""
+    kind = type(config)
+    return kind in MODEL_FOR_TEXT_ENCODING_MAPPING and MODEL_FOR_TEXT_ENCODING_MAPPING[kind] is not known_class(config)
 
 
 def count_blocks(config: PreTrainedConfig) -> int:
@@ -84,26 +94,31 @@ def check_layer(config: PreTrainedConfig, layer: int) -> None:
         raise ModelError(f"expected a layer from 0 to {count_blocks(config)}, got {layer}")
 
 
+def auto_class(config: PreTrainedConfig) -> Any:
+    """Return the auto class of transformers that makes the bare encoder of `config`."""
+    return AutoModelForTextEncoding if has_encoder_alone(config) else AutoModel
+
+
 def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> PreTrainedModel:
-    """Return the bare encoder of `config` with fresh weights and, where it may be left out, no pooler."""
-    kind: Any = AutoModelForTextEncoding if config.model_type in ENCODER_OF_TWO else AutoModel
+    """Return the bare encoder of `config` with fresh float32 weights and, where it may be left out, no pooler."""
     options = {"trust_remote_code": True} if trust_remote_code else {}
-    return kind.from_config(config, **pooler_option(config), **options)  # type: ignore[no-any-return]
+    model: PreTrainedModel = auto_class(config).from_config(
+        config, dtype=torch.float32, **pooler_option(known_class(config)), **options
+    )
+    return model
 
 
-def pooler_option(config: PreTrainedConfig) -> dict[str, bool]:
+def known_class(config: PreTrainedConfig) -> type | None:
+    """Return the model class that transformers itself has for `config`."""
+    found = MODEL_MAPPING.get(type(config), None)
+    return found if isinstance(found, type) else None
+
+
+def pooler_option(model_class: type | None) -> dict[str, bool]:
     """Return the argument that leaves the pooler out, for the models that know it."""
-    known = AutoModel._model_mapping.keys()  # type: ignore[attr-defined]
-    model_class = AutoModel._model_mapping[type(config)] if type(config) in known else None  # type: ignore[attr-defined]
-    if isinstance(model_class, type) and "add_pooling_layer" in inspect.signature(model_class).parameters:
+    if model_class is not None and "add_pooling_layer" in inspect.signature(model_class).parameters:
         return {"add_pooling_layer": False}
     return {}
-
-
-def blocks_of(model: nn.Module, n_blocks: int) -> nn.ModuleList | None:
-    """Return the list of the model's blocks; None where blocks share their weights."""
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_blocks]
-    return lists[0] if lists else None
 
 
 def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> tuple[int, ...]:
@@ -116,17 +131,24 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     """
     check_supported(config)
     with torch.device("meta"):
-        model = empty_model(config, trust_remote_code=trust_remote_code)
+        model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)
     counts = {name: p.numel() for name, p in model.named_parameters() if "pooler" not in name.split(".")}
     total = sum(counts.values())
-    shares_blocks = config.model_type == "albert"
-    blocks = None if shares_blocks else blocks_of(model, count_blocks(config))
-    if blocks is None:
-        return (total,) * (count_blocks(config) + 1)
-    sizes = [sum(p.numel() for p in block.parameters()) for block in blocks]
+    sizes = _block_sizes(model, count_blocks(config))
     return tuple(total - sum(sizes[layer:]) for layer in range(len(sizes) + 1))
+
+
+def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
+    """Return the parameters of every block; zeros where all blocks share their weights, as in ALBERT."""
+    shared = model.config.model_type == "albert"
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_blocks]
+    if shared or not lists:
+        return [0] * n_blocks
+    # the outermost comes first; one block of T5 is itself a list
+    return [sum(p.numel() for p in block.parameters()) for block in lists[0]]
 
 
 def read_config(source: str, **options: Any) -> PreTrainedConfig:
     """Return the configuration of `source`; see `loading` for what can go wrong."""
-    return AutoConfig.from_pretrained(source, **options)  # type: ignore[no-any-return]
+    config: PreTrainedConfig = AutoConfig.from_pretrained(source, **options)
+    return config

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from layerprobe.errors import DataError
+
 Batch = dict[str, Tensor]
 
 
@@ -39,19 +41,35 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
         texts: The texts.
         max_length: Tokens at most, special tokens included.
         token_types: Whether the model reads token type ids.
+
+    Raises:
+        DataError: If the maximum length leaves no room for words, or a text has no token.
     """
+    n_special = tokenizer.num_special_tokens_to_add()
+    if max_length <= n_special:
+        raise DataError(f"expected a maximum length of more than the {n_special} special tokens, got {max_length}")
+    if not texts:
+        features: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": []}
+        return _tokenized(tokenizer, features, n_truncated=0)
     encoded = tokenizer(list(texts), truncation=True, max_length=max_length, return_overflowing_tokens=False)
     names = ["input_ids", "attention_mask"]
     if token_types and "token_type_ids" in encoded:
         names.append("token_type_ids")
+    for text, ids in zip(texts, encoded["input_ids"], strict=True):
+        if not ids:
+            raise DataError(f"the tokenizer finds no token in the text {text[:60]!r}: drop it")
     n_truncated = sum(len(ids) >= max_length for ids in encoded["input_ids"])
     if n_truncated:
         # a text of exactly max_length tokens is whole: ask for one token more to tell
         full = [text for text, ids in zip(texts, encoded["input_ids"], strict=True) if len(ids) >= max_length]
         longer = tokenizer(full, truncation=True, max_length=max_length + 1)
         n_truncated = sum(len(ids) > max_length for ids in longer["input_ids"])
+    return _tokenized(tokenizer, {name: list(encoded[name]) for name in names}, n_truncated=n_truncated)
+
+
+def _tokenized(tokenizer: Any, features: dict[str, list[list[int]]], *, n_truncated: int) -> TokenizedTexts:
     return TokenizedTexts(
-        features={name: list(encoded[name]) for name in names},
+        features=features,
         padding={
             "input_ids": tokenizer.pad_token_id or 0,
             "attention_mask": 0,

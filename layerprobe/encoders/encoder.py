@@ -9,25 +9,24 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from layerprobe.encoders.architecture import (
-    NEEDS_A_BLOCK,
-    check_layer,
-    count_blocks,
-    empty_model,
-    truncated_config,
-)
+from layerprobe.encoders.architecture import check_layer, count_blocks, pooler_option, truncated_config
 from layerprobe.encoders.batching import Batch, TokenizedTexts, tokenize
-from layerprobe.errors import UnsupportedArchitectureError
+from layerprobe.errors import ModelError, UnsupportedArchitectureError
 from layerprobe.results import ModelDescription
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
-PROBE_TEXTS = ("One.", "A short sentence.", "Some other words, twice as many.", "And this is the longest of the four sentences.")
+PROBE_TEXTS = (
+    "One.",
+    "A short sentence.",
+    "Some other words, twice as many.",
+    "And this is the longest of the four sentences.",
+)
 PADDING_TOLERANCE = 1e-3
 
 
@@ -58,9 +57,14 @@ class Encoder:
         return self.description.n_layers
 
     def tokenize(self, texts: tuple[str, ...] | list[str], *, max_length: int | None = None) -> TokenizedTexts:
-        """Return `texts` as token ids, cut at the model's own limit or `max_length`, whichever is less."""
+        """Return `texts` as token ids, cut at the model's own limit or `max_length`, whichever is less.
+
+        Raises:
+            DataError: If the maximum length leaves no room for words, or a text has no token.
+            ModelError: If the tokenizer knows words that the model does not.
+        """
         limit = min(max_length or self.max_length, self.max_length)
-        return tokenize(self.tokenizer, texts, max_length=limit, token_types=reads_token_types(self.model))
+        return tokenize_for(self.model, self.tokenizer, texts, max_length=limit)
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which the model computes."""
@@ -69,14 +73,13 @@ class Encoder:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield the token states of layers 0 .. n_blocks, (text, token, feature) each, as truncated models output them."""
+        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them."""
         with RawLastState(self.final_norm) as raw:
             output = self.model(**batch, output_hidden_states=True)
         norm = self.final_norm if self.description.norm == "final" else None
         for state in output.hidden_states[:-1]:
             yield norm(state) if norm else state
-        keeps_raw = self.description.norm == "raw" and raw.state is not None
-        yield raw.state if keeps_raw else output.last_hidden_state
+        yield output.last_hidden_state if self.description.norm != "raw" or raw.state is None else raw.state
 
 
 class RawLastState:
@@ -96,6 +99,22 @@ class RawLastState:
     def __exit__(self, *details: object) -> None:
         if self._hook:
             self._hook.remove()
+
+
+def tokenize_for(
+    model: PreTrainedModel, tokenizer: Any, texts: tuple[str, ...] | list[str], *, max_length: int
+) -> TokenizedTexts:
+    """Return `texts` as token ids that `model` knows."""
+    tokens = tokenize(tokenizer, texts, max_length=max_length, token_types=reads_token_types(model))
+    n_known = len(cast(Tensor, model.get_input_embeddings().weight))
+    largest = max((max(ids) for ids in tokens.features["input_ids"]), default=0)
+    if largest >= n_known:
+        # a GPU would stop with an assertion that names nothing
+        raise ModelError(
+            f"the tokenizer gives token {largest} where the model knows {n_known} tokens: "
+            "expected the tokenizer that the model was trained with"
+        )
+    return tokens
 
 
 def reads_token_types(model: PreTrainedModel) -> bool:
@@ -118,6 +137,8 @@ def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
     Raises:
         UnsupportedArchitectureError: If the model does not hand out one state a block and one more.
     """
+    if count_blocks(model.config) == 0:
+        return None  # its only layer is its output
     outputs: dict[str, Tensor] = {}
     candidates = dict(_norms_outside_blocks(model))
 
@@ -139,11 +160,10 @@ def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
             f"expected {expected} hidden states from {model.config.model_type}, one a block and the embeddings, "
             f"got {len(result.hidden_states)}"
         )
+    last = result.last_hidden_state
     for name, output in outputs.items():
-        if output.shape == result.last_hidden_state.shape and torch.equal(output, result.last_hidden_state):
-            # with no block the norm of a post-norm model's embeddings comes last, too: it is layer 0 itself
-            if not torch.equal(result.hidden_states[0], output):
-                return candidates[name]
+        if torch.equal(output, last):
+            return candidates[name]
     return None
 
 
@@ -172,30 +192,20 @@ def is_padding_invariant(model: PreTrainedModel, alone: list[Batch], together: B
 class TruncatedEncoder(nn.Module):
     """The embeddings and the first `layer` blocks of an encoder, as a model of its own.
 
-    The removed blocks do not exist in it. Architectures that cannot be built without a block keep one for
-    layer 0 and read what goes into it.
+    The removed blocks do not exist in it. Architectures that do not run without a block, such as DeBERTa-v2
+    and ModernBERT, keep one for layer 0 and read what goes into it.
     """
 
     def __init__(self, encoder: Encoder, layer: int) -> None:
         super().__init__()
-        config = encoder.model.config
-        check_layer(config, layer)
+        check_layer(encoder.model.config, layer)
         self.layer = layer
-        self.reads_input_of_block = layer == 0 and config.model_type in NEEDS_A_BLOCK
-        kept = 1 if self.reads_input_of_block else layer
-        self.model = self._copy(encoder, kept)
+        model = _truncated(encoder.model, layer) if layer else _without_blocks(encoder.model)
+        self.reads_input_of_block = model is None
+        self.model = _truncated(encoder.model, 1) if model is None else model
         self.parameters_without_pooler = encoder.description.parameters[layer]
         path = next((name for name, module in encoder.model.named_modules() if module is encoder.final_norm), None)
         self.final_norm = self.model.get_submodule(path) if path and self.reads_input_of_block else None
-
-    @staticmethod
-    def _copy(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
-        config = truncated_config(encoder.model.config, n_blocks)
-        with torch.random.fork_rng():
-            model = empty_model(config).to(dtype=encoder.model.dtype)
-        weights = encoder.model.state_dict()
-        model.load_state_dict({name: weights[name] for name in model.state_dict()})
-        return model.to(encoder.device).eval()
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the token states of the layer, (text, token, feature)."""
@@ -205,6 +215,39 @@ class TruncatedEncoder(nn.Module):
         return self.final_norm(state) if self.final_norm else state
 
     def save(self, directory: str | Path, tokenizer: Any) -> None:
-        """Write a Hugging Face checkpoint with its tokenizer."""
+        """Write a Hugging Face checkpoint with its tokenizer.
+
+        Raises:
+            UnsupportedArchitectureError: If this is layer 0 of an architecture that does not run without a block.
+        """
+        if self.reads_input_of_block:
+            raise UnsupportedArchitectureError(
+                f"{self.model.config.model_type} does not run without a block, so layer 0 has no checkpoint: "
+                "save layer 1 or a later one"
+            )
         self.model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
+
+
+def _truncated(model: PreTrainedModel, n_blocks: int) -> PreTrainedModel:
+    """Return a copy of `model` that has the first `n_blocks` blocks only."""
+    config = truncated_config(model.config, n_blocks)
+    model_class: Any = type(model)
+    with torch.random.fork_rng():
+        shorter: Any = model_class(config, **pooler_option(model_class))
+    shorter.to(device=model.device, dtype=model.dtype)
+    weights = model.state_dict()
+    shorter.load_state_dict({name: weights[name] for name in shorter.state_dict()})
+    return cast(PreTrainedModel, shorter.eval())
+
+
+def _without_blocks(model: PreTrainedModel) -> PreTrainedModel | None:
+    """Return a copy of `model` without any block, or None where that cannot be built or does not run."""
+    try:
+        shorter = _truncated(model, 0)
+        with torch.inference_mode():
+            token = torch.ones((1, 1), dtype=torch.long, device=model.device)
+            shorter(input_ids=token, attention_mask=token)
+    except Exception:  # whatever goes wrong where a first block was taken for granted
+        return None
+    return shorter

@@ -9,31 +9,36 @@ import io
 import json
 import logging
 import os
+import re
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from pickle import UnpicklingError
+from typing import Any, TypeGuard, cast
 
 import torch
 import transformers
-from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from torch import nn
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.architecture import (
-    ENCODER_OF_TWO,
+    auto_class,
     check_supported,
     count_blocks,
     count_parameters,
     empty_model,
+    known_class,
     pooler_option,
     read_config,
 )
-from layerprobe.encoders.batching import collate, tokenize
+from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import (
     PROBE_TEXTS,
     Encoder,
     find_final_norm,
     is_padding_invariant,
-    reads_token_types,
+    tokenize_for,
 )
 from layerprobe.errors import ModelError
 from layerprobe.results import ModelDescription
@@ -42,8 +47,8 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_MAX_LENGTH = 512
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
-# Models whose position table starts after the padding index.
-POSITIONS_AFTER_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet", "xlm-roberta-xl", "longformer")
+# Without its files, transformers 5 makes a tokenizer of special tokens and at most two others.
+FEWEST_WORDS = 3
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 
 
@@ -86,21 +91,22 @@ def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_c
     """
     source, revision = split_name(name)
     options = {"revision": revision, "trust_remote_code": trust_remote_code}
-    with _one_line_errors(name):
+    with _one_line_errors(name), _quiet_transformers():
         config = read_config(source, **options)
-        check_supported(config)
+    check_supported(config)
+    with _one_line_errors(name), _quiet_transformers():
         tokenizer = _load_tokenizer(name, source, options)
-        commit = getattr(config, "_commit_hash", None)
-        return Checkpoint(
-            name=name,
-            source=source,
-            revision=str(commit) if commit else folder_digest(Path(source)),
-            config=config,
-            tokenizer=tokenizer,
-            tokenizer_digest=_tokenizer_digest(tokenizer),
-            random_init=random_init,
-            options=options,
-        )
+    commit = getattr(config, "_commit_hash", None)
+    return Checkpoint(
+        name=name,
+        source=source,
+        revision=str(commit) if commit else folder_digest(Path(source)),
+        config=config,
+        tokenizer=tokenizer,
+        tokenizer_digest=_tokenizer_digest(tokenizer),
+        random_init=random_init,
+        options=options,
+    )
 
 
 def load_encoder(
@@ -129,16 +135,20 @@ def load_encoder(
     if isinstance(checkpoint, str):
         checkpoint = find_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
-    place, autocast = resolve_device(device), autocast_dtype(dtype, resolve_device(device))
+    place = resolve_device(device)
+    autocast = autocast_dtype(dtype, place)
     if norm not in ("final", "raw"):
         raise ModelError(f"expected norm final or raw, got {norm!r}")
     with _one_line_errors(checkpoint.name):
         if attn != "auto":
             config._attn_implementation = attn
-        model = _load_weights(checkpoint, config) if checkpoint.random_init is None else _random_model(checkpoint, config)
+        model = (
+            _load_weights(checkpoint, config) if checkpoint.random_init is None else _random_model(checkpoint, config)
+        )
     model.config.use_cache = False
-    model = model.to(place).eval()
-    probe = tokenize(tokenizer, PROBE_TEXTS, max_length=64, token_types=reads_token_types(model))
+    nn.Module.to(model, place).train(False)
+    max_length = _max_length(tokenizer, model)
+    probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length))
     together = collate(probe, range(len(PROBE_TEXTS)), place)
     alone = [collate(probe, [row], place) for row in range(len(PROBE_TEXTS))]
     final_norm = find_final_norm(model, together)
@@ -155,7 +165,7 @@ def load_encoder(
             dtype=str(autocast or torch.float32).removeprefix("torch."),
             parameters=count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"]),
         ),
-        max_length=_max_length(tokenizer, config),
+        max_length=max_length,
         device=place,
         autocast=autocast,
         final_norm=final_norm,
@@ -187,9 +197,11 @@ def resolve_device(device: str) -> torch.device:
         return torch.device(best)
     try:
         place = torch.device(device)
-        torch.empty(1, device=place)
+        torch.zeros(1, device=place).item()
     except (RuntimeError, AssertionError) as error:
-        raise ModelError(f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {_line(error)}") from error
+        raise ModelError(
+            f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {_line(error)}"
+        ) from error
     return place
 
 
@@ -204,41 +216,42 @@ def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
 
 def _computes_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # torch has no public name
 
 
 def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights in float32; weights that the checkpoint lacks are an error."""
-    kind: Any = AutoModelForTextEncoding if config.model_type in ENCODER_OF_TWO else AutoModel
     # the published ELECTRA has no safetensors; do not convert it in the background
     os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
     with _quiet_transformers():
-        model, info = kind.from_pretrained(
+        model, info = auto_class(config).from_pretrained(
             checkpoint.source,
             config=config,
             dtype=torch.float32,
             weights_only=True,
             output_loading_info=True,
-            **pooler_option(config),
+            ignore_mismatched_sizes=True,  # they are named below
+            **pooler_option(known_class(config)),
             **checkpoint.options,
         )
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key.split("."))
-    mismatched = sorted(str(key) for key in info.get("mismatched_keys", ()))
+    mismatched = sorted(key for key, *_ in info["mismatched_keys"] if "pooler" not in key.split("."))
     if missing or mismatched:
-        kinds = f"lacks {len(missing)} weights" if missing else f"has {len(mismatched)} weights of another shape"
+        count = f"{len(missing or mismatched)} of its weights"
+        kinds = f"lacks {count}" if missing else f"has {count} in another shape"
         examples = ", ".join((missing or mismatched)[:3])
         raise ModelError(
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
             "use another checkpoint, or ask for random weights with --random-init SEED"
         )
-    return model  # type: ignore[no-any-return]
+    return cast(PreTrainedModel, model)
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     with torch.random.fork_rng():
         torch.manual_seed(checkpoint.random_init or 0)
-        return empty_model(config, trust_remote_code=checkpoint.options["trust_remote_code"]).float()
+        return empty_model(config, trust_remote_code=checkpoint.options["trust_remote_code"])
 
 
 def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
@@ -251,7 +264,8 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
             f"the tokenizer of {name} cannot be loaded: {_line(error)}; expected tokenizer.json or a vocabulary "
             "file beside the model"
         ) from error
-    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+    words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
+    if len(words) < FEWEST_WORDS:
         raise ModelError(
             f"the tokenizer of {name} has no words: expected tokenizer.json or a vocabulary file beside the model"
         )
@@ -260,13 +274,18 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
     return tokenizer
 
 
-def _max_length(tokenizer: Any, config: PreTrainedConfig) -> int:
+def _max_length(tokenizer: Any, model: PreTrainedModel) -> int:
     limits = [DEFAULT_MAX_LENGTH, tokenizer.model_max_length]
-    positions = getattr(config, "max_position_embeddings", None)
+    positions = getattr(model.config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
-        taken = (config.pad_token_id or 0) + 1 if config.model_type in POSITIONS_AFTER_PADDING else 0
-        limits.append(positions - taken)
+        # RoBERTa and its kin count positions from the one after padding
+        paddings = [m.padding_idx for name, m in model.named_modules() if _is_position_table(name, m)]
+        limits.append(positions - max((index + 1 for index in paddings if index is not None), default=0))
     return int(min(limits))
+
+
+def _is_position_table(name: str, module: nn.Module) -> TypeGuard[nn.Embedding]:
+    return isinstance(module, nn.Embedding) and "position" in name
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
@@ -301,7 +320,7 @@ def _one_line_errors(name: str) -> Iterator[None]:
         yield
     except ModelError:
         raise
-    except (OSError, ValueError, ImportError, KeyError, RuntimeError) as error:
+    except Exception as error:  # damaged files raise anything, from SafetensorError to TypeError
         raise ModelError(_explanation(name, error)) from error
 
 
@@ -314,7 +333,7 @@ def _explanation(name: str, error: BaseException) -> str:
             return f"the folder {name} has no config.json: expected a Hugging Face checkpoint"
         if not any(file for pattern in WEIGHT_FILES for file in folder.glob(pattern)):
             return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
-        return f"the model in {name} cannot be loaded: {_line(error)}"
+        return _refused(name, error)
     if source.startswith((".", "/", "~")) or source.count("/") > 1:
         return f"there is no folder {name}: expected a folder with a checkpoint, or a hub id such as org/name"
     if "RevisionNotFoundError" in kinds:
@@ -329,7 +348,15 @@ def _explanation(name: str, error: BaseException) -> str:
             f"{source} is not in the local hub cache and the hub cannot be reached{offline}: "
             "connect once, or give a local folder"
         )
-    return f"{source} cannot be loaded: {_line(error)}"
+    return _refused(name, error)
+
+
+def _refused(name: str, error: BaseException) -> str:
+    if any(isinstance(e, UnpicklingError) for e in _chain(error)):
+        return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
+    if "trust_remote_code" in str(error):
+        return f"{name} brings code of its own: read it, then allow it with --trust-remote-code"
+    return f"{name} cannot be loaded: {_line(error)}"
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -344,15 +371,15 @@ def _is_network_trouble(error: BaseException) -> bool:
 
 
 def _line(error: BaseException) -> str:
-    """Return the first sentence of an error's text."""
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    """Return the first sentence of an error's text, on one line."""
+    sentence = re.split(r"\.\s", str(error).strip())[0].rstrip(".")
+    return textwrap.shorten(sentence, 300, placeholder=" ...") or type(error).__name__
 
 
 @contextlib.contextmanager
 def _quiet_transformers() -> Iterator[None]:
     """Keep load reports and progress bars off the terminal; what matters in them becomes an error."""
-    logging_ = transformers.utils.logging
+    logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
     logging_.set_verbosity_error()
     logging_.disable_progress_bar()

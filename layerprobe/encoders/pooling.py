@@ -20,14 +20,14 @@ def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
         (text, feature) float32.
     """
     states = states.float()
-    mask = attention_mask.unsqueeze(-1).to(states.dtype)
+    inside = attention_mask.bool()
+    # filled, not multiplied by 0: a state at padding may be infinite or NaN
     if how == "mean":
-        return (states * mask).sum(dim=1) / mask.sum(dim=1)
+        return states.masked_fill(~inside.unsqueeze(-1), 0).sum(dim=1) / inside.sum(dim=1, keepdim=True)
     if how == "max":
-        return states.masked_fill(mask == 0, -torch.inf).amax(dim=1)
+        return states.masked_fill(~inside.unsqueeze(-1), -torch.inf).amax(dim=1)
     width = attention_mask.shape[1]
     positions = torch.arange(width, device=states.device).expand_as(attention_mask)
-    inside = attention_mask.bool()
     if how == "cls":
         index = positions.masked_fill(~inside, width).amin(dim=1)
     else:

@@ -79,13 +79,12 @@ def _padding(encoder: Encoder) -> Check:
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
-    worst = max(errors, key=lambda layer: errors[layer])
-    passed = errors[worst] <= TRUNCATION_TOLERANCE
-    finding = f"truncated models {'equal' if passed else 'differ from'} the hidden states at every layer"
-    if not passed:
-        wrong = [layer for layer, error in errors.items() if error > TRUNCATION_TOLERANCE]
-        finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))}"
-    return Check(name="truncation", passed=passed, finding=f"{finding} (largest relative difference {errors[worst]:.1e})")
+    wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong, too
+    worst = f"largest relative difference {max(errors.values()):.1e}"
+    finding = f"truncated models equal the hidden states at every layer ({worst})"
+    if wrong:
+        finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
+    return Check(name="truncation", passed=not wrong, finding=finding)
 
 
 def _finite(states: list[torch.Tensor]) -> Check:

@@ -83,5 +83,3 @@ def _check_finite(embeddings: NDArray[np.float32], encoder: Encoder) -> None:
                 f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
                 f"expected finite states, got NaN or infinity in {encoder.description.dtype}; try --dtype float32"
             )
-
-

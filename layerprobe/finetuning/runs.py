@@ -15,9 +15,9 @@ from filelock import FileLock, Timeout
 
 from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.errors import DataError
-from layerprobe.files import make_directory, write_whole
+from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.finetuning.tmft import fine_tune
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_json
 
 logger = logging.getLogger(__name__)
@@ -43,12 +43,16 @@ class RunFolder:
         return self.path / f"layer-{layer:03d}-seed-{seed}"
 
     def load(self, layer: int, seed: int) -> FineTuningRun | None:
-        """Return the finished run, or None; an unreadable result counts as unfinished."""
+        """Return the finished run, or None; a garbled result counts as unfinished.
+
+        Raises:
+            StoreError: If the disk does not let it be read.
+        """
         file = self.run_path(layer, seed) / "result.json"
         try:
-            return from_json(FineTuningRun, file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+            with store_errors("read", file):
+                text = file.read_text(encoding="utf-8") if file.exists() else None
+            return None if text is None else from_json(FineTuningRun, text)
         except (DataError, UnicodeDecodeError) as error:
             logger.warning("%s cannot be read (%s): the run is done again", file, error)
             return None
@@ -99,15 +103,13 @@ def fine_tune_layers(
         StoreError: If a result cannot be written.
     """
     load = functools.cache(load)
-    jobs = [(layer, seed) for seed in seeds for layer in layers]
+    # a run that is named twice is one run: copies would narrow the intervals over seeds
+    jobs = list(dict.fromkeys((layer, seed) for seed in seeds for layer in layers))
     # a block costs about as much as the rest of a step
     total = sum(layer + 1.0 for layer, _ in jobs)
     done, runs = 0.0, []
     for layer, seed in jobs:
-
-        def report(task: str, step: float, steps: float, base: float = done, share: float = layer + 1.0) -> None:
-            progress(task, base + share * step / steps, total)
-
+        report = part_of(progress, start=done, share=layer + 1.0, whole=total)
         runs.append(_load_or_run(folder, load, layer, task, seed=seed, protocol=protocol, progress=report))
         done += layer + 1.0
     return runs
@@ -127,11 +129,12 @@ def _load_or_run(
     if found is not None:
         return found
     lock = folder.lock(layer, seed)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
-        lock.acquire()
+    with store_errors("lock", Path(lock.lock_file)):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
+            lock.acquire()
     try:
         found = folder.load(layer, seed)
         if found is not None:

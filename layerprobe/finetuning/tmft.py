@@ -84,7 +84,7 @@ def fine_tune(
 
     Raises:
         ModelError: If the model has no such layer.
-        TrainingError: If the loss is not finite.
+        TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
     """
     protocol = protocol or Protocol()
     start = time.perf_counter()
@@ -146,7 +146,9 @@ class Trainer:
         warmup = round(protocol.warmup * self.total_steps)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer,
-            lambda step: step / warmup if step < warmup else (self.total_steps - step) / (self.total_steps - warmup),
+            lambda step: (
+                step / warmup if step < warmup else (self.total_steps - step) / max(1, self.total_steps - warmup)
+            ),
         )
 
     def epoch(self, pairs: PreparedPairs, rng: np.random.Generator, *, progress: Progress, task: str) -> float:
@@ -169,13 +171,13 @@ class Trainer:
     def update(self, pairs: PreparedPairs, rows: NDArray[np.int64]) -> Tensor:
         """Take one step on the pairs `rows`; return the loss. Both sentences go through one forward pass."""
         device = self.encoder.device
-        both = np.concatenate([pairs.first[rows], pairs.second[rows]])
+        both = [*pairs.first[rows].tolist(), *pairs.second[rows].tolist()]
         embeddings = embed(self.encoder, self.model, pairs.texts, both, self.protocol)
         cosine = F.cosine_similarity(embeddings[: len(rows)], embeddings[len(rows) :])
         gold = torch.from_numpy(pairs.scores[rows]).to(device, torch.float32)
         loss = F.mse_loss(cosine, gold)
         self.optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.model.parameters(), self.protocol.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
@@ -184,7 +186,11 @@ class Trainer:
 
 
 def embed(
-    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, rows: Sequence[int] | NDArray[np.int64], protocol: Protocol
+    encoder: Encoder,
+    model: TruncatedEncoder,
+    texts: TokenizedTexts,
+    rows: Sequence[int],
+    protocol: Protocol,
 ) -> Tensor:
     """Return the pooled embeddings of the texts `rows`, (text, feature)."""
     batch = collate(texts, rows, encoder.device)
@@ -203,8 +209,8 @@ def evaluate(
     embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
     for rows in token_batches(lengths, budget=EVALUATION_BATCH_TOKENS, same_length=not encoder.padding_invariant):
         embeddings[rows] = embed(encoder, model, pairs.texts, rows, protocol).float().cpu().numpy()
-    cosine = cosine_scores(embeddings[pairs.first], embeddings[pairs.second])
     try:
+        cosine = cosine_scores(embeddings[pairs.first], embeddings[pairs.second])
         return 100 * spearman(cosine, pairs.scores), 100 * pearson(cosine, pairs.scores)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error

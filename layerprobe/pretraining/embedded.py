@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -38,12 +39,15 @@ CORPUS_SEED = 1
 TASK_SIZES = (1500, 500, 1000)
 TASK_SEED = 10
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-ENCODER = {
+ENCODER: dict[str, Any] = {
     "hidden_size": 96,
     "num_hidden_layers": 8,
     "num_attention_heads": 4,
     "intermediate_size": 384,
     "max_position_embeddings": 64,
+    # small models on endless data underfit: dropout would cost both of them
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
 }
 GENERATOR_HIDDEN_SIZE = 48
 
@@ -78,7 +82,7 @@ def word_tokenizer(language: Language) -> PreTrainedTokenizerFast:
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     ends = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         model_max_length=ENCODER["max_position_embeddings"],
         pad_token="[PAD]",
@@ -90,14 +94,20 @@ def word_tokenizer(language: Language) -> PreTrainedTokenizerFast:
     )
 
 
-def objective_for(name: str, *, vocab_size: int, mask_id: int, seed: int) -> MaskedLanguageModelling | ReplacedTokenDetection:
+def objective_for(
+    name: str, *, vocab_size: int, mask_id: int, seed: int
+) -> MaskedLanguageModelling | ReplacedTokenDetection:
     """Return a fresh model with its pretraining objective: mlm or rtd."""
     torch.manual_seed(seed)
     if name == "mlm":
         model = BertForMaskedLM(BertConfig(**ENCODER, vocab_size=vocab_size))
         return MaskedLanguageModelling(model, mask_id=mask_id)
     electra = {**ENCODER, "vocab_size": vocab_size, "embedding_size": ENCODER["hidden_size"]}
-    small = {"hidden_size": GENERATOR_HIDDEN_SIZE, "intermediate_size": 4 * GENERATOR_HIDDEN_SIZE, "num_attention_heads": 2}
+    small: dict[str, Any] = {
+        "hidden_size": GENERATOR_HIDDEN_SIZE,
+        "intermediate_size": 4 * GENERATOR_HIDDEN_SIZE,
+        "num_attention_heads": 2,
+    }
     return ReplacedTokenDetection(
         ElectraForMaskedLM(ElectraConfig(**{**electra, **small})),
         ElectraForPreTraining(ElectraConfig(**electra)),
@@ -111,10 +121,9 @@ def make(name: str, directory: Path, config: PretrainingConfig, *, corpus_size: 
     tokenizer = word_tokenizer(language)
     sentences = tokenizer(list(language.sentences(corpus_size, seed=CORPUS_SEED)))["input_ids"]
     objective = objective_for(name, vocab_size=len(tokenizer), mask_id=tokenizer.mask_token_id, seed=config.seed)
-    pretrain(
-        objective, sentences, config, pad_id=tokenizer.pad_token_id, special_ids=tokenizer.all_special_ids
-    )
-    objective.encoder.half().save_pretrained(directory / name)
+    pretrain(objective, sentences, config, pad_id=tokenizer.pad_token_id, special_ids=tokenizer.all_special_ids)
+    encoder: Any = objective.encoder
+    encoder.half().save_pretrained(directory / name)
     tokenizer.save_pretrained(directory / name)
 
 

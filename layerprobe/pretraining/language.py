@@ -16,6 +16,7 @@ import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 N_TOPICS = 30
 N_REGISTERS = 3
@@ -251,7 +252,8 @@ class Language:
             scene = replace(scene, agent=scene.patient, patient=scene.agent)
         slots = [f.name for f in fields(scene)]
         changed = rng.sample(slots, rng.randint(0, len(slots) - 1))
-        return replace(scene, **{slot: self._other(rng, slot, scene) for slot in changed})
+        others: dict[str, Any] = {slot: self._other(rng, slot, scene) for slot in changed}
+        return replace(scene, **others)
 
     def _other(self, rng: random.Random, slot: str, scene: Scene) -> Concept | None:
         """Draw something else for `slot`: nothing, something usual there, or something of another scene."""

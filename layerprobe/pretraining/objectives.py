@@ -70,7 +70,7 @@ class MaskedLanguageModelling(nn.Module):
         """Return the mean loss over the selected positions."""
         batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=self.model.config.vocab_size, rng=rng)
         hidden = self.encoder(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
-        return F.cross_entropy(self.model.cls(hidden[batch.selected]), batch.targets)
+        return cross_entropy(self.model.cls(hidden[batch.selected]), batch.targets)
 
 
 class ReplacedTokenDetection(nn.Module):
@@ -108,12 +108,15 @@ class ReplacedTokenDetection(nn.Module):
         guess = self.discriminator(input_ids=corrupted, attention_mask=attention_mask).logits
         real = attention_mask.bool()
         detection = F.binary_cross_entropy_with_logits(guess[real], replaced[real].float())
-        return F.cross_entropy(logits, batch.targets) + DISCRIMINATOR_WEIGHT * detection
+        return cross_entropy(logits, batch.targets) + DISCRIMINATOR_WEIGHT * detection
 
 
-def replace_tokens(
-    ids: Tensor, selected: Tensor, logits: Tensor, *, rng: torch.Generator
-) -> tuple[Tensor, Tensor]:
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross entropy over the selected positions; 0 where a small batch has none."""
+    return F.cross_entropy(logits, targets) if len(targets) else logits.sum()  # the mean of nothing is NaN
+
+
+def replace_tokens(ids: Tensor, selected: Tensor, logits: Tensor, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
     """Put samples from `logits` at the selected positions.
 
     Returns:

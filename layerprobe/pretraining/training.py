@@ -6,6 +6,7 @@ import logging
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ POOL_BATCHES = 50
 class PretrainingConfig:
     """The budget of a pretraining run."""
 
-    steps: int = 6000
+    steps: int = 8000
     """Optimiser steps."""
     batch_size: int = 64
     """Sentences a step."""
@@ -34,7 +35,7 @@ class PretrainingConfig:
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm."""
     seed: int = 0
-    """Order of the data, masking and sampling."""
+    """Order of the data, masking, sampling and dropout."""
 
 
 def batches(sentences: Sequence[Sequence[int]], *, batch_size: int, seed: int) -> Iterator[list[Sequence[int]]]:
@@ -65,7 +66,7 @@ def pretrain(
     pad_id: int,
     special_ids: Sequence[int],
 ) -> list[float]:
-    """Train `objective` in place.
+    """Train `objective` in place; the numbers depend on its weights, the sentences and the config alone.
 
     Args:
         objective: A module of `objectives`: (ids, attention mask, special, rng) -> loss.
@@ -82,7 +83,7 @@ def pretrain(
     """
     matrices = [p for p in objective.parameters() if p.ndim > 1]
     vectors = [p for p in objective.parameters() if p.ndim <= 1]
-    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
     optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
     warmup_steps = max(1, round(config.warmup * config.steps))
     schedule = torch.optim.lr_scheduler.LambdaLR(
@@ -94,18 +95,21 @@ def pretrain(
     losses: list[float] = []
     objective.train()
     data = batches(sentences, batch_size=config.batch_size, seed=config.seed)
-    for step in range(config.steps):
-        ids = pad(next(data), pad_id=pad_id)
-        loss = objective(ids, (ids != pad_id).long(), torch.isin(ids, special), rng)
-        if not torch.isfinite(loss):
-            raise TrainingError(f"the pretraining loss is {loss.item()} at step {step}: lower the learning rate")
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(objective.parameters(), config.max_grad_norm)
-        optimizer.step()
-        schedule.step()
-        losses.append(loss.item())
-        if (step + 1) % 250 == 0:
-            logger.info("step %d of %d: loss %.3f", step + 1, config.steps, sum(losses[-250:]) / 250)
+    # dropout draws from the global generator: leave it as it was found
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        for step in range(config.steps):
+            ids = pad(next(data), pad_id=pad_id)
+            loss = objective(ids, (ids != pad_id).long(), torch.isin(ids, special), rng)
+            if not torch.isfinite(loss):
+                raise TrainingError(f"the pretraining loss is {loss.item()} at step {step}: lower the learning rate")
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(objective.parameters(), config.max_grad_norm)
+            optimizer.step()
+            schedule.step()
+            losses.append(loss.item())
+            if (step + 1) % 250 == 0:
+                logger.info("step %d of %d: loss %.3f", step + 1, config.steps, sum(losses[-250:]) / 250)
     objective.eval()
     return losses

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
-from layerprobe.results import from_json, to_json
 from layerprobe.files import store_errors, write_whole
+from layerprobe.results import from_json, to_json
 from layerprobe.store.key import FORMAT_VERSION, StoreKey
 
 MANIFEST = "manifest.json"

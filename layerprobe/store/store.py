@@ -25,8 +25,8 @@ from platformdirs import user_cache_path
 
 from layerprobe._version import __version__
 from layerprobe.errors import DataError, StoreError
-from layerprobe.store.entries import Entry, entry_of, problems_of
 from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.store.entries import Entry, entry_of, problems_of
 from layerprobe.store.key import FORMAT_VERSION, StoreKey, sample_ids, texts_digest
 from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
 from layerprobe.store.resuming import begin

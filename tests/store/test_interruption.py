@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.errors import StoreError
 from layerprobe import files
+from layerprobe.errors import StoreError
 from layerprobe.store import Store
 
 # Writes shards until it is killed or done; says each on stdout.

@@ -15,7 +15,9 @@ from layerprobe_cli.output import fail, print_json, print_table
 if TYPE_CHECKING:
     from layerprobe.store import Entry
 
-Fingerprint = Annotated[str, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default=False)]
+Fingerprint = Annotated[
+    str, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default=False)
+]
 OptionalFingerprint = Annotated[
     str | None, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default="all")
 ]
@@ -83,7 +85,9 @@ def _verify(fingerprint: OptionalFingerprint = None, cache_dir: CacheDir = None,
 
 def _prune(
     fingerprint: Annotated[str | None, typer.Argument(help="One extraction.", show_default=False)] = None,
-    older_than: Annotated[float | None, typer.Option(metavar="DAYS", min=0, help="Not changed for so many days.")] = None,
+    older_than: Annotated[
+        float | None, typer.Option(metavar="DAYS", min=0, help="Not changed for so many days.")
+    ] = None,
     partial: Annotated[bool, typer.Option("--partial", help="Only unfinished ones.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All of them, and cached results.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
@@ -107,7 +111,9 @@ def _prune(
         dry_run=dry_run,
     )
     if json:
-        print_json({"removed": [entry.fingerprint for entry in removed.entries], "bytes": removed.bytes, "dry_run": dry_run})
+        print_json(
+            {"removed": [entry.fingerprint for entry in removed.entries], "bytes": removed.bytes, "dry_run": dry_run}
+        )
     else:
         verb = "would remove" if dry_run else "removed"
         typer.echo(f"{verb} {len(removed.entries)} extractions, {_size(removed.bytes)}")

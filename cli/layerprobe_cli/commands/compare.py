@@ -29,15 +29,15 @@ def compare(
     from layerprobe.study import extract
 
     log_to_stderr(quiet=quiet)
-    texts, notes = source.load_texts()
+    data = source.load_texts()
     options = loading.options()
     with progress_bar(quiet=quiet) as progress:
-        tested = extract(model, texts, random_init=loading.random_init, options=options, progress=progress)
+        tested = extract(model, data.texts, random_init=loading.random_init, options=options, progress=progress)
         base = extract(
-            reference, texts, random_init=similarity.reference_random_init, options=options, progress=progress
+            reference, data.texts, random_init=similarity.reference_random_init, options=options, progress=progress
         )
         found = compare_models(tested, base, cache_dir=options.cache_dir, **similarity.settings())
-    show_warnings((*notes, *tested.warnings, *base.warnings), quiet=quiet)
+    show_warnings((*data.notes, *tested.warnings, *base.warnings), quiet=quiet)
     if json:
         print_json(found)
     elif show_map:

@@ -15,12 +15,12 @@ def extract(model: Model, source: TextSource, loading: Loading, json: Json = Fal
     from layerprobe.study import extract as extract_layers
 
     log_to_stderr(quiet=quiet)
-    texts, notes = source.load_texts()
+    data = source.load_texts()
     with progress_bar(quiet=quiet) as progress:
         found = extract_layers(
-            model, texts, random_init=loading.random_init, options=loading.options(), progress=progress
+            model, data.texts, random_init=loading.random_init, options=loading.options(), progress=progress
         )
-    show_warnings((*notes, *found.warnings), quiet=quiet)
+    show_warnings((*data.notes, *found.warnings), quiet=quiet)
     summary = {
         "model": found.model.name,
         "revision": found.model.revision,
@@ -33,6 +33,6 @@ def extract(model: Model, source: TextSource, loading: Loading, json: Json = Fal
         "dtype": found.model.dtype,
     }
     if json:
-        print_json({**summary, "warnings": [*notes, *found.warnings]})
+        print_json({**summary, "warnings": [*data.notes, *found.warnings]})
     else:
         print_table(("what", "value"), [(name, str(value)) for name, value in summary.items()])

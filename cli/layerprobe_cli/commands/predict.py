@@ -20,25 +20,25 @@ def predict(
     from layerprobe.study import predict as predict_drop
 
     log_to_stderr(quiet=quiet)
-    texts, notes = source.load_texts()
+    data = source.load_texts()
     options = loading.options()
     with progress_bar(quiet=quiet) as progress:
-        tested = extract(model, texts, random_init=loading.random_init, options=options, progress=progress)
+        tested = extract(model, data.texts, random_init=loading.random_init, options=options, progress=progress)
         base = extract(
             reference.reference,
-            texts,
+            data.texts,
             random_init=reference.reference_random_init,
             options=options,
             progress=progress,
         )
         comparison = compare(tested, base, cache_dir=options.cache_dir, **reference.settings())
         labelled = None
-        if source.task is not None:
-            pairs = source.load().validation
+        if data.task is not None:
+            pairs = data.task.validation
             validated = extract(model, pairs.texts, random_init=loading.random_init, options=options, progress=progress)
             labelled = zero_shot(validated, pairs, split="validation")
     prediction = predict_drop(comparison, zero_shot_validation=labelled)
-    show_warnings((*notes, *tested.warnings, *base.warnings), quiet=quiet)
+    show_warnings((*data.notes, *tested.warnings, *base.warnings), quiet=quiet)
     if json:
         print_json(prediction)
         return

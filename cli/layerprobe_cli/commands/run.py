@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Layers, Level, Loading, Model, Quiet, Reference, TaskSource, Tuning, parse_layers
+from layerprobe_cli.options import (
+    Json,
+    Layers,
+    Level,
+    Loading,
+    Model,
+    Quiet,
+    Reference,
+    TaskSource,
+    Tuning,
+    parse_layers,
+)
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
 from layerprobe_cli.tables import print_study, show_warnings
 
@@ -25,13 +36,25 @@ def run(
     tuning: Tuning,
     layers: Layers = "",
     reference_layers: Annotated[
-        str, typer.Option(help="Layers of the reference to fine-tune for the contrast.", rich_help_panel="Fine-tuning", show_default=False)
+        str,
+        typer.Option(
+            help="Layers of the reference to fine-tune for the contrast.",
+            rich_help_panel="Fine-tuning",
+            show_default=False,
+        ),
     ] = "",
     level: Level = 0.95,
     fine_tuning: Annotated[
-        bool, typer.Option("--fine-tuning/--no-fine-tuning", help="Confirm the prediction, or stop at it.", rich_help_panel="Fine-tuning")
+        bool,
+        typer.Option(
+            "--fine-tuning/--no-fine-tuning",
+            help="Confirm the prediction, or stop at it.",
+            rich_help_panel="Fine-tuning",
+        ),
     ] = True,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path("layerprobe-report"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path(
+        "layerprobe-report"
+    ),
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:

@@ -1,0 +1,50 @@
+# Everything runs in .venv, made by the first target that needs it from constraints.txt: the exact set that CI tests.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/ready
+
+.PHONY: demo test lint types imports unit notebooks test-slow bench clean
+
+demo: $(READY)
+	$(BIN)/layerprobe demo --out demo
+
+# ---- checks ---------------------------------------------------------------------------------------------
+
+test: lint types imports unit notebooks
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY)
+	$(BIN)/mypy
+
+imports: $(READY)
+	$(BIN)/lint-imports
+
+unit: $(READY)
+	$(BIN)/python -m pytest
+
+notebooks: $(READY)
+	$(BIN)/python notebooks/execute.py
+
+# ---- longer things --------------------------------------------------------------------------------------
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+bench: $(READY)
+	$(BIN)/python tests/benchmarks/bench_extraction.py
+
+# ---- the environment ------------------------------------------------------------------------------------
+
+# torch comes first and by its exact version: a build for the CPU is enough, and plain "torch" may bring CUDA.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable . --group dev
+	touch $(READY)
+
+clean:
+	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

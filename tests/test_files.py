@@ -1,0 +1,102 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe import files
+from layerprobe.errors import StoreError
+from layerprobe.files import make_directory, problem_with, sha256_of, store_errors, write_whole
+
+
+def fails_with(code: int) -> Any:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(code, os.strerror(code))
+
+    return fail
+
+
+def test_what_is_written_is_there_and_nothing_else(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a.json", b"old")
+    write_whole(tmp_path / "a.json", b"new\x00bytes")
+    assert (tmp_path / "a.json").read_bytes() == b"new\x00bytes"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "open"])
+def test_a_full_disk_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "a.json"
+    write_whole(path, b"old")
+    if step == "fsync":
+        monkeypatch.setattr(files.os, "fsync", fails_with(errno.ENOSPC))
+    else:
+        monkeypatch.setattr(Path, step, fails_with(errno.ENOSPC))
+    message = r"cannot write .*a\.json: No space left on device: free space, or choose another folder with --cache-dir"
+    with pytest.raises(StoreError, match=message) as caught:
+        write_whole(path, b"new")
+    monkeypatch.undo()
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_an_interruption_leaves_no_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(files.os, "fsync", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a.json", b"new")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_to_tidy_up_does_not_hide_the_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files.os, "fsync", fails_with(errno.ENOSPC))
+    monkeypatch.setattr(Path, "unlink", fails_with(errno.EACCES))
+    with pytest.raises(StoreError, match="No space left on device"):
+        write_whole(tmp_path / "a.json", b"new")
+
+
+def test_a_temporary_name_is_one_that_tidying_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Path] = []
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: found.extend(tmp_path.glob(files.TEMPORARY)))
+    write_whole(tmp_path / "a.json", b"new")
+    assert len(found) == 1
+
+
+def test_a_folder_where_a_file_lies_is_an_error_with_advice(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    for path in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(StoreError, match="cannot make the folder .*: choose another folder with --cache-dir"):
+            make_directory(path)
+
+
+def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="cannot read .*: Input/output error: check the disk"), store_errors(
+        "read", tmp_path
+    ):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    with pytest.raises(StoreError, match="cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):
+        raise OSError("no reason")
+
+
+def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    sha256 = sha256_of(path)
+    assert sha256 == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, appendix B.1
+    assert problem_with(path, size=3, sha256=sha256) is None
+    assert problem_with(path, size=3, sha256=None) is None
+    assert problem_with(path, size=4, sha256=sha256) == "4 bytes expected, 3 found"
+    path.write_bytes(b"abd")
+    assert problem_with(path, size=3, sha256=None) is None
+    assert problem_with(path, size=3, sha256=sha256) == "its checksum is not that of the manifest"
+    assert problem_with(tmp_path / "b", size=3, sha256=None) == "the file is missing"
+    assert str(problem_with(tmp_path / "a" / "b", size=3, sha256=None)).startswith("it cannot be read")
