@@ -79,8 +79,9 @@ def test_a_folder_where_a_file_lies_is_an_error_with_advice(tmp_path: Path) -> N
 
 
 def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="cannot read .*: Input/output error: check the disk"), store_errors(
-        "read", tmp_path
+    with (
+        pytest.raises(StoreError, match="cannot read .*: Input/output error: check the disk"),
+        store_errors("read", tmp_path),
     ):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
     with pytest.raises(StoreError, match="cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):

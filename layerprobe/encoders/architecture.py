@@ -140,12 +140,16 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
 
 def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
     """Return the parameters of every block; zeros where all blocks share their weights, as in ALBERT."""
-    shared = model.config.model_type == "albert"
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m) == n_blocks]
-    if shared or not lists:
-        return [0] * n_blocks
-    # the outermost comes first; one block of T5 is itself a list
-    return [sum(p.numel() for p in block.parameters()) for block in lists[0]]
+    sizes = [0] * n_blocks
+    if model.config.model_type == "albert":
+        return sizes
+    seen: set[nn.Module] = set()
+    for found in model.modules():
+        # the outermost lists only: a block of T5 is itself a list; XLM has one list for every part of a block
+        if isinstance(found, nn.ModuleList) and len(found) == n_blocks and found not in seen:
+            seen.update(found.modules())
+            sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, found, strict=True)]
+    return sizes
 
 
 def read_config(source: str, **options: Any) -> PreTrainedConfig:

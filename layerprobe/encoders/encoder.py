@@ -6,6 +6,7 @@ Knows how Hugging Face models hand out hidden states, and where the last one dif
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,7 +107,7 @@ def tokenize_for(
 ) -> TokenizedTexts:
     """Return `texts` as token ids that `model` knows."""
     tokens = tokenize(tokenizer, texts, max_length=max_length, token_types=reads_token_types(model))
-    n_known = len(cast(Tensor, model.get_input_embeddings().weight))
+    n_known = getattr(model.config, "vocab_size", math.inf)
     largest = max((max(ids) for ids in tokens.features["input_ids"]), default=0)
     if largest >= n_known:
         # a GPU would stop with an assertion that names nothing
@@ -139,11 +140,11 @@ def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
     """
     if count_blocks(model.config) == 0:
         return None  # its only layer is its output
-    outputs: dict[str, Tensor] = {}
+    outputs: dict[str, Any] = {}
     candidates = dict(_norms_outside_blocks(model))
 
     def remember(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
             outputs[name] = output
 
         return hook
@@ -162,7 +163,7 @@ def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
         )
     last = result.last_hidden_state
     for name, output in outputs.items():
-        if torch.equal(output, last):
+        if isinstance(output, Tensor) and torch.equal(output, last):
             return candidates[name]
     return None
 

@@ -276,7 +276,9 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
 
 def _max_length(tokenizer: Any, model: PreTrainedModel) -> int:
     limits = [DEFAULT_MAX_LENGTH, tokenizer.model_max_length]
-    positions = getattr(model.config, "max_position_embeddings", None)
+    positions = None
+    with contextlib.suppress(NotImplementedError):  # what XLNet's configuration answers: it has no limit
+        positions = getattr(model.config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
         # RoBERTa and its kin count positions from the one after padding
         paddings = [m.padding_idx for name, m in model.named_modules() if _is_position_table(name, m)]
