@@ -1,7 +1,9 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
@@ -10,3 +12,14 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"the data sets are not at {folder}")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models of a few thousand parameters run fastest on one thread: on busy cores the others are waited for."""
+    import torch  # slow to load: only when a test runs
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)

@@ -8,15 +8,29 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, normalizers, pre_tokenizers, processors
 from tokenizers.models import WordPiece
-from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 N_BLOCKS, HIDDEN = 3, 16
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz.,"
 VOCABULARY = (*SPECIAL, *LETTERS, *(f"##{letter}" for letter in LETTERS))
-TEXTS = ("a", "layers of a model", "it is short.", "the quick brown fox, and all of the others.", "a b c d e f g h")
+TEXTS = (
+    "a",
+    "layers of a model",
+    "it is short.",
+    "the quick brown fox, and all of the others.",
+    "layers of a model",
+    "a b c d e f g h",
+)
 
-# What every architecture calls the same, whatever its configuration calls it.
+# What most architectures call the same, whatever their configuration files call it.
 SIZES: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
     "hidden_size": HIDDEN,
@@ -29,7 +43,6 @@ SIZES: dict[str, Any] = {
     "eos_token_id": 3,
 }
 ROTARY = {"num_key_value_heads": 2, "head_dim": 8}
-MODERNBERT = {"global_attn_every_n_layers": 2, "local_attention": 8, "cls_token_id": 2, "sep_token_id": 3}
 V3 = {
     "relative_attention": True,
     "position_buckets": 8,
@@ -37,9 +50,8 @@ V3 = {
     "share_att_key": True,
     "pos_att_type": ["p2c", "c2p"],
     "position_biased_input": False,
-    "type_vocab_size": 0,
-    "max_relative_positions": -1,
 }
+MODERNBERT = {"global_attn_every_n_layers": 2, "local_attention": 8, "cls_token_id": 2, "sep_token_id": 3}
 T5 = {
     "vocab_size": len(VOCABULARY),
     "d_model": HIDDEN,
@@ -49,57 +61,78 @@ T5 = {
     "d_ff": 24,
     "pad_token_id": 0,
 }
-
-# name -> (model type, what differs from SIZES); the first group hands out what a truncated model outputs
-POST_NORM: dict[str, tuple[str, dict[str, Any]]] = {
-    "bert": ("bert", {}),
-    "electra": ("electra", {"embedding_size": HIDDEN}),
-    "electra-projected": ("electra", {"embedding_size": 12}),
-    "roberta": ("roberta", {}),
-    "distilbert": ("distilbert", {"hidden_dim": 24}),
-    "mpnet": ("mpnet", {}),
-    "deberta-v2": ("deberta-v2", {}),
-    "deberta-v3": ("deberta-v2", V3),
-    "deberta-v2-conv": ("deberta-v2", {**V3, "conv_kernel_size": 3}),
-    "albert": ("albert", {"embedding_size": 12}),
-    "xlm-roberta": ("xlm-roberta", {}),
-    "nomic-bert": ("nomic_bert", {"head_dim": 8}),
+Kind = tuple[str, dict[str, Any]]
+# name -> Hugging Face's model type and its configuration
+POST_NORM: dict[str, Kind] = {
+    "bert": ("bert", SIZES),
+    "electra": ("electra", {**SIZES, "embedding_size": HIDDEN}),
+    "electra-projected": ("electra", {**SIZES, "embedding_size": 12}),
+    "roberta": ("roberta", SIZES),
+    "distilbert": ("distilbert", {**SIZES, "hidden_dim": 24}),
+    "mpnet": ("mpnet", SIZES),
+    "deberta-v2": ("deberta-v2", SIZES),
+    "deberta-v3": ("deberta-v2", {**SIZES, **V3}),
+    "deberta-v2-conv": ("deberta-v2", {**SIZES, **V3, "conv_kernel_size": 3}),
+    "albert": ("albert", {**SIZES, "embedding_size": 12}),
+    "xlm-roberta": ("xlm-roberta", SIZES),
+    "xlm": ("xlm", SIZES),
+    "nomic-bert": ("nomic_bert", {**SIZES, "head_dim": 8}),
 }
-PRE_NORM: dict[str, tuple[str, dict[str, Any]]] = {
-    "modernbert": ("modernbert", MODERNBERT),
-    "eurobert": ("eurobert", ROTARY),
-    "gpt2": ("gpt2", {}),
-    "llama": ("llama", ROTARY),
-    "qwen3": ("qwen3", ROTARY),
+PRE_NORM: dict[str, Kind] = {
+    "modernbert": ("modernbert", {**SIZES, **MODERNBERT}),
+    "eurobert": ("eurobert", {**SIZES, **ROTARY, "mask_token_id": 4}),
+    "gpt2": ("gpt2", SIZES),
+    "llama": ("llama", {**SIZES, **ROTARY}),
+    "qwen3": ("qwen3", {**SIZES, **ROTARY}),
+    "roberta-prelayernorm": ("roberta-prelayernorm", SIZES),
     "t5": ("t5", T5),
 }
-MIXES_PADDING: dict[str, tuple[str, dict[str, Any]]] = {
-    "fnet": ("fnet", {}),
-    "convbert": ("convbert", {"embedding_size": HIDDEN, "conv_kernel_size": 3, "head_ratio": 1}),
+MIXES_PADDING: dict[str, Kind] = {
+    "fnet": ("fnet", SIZES),
+    "convbert": ("convbert", {**SIZES, "embedding_size": HIDDEN, "conv_kernel_size": 3, "head_ratio": 1}),
 }
 ARCHITECTURES = {**POST_NORM, **PRE_NORM, **MIXES_PADDING}
 
 
 def tiny_tokenizer(**options: Any) -> PreTrainedTokenizerFast:
-    """A WordPiece tokenizer of single letters: [CLS] a ##b [SEP]."""
+    """A WordPiece tokenizer of single letters, as BERT's: `ab c` is [CLS] a ##b c [SEP]."""
     backend = Tokenizer(WordPiece({word: i for i, word in enumerate(VOCABULARY)}, unk_token="[UNK]"))
     backend.normalizer = normalizers.BertNormalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    special = {**dict(zip(names, SPECIAL, strict=True)), "model_max_length": 64, **options}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    settings: dict[str, Any] = {
+        **dict(zip(names, SPECIAL, strict=True)),
+        "model_max_length": 64,
+        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
+        **options,
+    }
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **settings)
+
+
+def tiny_config(name: str, **changes: Any) -> PreTrainedConfig:
+    """The configuration of one of `ARCHITECTURES`."""
+    kind, settings = ARCHITECTURES[name]
+    return AutoConfig.for_model(kind, **{**settings, **changes})
 
 
 def tiny_model(name: str, *, seed: int = 0, **changes: Any) -> PreTrainedModel:
-    """A model of `ARCHITECTURES` with weights large enough that every layer does something."""
-    kind, differences = ARCHITECTURES[name]
-    config = AutoConfig.for_model(kind, **({**SIZES, **differences, **changes} if kind != "t5" else T5 | changes))
-    factory: Any = AutoModelForTextEncoding if kind == "t5" else AutoModel
+    """One of `ARCHITECTURES` with weights so large that every block, bias and norm shows."""
+    config = tiny_config(name, **changes)
+    factory: Any = AutoModelForTextEncoding if config.model_type == "t5" else AutoModel
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = factory.from_config(config).float().eval()
+        model: PreTrainedModel = factory.from_config(config).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape))
+    n_parameters = sum(p.numel() for p in model.parameters())
+    assert n_parameters < 30_000, f"expected a tiny model, {name} has {n_parameters} parameters"
     return model
+
+
+def save_tiny(name: str, folder: Path, *, tokenizer: Any = None, **changes: Any) -> Path:
+    """Write a tiny model with its tokenizer to `folder` and return it."""
+    tiny_model(name, **changes).save_pretrained(folder)
+    (tokenizer or tiny_tokenizer()).save_pretrained(folder)
+    return folder

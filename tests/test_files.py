@@ -74,17 +74,17 @@ def test_a_temporary_name_is_one_that_tidying_finds(tmp_path: Path, monkeypatch:
 def test_a_folder_where_a_file_lies_is_an_error_with_advice(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     for path in (tmp_path / "file", tmp_path / "file" / "below"):
-        with pytest.raises(StoreError, match="cannot make the folder .*: choose another folder with --cache-dir"):
+        with pytest.raises(StoreError, match=r"cannot make the folder .*: choose another folder with --cache-dir"):
             make_directory(path)
 
 
 def test_an_unknown_trouble_gets_general_advice(tmp_path: Path) -> None:
     with (
-        pytest.raises(StoreError, match="cannot read .*: Input/output error: check the disk"),
+        pytest.raises(StoreError, match=r"cannot read .*: Input/output error: check the disk"),
         store_errors("read", tmp_path),
     ):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
-    with pytest.raises(StoreError, match="cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):
+    with pytest.raises(StoreError, match=r"cannot read .*: no reason: check the disk"), store_errors("read", tmp_path):
         raise OSError("no reason")
 
 

@@ -51,7 +51,9 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if kind is Protocol:
         return st.builds(Protocol, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
     if kind is SentencePairs:
-        pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(lambda rows: zip(*rows))
+        pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
+            lambda rows: zip(*rows, strict=True)
+        )
         return pairs.map(
             lambda columns: SentencePairs(**dict(zip(("first", "second", "scores"), columns, strict=True)))
         )

@@ -310,8 +310,6 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
         for name, kind in groups.items():
             fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
             arguments[name] = typing.cast(type, kind)(**fields)
-                **{field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
-            )
         command(**values, **arguments)
 
     with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

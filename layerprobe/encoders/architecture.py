@@ -61,8 +61,8 @@ def _refusal(config: PreTrainedConfig) -> str | None:
 
 def has_encoder_alone(config: PreTrainedConfig) -> bool:
     """Return whether transformers has the encoder of an encoder-decoder, such as T5, as a model of its own."""
-    kind = type(config)
-    return kind in MODEL_FOR_TEXT_ENCODING_MAPPING and MODEL_FOR_TEXT_ENCODING_MAPPING[kind] is not known_class(config)
+    alone: Any = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), None)
+    return alone is not None and alone is not known_class(config)
 
 
 def count_blocks(config: PreTrainedConfig) -> int:

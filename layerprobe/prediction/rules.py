@@ -20,7 +20,7 @@ from layerprobe.results import CKACurve, DropPrediction, Evidence
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05
 # Three, because a steady decline by w a layer lies 2 w below the plateau two layers on: with two wobbles, rounding
-# or a jitter of 0.005 decided (99 % of such curves were flagged), with three about 3 % are.
+# or a jitter of 0.005 decided (99 % of declines by 0.03 a layer were flagged); with three, 3 % are.
 WOBBLES = 3.0
 # The level before a decline is the median of this many layers.
 PLATEAU_LAYERS = 3

@@ -30,7 +30,7 @@ from transformers import (
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.objectives import MaskedLanguageModelling, ReplacedTokenDetection
 from layerprobe.pretraining.training import PretrainingConfig, pretrain
-from layerprobe.results import SentencePairs, STSTask
+from layerprobe.results import Protocol, SentencePairs, STSTask
 
 LANGUAGE_SEED = 0
 CORPUS_SIZE = 150_000
@@ -38,6 +38,8 @@ CORPUS_SEED = 1
 # training, validation and test pairs of the demo's task
 TASK_SIZES = (1500, 500, 1000)
 TASK_SEED = 10
+# The paper's protocol but for a higher learning rate and fewer epochs: models this small need it to converge.
+DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=6)
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ENCODER: dict[str, Any] = {
     "hidden_size": 96,

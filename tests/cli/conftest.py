@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from layerprobe_cli.main import app
+from typer.testing import CliRunner
+
+from tests.models import tiny_model, tiny_tokenizer
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def error(self) -> str:
+        """The one error line; anything beside it on stderr is a failure of the test."""
+        lines = [line for line in self.err.splitlines() if not line.startswith(("warning: ", "info: "))]
+        assert len(lines) == 1, self.err
+        assert lines[0].startswith("error: "), self.err
+        return lines[0]
+
+
+Layerprobe = Callable[..., Outcome]
+
+
+@pytest.fixture
+def layerprobe(tmp_path: Path) -> Layerprobe:
+    """The command line in this process, with a cache of its own."""
+
+    def run(*arguments: str | Path) -> Outcome:
+        environment = {"LAYERPROBE_CACHE": str(tmp_path / "cache"), "COLUMNS": "200"}
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], env=environment)
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Outcome(result.exit_code, result.stdout, result.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Two tiny encoders of one depth: a model and its reference."""
+    folder = tmp_path_factory.mktemp("pair")
+    paths = []
+    for name in ("electra", "bert"):
+        path = folder / name
+        tiny_model(name, seed=len(name)).save_pretrained(path)
+        tiny_tokenizer().save_pretrained(path)
+        paths.append(path)
+    return paths[0], paths[1]
+
+
+@pytest.fixture(scope="session")
+def pairs_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Sixty scored sentence pairs without a header: the more letters they share, the higher the score."""
+    rng = random.Random(0)
+    path = tmp_path_factory.mktemp("data") / "pairs.csv"
+    lines = []
+    for _ in range(60):
+        first = rng.choices("abcdefgh", k=6)
+        second = [letter if rng.random() < 0.5 else rng.choice("abcdefgh") for letter in first]
+        shared = sum(x == y for x, y in zip(first, second, strict=True))
+        lines.append(f"{' '.join(first)},{' '.join(second)},{5 * shared / 6:.1f}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+QUICK = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")

@@ -1,0 +1,239 @@
+"""What goes wrong is said in one line on stderr, with exit code 1, or 2 for wrong usage."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from layerprobe.extraction import embed
+
+from .conftest import QUICK, Layerprobe
+
+
+def refused(outcome: object, *words: str) -> None:
+    assert outcome.code == 1, outcome  # type: ignore[attr-defined]
+    for word in words:
+        assert word in outcome.error, outcome.error  # type: ignore[attr-defined]
+
+
+# ---- models ----------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_does_not_exist(layerprobe: Layerprobe, tmp_path: Path, pairs_file: Path) -> None:
+    refused(layerprobe("extract", tmp_path / "nothing", "-t", pairs_file), "there is no folder", "nothing")
+
+
+def test_no_network(layerprobe: Layerprobe, pairs_file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    refused(layerprobe("extract", "nobody/no-such-model", "-t", pairs_file), "nobody/no-such-model", "cache")
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [("config.json", "has no config.json"), ("model.safetensors", "has no weights"), ("tokenizer.json", "tokenizer")],
+)
+def test_an_incomplete_folder(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, missing: str, words: str
+) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(pair[0], broken)
+    (broken / missing).unlink()
+    refused(layerprobe("extract", broken, "-t", pairs_file), words)
+
+
+def test_missing_weights(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    broken = tmp_path / "broken"
+    shutil.copytree(pair[0], broken)
+    weights = load_file(broken / "model.safetensors")
+    gone = next(name for name in weights if "layer.1" in name)
+    del weights[gone]
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    refused(
+        layerprobe("extract", broken, "-t", pairs_file), "lacks 1 of its weights", gone.split(".")[-1], "--random-init"
+    )
+
+
+def test_a_layer_that_is_nan(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+    from safetensors.numpy import load_file, save_file
+
+    broken = tmp_path / "broken"
+    shutil.copytree(pair[0], broken)
+    weights = load_file(broken / "model.safetensors")
+    name = next(name for name in weights if "layer.1" in name and name.endswith("output.dense.weight"))
+    weights[name][:] = float("nan")
+    save_file(weights, broken / "model.safetensors", metadata={"format": "pt"})
+    refused(layerprobe("extract", broken, "-t", pairs_file), "layer 2 of", "not finite")
+
+
+# ---- data ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "words"),
+    [
+        ("", (), "empty"),
+        ("a b,c d,e f\nb c,d e,f g\nc d,e f,g h\n", (), "score"),
+        ("one,two,gold\na b,c d,1\nb c,d e,2\n", ("--columns", "one,two,missing"), "missing"),
+        ("a,b,1\nc,d,1\ne,f,1\ng,h,1\n" * 10, (), "equal"),
+        ("a,b,1\nc,d,2\n", (), "4"),
+        ("a,b,1\nc,d,x\ne,f,2\ng,h,3\n", ("--columns", "0,1,2"), "x"),
+    ],
+    ids=["empty", "no score", "no column", "equal", "too few", "no number"],
+)
+def test_a_bad_task(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    tmp_path: Path,
+    content: str,
+    options: tuple[str, ...],
+    words: str,
+) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(content)
+    refused(layerprobe("run", pair[0], "-r", pair[1], "-t", file, *options, "-o", tmp_path / "out"), words)
+    assert not (tmp_path / "out").exists()
+
+
+def test_fewer_than_four_texts(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a b\nc d\ne f\n")
+    refused(layerprobe("compare", *pair, "--texts", texts), "layer 0", "at least 4")
+
+
+def test_odd_texts_are_kept_or_cut_with_a_warning(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path
+) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a b\n\n   \nc \x00 \x07 d\n" + "e " * 50_001 + "\ng h\ni j\n")
+    done = layerprobe("compare", *pair, "--texts", texts, "--json")
+    assert done.code == 0
+    assert done.json["cka"]["n_samples"] == 5
+    for words in ("control characters", "100,000", "empty", "cut at 64 tokens"):
+        assert words in done.err, done.err
+
+
+def test_wrong_usage_exits_with_2(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    assert layerprobe("extract").code == 2
+    assert layerprobe("extract", pair[0]).code == 2
+    assert layerprobe("run", pair[0], "-t", pairs_file).code == 2
+    assert layerprobe("extract", pair[0], "-t", pairs_file, "--pooling", "sum").code == 2
+    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "x").code == 2
+    assert layerprobe("cache", "prune").code == 2
+
+
+def test_a_layer_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    refused(layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "2,7"), "from 0 to 3", "7")
+
+
+def test_a_device_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    refused(layerprobe("extract", pair[0], "-t", pairs_file, "--device", "tpu9"), "device", "tpu9")
+
+
+def test_a_report_of_something_else(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    file = tmp_path / "study.json"
+    refused(layerprobe("report", file), "cannot read")
+    file.write_text('{"a": 1}')
+    refused(layerprobe("report", file, "-o", tmp_path / "report.html"), "no study")
+    assert not (tmp_path / "report.html").exists()
+
+
+# ---- the store -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def entry(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> Path:
+    return Path(layerprobe("extract", pair[0], "-t", pairs_file, "--json").json["folder"])
+
+
+@pytest.mark.parametrize("size", [0, 100, -1])
+def test_a_damaged_store_is_mended(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, entry: Path, size: int
+) -> None:
+    before = layerprobe("compare", *pair, "-t", pairs_file, "--json").json
+    (shard,) = entry.glob("*.safetensors")
+    content = shard.read_bytes()
+    shard.write_bytes(content[:size])
+    assert layerprobe("cache", "verify").code == 1
+    shutil.rmtree(entry.parents[1] / "results")
+    after = layerprobe("compare", *pair, "-t", pairs_file, "--json")
+    assert shard.name in after.err
+    assert after.json == before
+    assert shard.read_bytes() == content
+
+
+def test_a_store_of_a_newer_version(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, entry: Path
+) -> None:
+    manifest = json.loads((entry / "manifest.json").read_text())
+    (entry / "manifest.json").write_text(json.dumps({**manifest, "format": 99}))
+    refused(layerprobe("extract", pair[0], "-t", pairs_file), "99", "newer")
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS])
+def test_a_full_disk_or_a_read_only_cache(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fail)
+        refused(layerprobe("extract", pair[0], "-t", pairs_file), os.strerror(code), "--cache-dir")
+        refused(layerprobe("finetune", pair[0], "-t", pairs_file, *QUICK, "--layers", "1"), os.strerror(code))
+    left = [path for path in (tmp_path / "cache").rglob("*") if path.suffix in (".safetensors", ".json", ".tmp")]
+    assert left == []
+    assert layerprobe("extract", pair[0], "-t", pairs_file).code == 0
+
+
+# ---- interruptions ---------------------------------------------------------------------------------------
+
+
+def test_ctrl_c(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(embed, "_pooled", interrupt)
+        stopped = layerprobe("extract", pair[0], "-t", pairs_file)
+    assert stopped.code == 130
+    assert "interrupted" in stopped.error
+    assert layerprobe("extract", pair[0], "-t", pairs_file).code == 0
+
+
+def test_kill_9_while_fine_tuning(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    arguments = ["finetune", pair[0], "-t", pairs_file, "--epochs", "2", "--seeds", "3", "--layers", "0-3", "--json"]
+    command = [str(Path(sys.executable).with_name("layerprobe")), *map(str, arguments)]
+    environment = {**os.environ, "LAYERPROBE_CACHE": str(tmp_path / "cache"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    while process.poll() is None and not list((tmp_path / "cache").rglob("result.json")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    done = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("result.json")}
+    assert 0 < len(done) < 12
+    resumed = layerprobe(*arguments).json
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json
+    same = ("layer", "seed", "best_epoch", "test_spearman", "validation_spearman", "epochs")
+    assert [[run[name] for name in same] for run in resumed] == [[run[name] for name in same] for run in whole]

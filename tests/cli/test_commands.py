@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from layerprobe.results import Study, from_json
+
+from .conftest import QUICK, Layerprobe
+
+COMMANDS = ("demo", "run", "extract", "compare", "predict", "finetune", "confirm", "report", "doctor", "cache")
+
+
+def test_help_names_every_command(layerprobe: Layerprobe) -> None:
+    out = layerprobe("--help").out
+    assert all(f" {command} " in out for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:-1], "cache list", "cache info", "cache verify", "cache prune"])
+def test_help_of_every_command_has_an_example(layerprobe: Layerprobe, command: str) -> None:
+    assert f"layerprobe {command}" in layerprobe(*command.split(), "--help").out.split("Example:")[1]
+
+
+def test_version(layerprobe: Layerprobe) -> None:
+    assert layerprobe("--version").out.startswith("layerprobe 0.")
+
+
+def test_run_writes_report_and_study(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert "Verdict: " in done.out
+    assert "Report: " in done.out
+    study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
+    assert study.confirmation is not None
+    assert study.confirmation.verdict in done.out
+    assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+
+
+def test_stages_alone_agree_with_run_and_are_not_done_again(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, reference = pair
+    data = ("-t", pairs_file)
+    extracted = layerprobe("extract", model, *data, "--json")
+    assert extracted.json["layers"] == 4
+    compared = layerprobe("compare", model, reference, *data, "--json").json
+    predicted = layerprobe("predict", model, "-r", reference, *data, "--json").json
+    tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json
+    assert [(run["layer"], run["seed"]) for run in tuned] == [(layer, seed) for seed in (0, 1) for layer in range(4)]
+    confirmed = layerprobe("confirm", model, "-r", reference, *data, *QUICK, "--json").json
+
+    # from here on nothing may be computed by a model again
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("a stage that was done is done again")
+
+    monkeypatch.setattr("layerprobe.study.load_encoder", refuse)
+    out = tmp_path / "out"
+    study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
+    assert study["comparison"]["cka"] == compared["cka"]
+    assert study["prediction"] == predicted == confirmed["prediction"]
+    assert study["confirmation"] == confirmed["confirmation"]
+    again = layerprobe("report", out / "study.json", "-o", tmp_path / "again.html")
+    assert again.code == 0
+    assert (tmp_path / "again.html").read_bytes() == (out / "report.html").read_bytes()
+
+
+def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
+    found = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
+    assert set(found.json["baselines"]) == {"last layer", "fixed fraction of depth"}
+
+
+def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    found = layerprobe(
+        "compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--map", "--json"
+    ).json
+    assert found["reference"]["name"].endswith("(random init 3)")
+    assert found["cka"]["values"][3][3] < 0.99
+
+
+def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    curve = layerprobe("compare", *pair, "-t", pairs_file).out.splitlines()
+    assert curve[0].split() == ["layer", "reference", "layer", "CKA"]
+    assert len(curve) == 2 + 4
+    cells = layerprobe("compare", *pair, "-t", pairs_file, "--map").out.splitlines()[2].split()
+    assert len(cells) == 1 + 4
+
+
+def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+    found = layerprobe("doctor", pair[0])
+    assert found.code == 0
+    assert [line.split()[1] for line in found.out.splitlines()[4:]] == ["ok"] * 5
+
+
+def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    assert "0 extractions" in layerprobe("cache", "list").out
+    fingerprint = layerprobe("extract", pair[0], "-t", pairs_file, "--json").json["fingerprint"]
+    (entry,) = layerprobe("cache", "list", "--json").json
+    assert (entry["fingerprint"], entry["state"], entry["layers"]) == (fingerprint, "complete", 4)
+    assert layerprobe("cache", "info", fingerprint[:6], "--json").json["pooling"] == "mean"
+    assert layerprobe("cache", "verify").code == 0
+    assert layerprobe("cache", "prune", fingerprint[:6], "--dry-run", "--json").json["removed"] == [fingerprint]
+    assert layerprobe("cache", "prune", "--all", "--json").json["removed"] == [fingerprint]
+    assert layerprobe("cache", "list", "--json").json == []
+
+
+def test_data_on_stdout_and_the_rest_on_stderr(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    """The installed command, in a process of its own."""
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a b c\n\nd e f\n" + "g " * 500 + "\n")
+    command = [Path(sys.executable).with_name("layerprobe"), "extract", pair[0], "--texts", texts, "--json"]
+    command += ["--cache-dir", tmp_path / "cache"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("{")
+    assert "warning: 1 of 3 texts were cut at 64 tokens" in done.stderr
+    quiet = subprocess.run([*map(str, command), "--quiet"], capture_output=True, text=True, check=True)
+    assert (quiet.stdout, quiet.stderr) == (done.stdout, "")
+
+
+def test_help_loads_no_model_library() -> None:
+    code = (
+        "import sys; from layerprobe_cli.main import app\n"
+        "from typer.testing import CliRunner\n"
+        "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
+        "heavy = {'torch', 'transformers', 'plotly', 'datasets', 'pandas', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from layerprobe.encoders import Encoder, load_encoder
+from tests.models import save_tiny
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a tiny checkpoint by its architecture; read it, do not change it."""
+    return cache(lambda name: save_tiny(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture(scope="session")
+def loaded(checkpoint: Callable[[str], Path]) -> Callable[[str], Encoder]:
+    """A tiny encoder by its architecture."""
+    return cache(lambda name: load_encoder(str(checkpoint(name))))

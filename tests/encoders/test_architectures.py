@@ -1,0 +1,247 @@
+"""Layers are what Hugging Face says they are, and truncated models output them, for every architecture."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModel, BartConfig, EsmConfig, FunnelConfig, T5EncoderModel
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, check_supported, collate, load_encoder, truncated_config
+from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.extraction import examine
+from tests.models import (
+    ARCHITECTURES,
+    HIDDEN,
+    MIXES_PADDING,
+    N_BLOCKS,
+    POST_NORM,
+    PRE_NORM,
+    TEXTS,
+    save_tiny,
+    tiny_config,
+)
+
+Loaded = Callable[[str], Encoder]
+Saved = Callable[[str], Path]
+FINAL_NORMS = {
+    "modernbert": "final_norm",
+    "eurobert": "norm",
+    "gpt2": "ln_f",
+    "llama": "norm",
+    "qwen3": "norm",
+    "roberta-prelayernorm": "LayerNorm",
+    "t5": "encoder.final_layer_norm",
+}
+RUNS_WITH_A_BLOCK_ONLY = ("deberta-v2", "deberta-v3", "deberta-v2-conv", "modernbert")
+LAYERS = range(N_BLOCKS + 1)
+
+
+def hugging_face(folder: Path) -> Any:
+    """The model as transformers loads it."""
+    kind: Any = T5EncoderModel if AutoConfig.from_pretrained(folder).model_type == "t5" else AutoModel
+    return kind.from_pretrained(folder).eval()
+
+
+def batch_of(encoder: Encoder) -> dict[str, Tensor]:
+    texts = encoder.tokenize(TEXTS)
+    batch = collate(texts, range(len(TEXTS)))
+    assert not batch["attention_mask"].all(), "expected padding in the batch"
+    return batch
+
+
+@torch.inference_mode()
+def reference_states(folder: Path, batch: dict[str, Tensor]) -> tuple[tuple[Tensor, ...], Tensor]:
+    output = hugging_face(folder)(**batch, output_hidden_states=True)
+    return output.hidden_states, output.last_hidden_state
+
+
+def n_blocks_in(model: torch.nn.Module) -> int:
+    names = [re.search(r"\b(?:layers?|h|block|attentions)\.(\d+)\.", name) for name in model.state_dict()]
+    return len({match[1] for match in names if match})
+
+
+def n_parameters_without_pooler(model: torch.nn.Module) -> int:
+    return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_description(name: str, loaded: Loaded, checkpoint: Saved) -> None:
+    encoder = loaded(name)
+    description = encoder.description
+    assert (description.n_blocks, description.hidden_size) == (N_BLOCKS, HIDDEN)
+    assert description.architecture == ARCHITECTURES[name][0]
+    assert description.name == str(checkpoint(name))
+    assert description.norm == ("final" if name in PRE_NORM else "none")
+    assert encoder.padding_invariant == (name not in MIXES_PADDING)
+    assert next(encoder.model.parameters()).dtype == torch.float32
+    assert not encoder.model.training
+
+
+@pytest.mark.parametrize("name", {**POST_NORM, **MIXES_PADDING})
+@torch.inference_mode()
+def test_layers_of_post_norm_models_are_hidden_states(name: str, loaded: Loaded, checkpoint: Saved) -> None:
+    batch = batch_of(loaded(name))
+    expected, last = reference_states(checkpoint(name), batch)
+    states = list(loaded(name).layer_states(batch))
+    assert len(states) == len(expected) == N_BLOCKS + 1
+    for layer, state in enumerate(states):
+        assert torch.equal(state, expected[layer]), f"layer {layer}"
+    assert torch.equal(states[-1], last)
+
+
+@pytest.mark.parametrize("name", PRE_NORM)
+@torch.inference_mode()
+def test_layers_of_pre_norm_models_go_through_the_final_norm(name: str, loaded: Loaded, checkpoint: Saved) -> None:
+    encoder = loaded(name)
+    batch = batch_of(encoder)
+    expected, last = reference_states(checkpoint(name), batch)
+    norm = hugging_face(checkpoint(name)).get_submodule(FINAL_NORMS[name])
+    states = list(encoder.layer_states(batch))
+    assert len(states) == N_BLOCKS + 1
+    for layer in range(N_BLOCKS):
+        assert torch.equal(states[layer], norm(expected[layer])), f"layer {layer}"
+        assert not torch.allclose(states[layer], expected[layer], atol=0.05), "expected a norm that does something"
+    assert torch.equal(states[-1], last)
+
+
+@pytest.mark.parametrize("name", PRE_NORM)
+@torch.inference_mode()
+def test_raw_layers_of_pre_norm_models_have_no_norm(name: str, checkpoint: Saved) -> None:
+    encoder = load_encoder(str(checkpoint(name)), norm="raw")
+    assert encoder.description.norm == "raw"
+    batch = batch_of(encoder)
+    expected, last = reference_states(checkpoint(name), batch)
+    states = list(encoder.layer_states(batch))
+    for layer in range(N_BLOCKS):
+        assert torch.equal(states[layer], expected[layer]), f"layer {layer}"
+    model = hugging_face(checkpoint(name))
+    model.config.tie_last_hidden_states = False
+    untied = model(**batch, output_hidden_states=True).hidden_states[-1]
+    norm = model.get_submodule(FINAL_NORMS[name])
+    assert torch.equal(norm(states[-1]), last)
+    assert torch.equal(states[-1], untied)
+
+
+def test_raw_makes_no_difference_for_post_norm_models(loaded: Loaded, checkpoint: Saved) -> None:
+    encoder = load_encoder(str(checkpoint("bert")), norm="raw")
+    assert encoder.description.norm == "none"
+    batch = batch_of(encoder)
+    for raw, final in zip(encoder.layer_states(batch), loaded("bert").layer_states(batch), strict=True):
+        assert torch.equal(raw, final)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@torch.inference_mode()
+def test_truncated_models_output_the_layers(name: str, loaded: Loaded, checkpoint: Saved) -> None:
+    encoder = loaded(name)
+    batch = batch_of(encoder)
+    real = batch["attention_mask"].bool()
+    for layer, expected in enumerate(encoder.layer_states(batch)):
+        truncated = TruncatedEncoder(encoder, layer)
+        torch.testing.assert_close(truncated(batch)[real], expected[real], atol=1e-5, rtol=1e-5)
+        kept = 1 if layer == 0 and name in RUNS_WITH_A_BLOCK_ONLY else layer
+        assert truncated.model.config.num_hidden_layers == kept
+        assert n_blocks_in(truncated.model) == (0 if name == "albert" else kept)
+        assert n_parameters_without_pooler(truncated.model) == encoder.description.parameters[kept]
+        assert truncated.parameters_without_pooler == encoder.description.parameters[layer]
+    assert encoder.model.config.num_hidden_layers == N_BLOCKS, "expected the encoder to be left as it was"
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+@torch.inference_mode()
+def test_saved_truncated_models_are_plain_checkpoints(name: str, loaded: Loaded, tmp_path: Path) -> None:
+    encoder = loaded(name)
+    batch = batch_of(encoder)
+    real = batch["attention_mask"].bool()
+    for layer, expected in enumerate(encoder.layer_states(batch)):
+        if layer == 0 and name in RUNS_WITH_A_BLOCK_ONLY:
+            continue
+        folder = tmp_path / str(layer)
+        TruncatedEncoder(encoder, layer).save(folder, encoder.tokenizer)
+        model = hugging_face(folder)
+        assert model.config.num_hidden_layers == layer
+        torch.testing.assert_close(model(**batch).last_hidden_state[real], expected[real], atol=1e-5, rtol=1e-5)
+        again = load_encoder(str(folder))
+        assert again.n_layers == layer + 1
+        torch.testing.assert_close(list(again.layer_states(batch))[-1][real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", RUNS_WITH_A_BLOCK_ONLY)
+def test_layer_0_of_models_that_need_a_block_is_not_saved(name: str, loaded: Loaded, tmp_path: Path) -> None:
+    truncated = TruncatedEncoder(loaded(name), 0)
+    with pytest.raises(UnsupportedArchitectureError, match="layer 0 has no checkpoint: save layer 1 or a later one"):
+        truncated.save(tmp_path / "zero", loaded(name).tokenizer)
+    assert not (tmp_path / "zero").exists()
+
+
+@pytest.mark.parametrize("name", {**POST_NORM, **PRE_NORM})
+def test_self_check_finds_supported_models_healthy(name: str, loaded: Loaded) -> None:
+    diagnosis = examine(loaded(name))
+    assert [check.name for check in diagnosis.checks] == ["layers", "norm", "padding", "truncation", "finite"]
+    assert diagnosis.healthy, [check.finding for check in diagnosis.checks if not check.passed]
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "t5", "gpt2", "electra-projected", "modernbert"])
+@torch.inference_mode()
+def test_one_block(name: str, tmp_path: Path) -> None:
+    changes = {"num_layers": 1} if name == "t5" else {"num_hidden_layers": 1}
+    encoder = load_encoder(str(save_tiny(name, tmp_path, **changes)))
+    assert encoder.n_layers == 2
+    assert encoder.description.parameters[1] == n_parameters_without_pooler(encoder.model)
+    assert encoder.description.norm == ("final" if name in PRE_NORM else "none")
+    assert examine(encoder).healthy
+
+
+def test_truncation_leaves_the_random_state_and_the_precision_alone(loaded: Loaded) -> None:
+    before = torch.random.get_rng_state()
+    TruncatedEncoder(loaded("bert"), 1)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+def test_truncation_keeps_the_attention_implementation(checkpoint: Saved) -> None:
+    encoder = load_encoder(str(checkpoint("bert")), attn="eager")
+    assert TruncatedEncoder(encoder, 1).model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("layer", [-1, N_BLOCKS + 1])
+def test_layer_out_of_range(layer: int, loaded: Loaded) -> None:
+    with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
+        TruncatedEncoder(loaded("bert"), layer)
+    with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
+        truncated_config(tiny_config("bert"), layer)
+
+
+def test_lists_with_an_entry_a_block_are_cut() -> None:
+    config = tiny_config("modernbert")
+    assert len(config.layer_types) == N_BLOCKS
+    for layer in LAYERS:
+        shorter = truncated_config(config, layer)
+        assert shorter.layer_types == config.layer_types[:layer]
+        assert shorter.num_hidden_layers == layer
+    assert len(config.layer_types) == N_BLOCKS
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (FunnelConfig(block_sizes=[1, 1]), "funnel cannot be truncated .* its blocks shorten the sequence"),
+        (BartConfig(), "bart cannot be truncated .* encoder-decoder"),
+        (EsmConfig(vocab_size=9), "esm cannot be truncated .* contact head"),
+        (tiny_config("albert", num_hidden_groups=3), "albert cannot be truncated .* 3 weight groups of 1 "),
+        (tiny_config("albert", inner_group_num=2), "albert cannot be truncated .* 1 weight groups of 2 "),
+    ],
+    ids=["funnel", "bart", "esm", "albert groups", "albert inner groups"],
+)
+def test_refused_architectures(config: Any, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedArchitectureError, match=reason):
+        check_supported(config)
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedArchitectureError, match=reason) as raised:
+        load_encoder(str(tmp_path))
+    assert "\n" not in str(raised.value)

@@ -1,0 +1,41 @@
+"""A tiny BERT on disk and in memory, and a toy task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.encoders import Encoder, load_encoder
+from layerprobe.results import Protocol, STSTask
+from tests.models import tiny_model, tiny_tokenizer
+from tests.toy_task import toy_task
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The checkpoint of a tiny BERT."""
+    path = tmp_path_factory.mktemp("models") / "bert"
+    tiny_model("bert").save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def encoder(folder: Path) -> Encoder:
+    encoder = load_encoder(str(folder), device="cpu")
+    assert (encoder.description.n_blocks, encoder.description.hidden_size) == (3, 16)
+    assert encoder.description.parameters[-1] < 10_000
+    return encoder
+
+
+@pytest.fixture(scope="session")
+def task() -> STSTask:
+    """64, 32 and 32 pairs."""
+    return toy_task()
+
+
+@pytest.fixture(scope="session")
+def protocol() -> Protocol:
+    """Short and fast enough to learn something."""
+    return Protocol(learning_rate=3e-3, epochs=3, batch_size=8)

@@ -1,0 +1,426 @@
+"""One fine-tuning run: that it does what the protocol says, and what a naive loop does."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+from transformers import AutoModel
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
+from layerprobe.errors import ModelError, TrainingError
+from layerprobe.finetuning import fine_tune, tmft
+from layerprobe.finetuning.tmft import Trainer, evaluate, prepare
+from layerprobe.results import FineTuningRun, Protocol, SentencePairs, STSTask
+from tests.models import tiny_model
+from tests.toy_task import toy_pairs, toy_task
+
+
+def numbers(run: FineTuningRun) -> FineTuningRun:
+    """A run without what differs from time to time."""
+    return dataclasses.replace(run, seconds=0.0, peak_memory=0)
+
+
+def without_dropout(encoder: Encoder) -> Encoder:
+    model = tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model.load_state_dict(encoder.model.state_dict(), strict=False)
+    return dataclasses.replace(encoder, model=model)
+
+
+def broken(encoder: Encoder, change: Callable[[Any], None]) -> Encoder:
+    model = copy.deepcopy(encoder.model)
+    with torch.no_grad():
+        change(model)
+    return dataclasses.replace(encoder, model=model)
+
+
+def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_per_epoch: int = 8) -> Trainer:
+    return Trainer(encoder, TruncatedEncoder(encoder, layer), protocol, steps_per_epoch=steps_per_epoch)
+
+
+@pytest.fixture(scope="module")
+def run(encoder: Encoder, task: STSTask, protocol: Protocol) -> FineTuningRun:
+    """At the last layer with seed 0."""
+    return fine_tune(encoder, 3, task, protocol=protocol)
+
+
+# ---- the protocol -------------------------------------------------------------------------------------
+
+
+def test_the_default_protocol_is_the_papers() -> None:
+    """Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 and appendix."""
+    assert Protocol() == Protocol(
+        learning_rate=2e-5,
+        weight_decay=0.01,
+        epochs=10,
+        batch_size=32,
+        warmup=0.1,
+        max_grad_norm=1.0,
+        pooling="mean",
+        max_length=128,  # the paper names none; no sentence of STSB is cut at this one
+    )
+
+
+@pytest.mark.parametrize("total", [10, 40, 400])
+def test_the_schedule_rises_for_a_tenth_and_falls_to_zero(encoder: Encoder, total: int) -> None:
+    protocol = Protocol(learning_rate=1.0, epochs=total // 10)
+    trainer = trainer_of(encoder, protocol, steps_per_epoch=10)
+    rates = []
+    for _ in range(total):
+        rates.append({group["lr"] for group in trainer.optimizer.param_groups})
+        trainer.optimizer.step()
+        trainer.schedule.step()
+    warmup = total // 10
+    rise = [{step / warmup} for step in range(warmup)]
+    fall = [{(total - step) / (total - warmup)} for step in range(warmup, total)]
+    assert rates == rise + fall
+    assert rates[0] == {0.0}
+    assert rates[warmup] == {1.0} == {max(max(rate) for rate in rates)}
+    assert trainer.optimizer.param_groups[0]["lr"] == 0.0
+
+
+@pytest.mark.parametrize("warmup", [0.0, 1.0])
+def test_the_ends_of_the_warm_up_are_possible(encoder: Encoder, task: STSTask, warmup: float) -> None:
+    run = fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, warmup=warmup, learning_rate=1e-3))
+    assert len(run.epochs) == 1
+
+
+def test_biases_and_norms_do_not_decay(encoder: Encoder) -> None:
+    trainer = trainer_of(encoder, Protocol(weight_decay=0.25))
+    assert isinstance(trainer.optimizer, torch.optim.AdamW)
+    decay = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
+    named = dict(trainer.model.named_parameters())
+    assert len(decay) == len(named) > 40
+    for name, parameter in named.items():
+        exempt = name.endswith("bias") or "LayerNorm" in name
+        assert decay[id(parameter)] == (0.0 if exempt else 0.25), name
+
+
+def test_weight_decay_pulls_only_matrices_where_there_is_no_gradient(encoder: Encoder) -> None:
+    trainer = trainer_of(encoder, Protocol(weight_decay=0.5, learning_rate=0.1, warmup=0.0))
+    before = copy.deepcopy(trainer.model.state_dict())
+    for parameter in trainer.model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    trainer.optimizer.step()
+    for name, parameter in trainer.model.named_parameters():
+        expected = before[name] * (0.95 if parameter.ndim > 1 else 1.0)
+        torch.testing.assert_close(parameter.detach(), expected)
+
+
+@pytest.mark.parametrize(("limit", "clipped"), [(1e-3, True), (1e3, False)])
+def test_the_gradient_norm_is_clipped(encoder: Encoder, task: STSTask, limit: float, clipped: bool) -> None:
+    trainer = trainer_of(encoder, Protocol(max_grad_norm=limit))
+    pairs = prepare(encoder, task.train, max_length=64)
+    trainer.update(pairs, np.arange(8))
+    gradients = [p.grad for p in trainer.model.parameters() if p.grad is not None]
+    norm = torch.nn.utils.get_total_norm(gradients).item()
+    assert norm == pytest.approx(limit, rel=1e-3) if clipped else 1e-3 < norm < limit
+
+
+def test_batches_have_the_size_of_the_protocol_and_a_smaller_last_one(encoder: Encoder, protocol: Protocol) -> None:
+    trainer = trainer_of(encoder, protocol, steps_per_epoch=2)
+    sizes: list[int] = []
+    seen: list[int] = []
+    losses: list[float] = []
+    update = trainer.update
+
+    def recording(pairs: Any, rows: Any) -> Tensor:
+        loss = update(pairs, rows)
+        sizes.append(len(rows))
+        seen.extend(rows.tolist())
+        losses.append(loss.item())
+        return loss
+
+    trainer.update = recording  # type: ignore[method-assign]
+    pairs = prepare(encoder, toy_pairs(13, 0), max_length=64)
+    rng = np.random.default_rng(0)
+    mean = trainer.epoch(pairs, rng, progress=lambda *_: None, task="")
+    assert sizes == [8, 5]
+    assert sorted(seen) == list(range(13))
+    assert mean == pytest.approx((8 * losses[0] + 5 * losses[1]) / 13, rel=1e-6)
+    first = list(seen)
+    trainer.epoch(pairs, rng, progress=lambda *_: None, task="")
+    assert sorted(seen[13:]) == list(range(13))
+    assert seen[13:] != first
+
+
+@pytest.mark.parametrize("n_pairs", [1, 9])
+def test_an_odd_number_of_pairs_is_trained_on(encoder: Encoder, n_pairs: int, protocol: Protocol) -> None:
+    run = fine_tune(encoder, 2, toy_task(train=n_pairs), protocol=protocol)
+    assert len(run.epochs) == 3
+
+
+def test_sentences_are_cut_at_the_maximum_length(
+    encoder: Encoder, task: STSTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widths: set[int] = set()
+    collate = tmft.collate
+
+    def recording(*arguments: Any) -> dict[str, Tensor]:
+        batch = collate(*arguments)
+        widths.add(batch["input_ids"].shape[1])
+        return batch
+
+    monkeypatch.setattr(tmft, "collate", recording)
+    fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, max_length=5))
+    assert widths == {5}
+    fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, max_length=50))
+    assert widths == {5, 6}
+
+
+def test_pooling_is_that_of_the_protocol(encoder: Encoder, task: STSTask, run: FineTuningRun) -> None:
+    runs = [
+        fine_tune(encoder, 3, task, protocol=Protocol(epochs=1, learning_rate=1e-3, pooling=pooling))
+        for pooling in ("mean", "cls", "max", "last")
+    ]
+    assert len({run.test_spearman for run in runs}) == 4
+
+
+# ---- the loss -----------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_the_squared_error_of_the_cosine(encoder: Encoder, task: STSTask) -> None:
+    encoder = without_dropout(encoder)
+    rows = np.array([3, 7, 20])
+    loss = trainer_of(encoder, Protocol(), layer=2).update(prepare(encoder, task.train, max_length=64), rows)
+    errors = []
+    for row in rows:
+        u, v = (by_hand(encoder, side[row], layer=2) for side in (task.train.first, task.train.second))
+        cosine = float(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
+        errors.append((cosine - task.train.scores[row]) ** 2)
+    assert loss.item() == pytest.approx(np.mean(errors), rel=1e-5)
+
+
+def by_hand(encoder: Encoder, text: str, *, layer: int) -> np.ndarray:
+    """The mean of the token states of one text alone."""
+    tokens = encoder.tokenizer(text, return_tensors="pt")
+    with torch.inference_mode():
+        states = encoder.model(**tokens, output_hidden_states=True).hidden_states[layer]
+    return states[0].double().numpy().mean(axis=0)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 3])
+def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: STSTask, layer: int) -> None:
+    """The paper's way: the full model with two forward passes a pair, its hidden state at the layer, AdamW."""
+    encoder = without_dropout(encoder)
+    protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8)
+    n_steps, pairs = 8, task.train
+    trainer = trainer_of(encoder, protocol, layer=layer)
+    prepared = prepare(encoder, pairs, max_length=64)
+    batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
+    losses = [trainer.update(prepared, rows).item() for rows in batches[:5]]
+
+    model = copy.deepcopy(encoder.model).train()
+    exempt = ("bias", "LayerNorm.weight")
+    groups = [
+        {"params": [p for n, p in model.named_parameters() if not n.endswith(exempt)], "weight_decay": 0.01},
+        {"params": [p for n, p in model.named_parameters() if n.endswith(exempt)], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=1e-3)
+    for step, rows in enumerate(batches[:5]):
+        for group in optimizer.param_groups:  # one of eight steps is warm-up
+            group["lr"] = 0.0 if step == 0 else 1e-3 * (n_steps - step) / (n_steps - 1)
+        embeddings = []
+        for side in (pairs.first, pairs.second):
+            tokens = encoder.tokenizer([side[row] for row in rows], padding=True, return_tensors="pt")
+            states = model(**tokens, output_hidden_states=True).hidden_states[layer]
+            mask = tokens["attention_mask"].unsqueeze(-1)
+            embeddings.append((states * mask).sum(1) / mask.sum(1))
+        gold = torch.tensor([pairs.scores[row] for row in rows])
+        loss = F.mse_loss(F.cosine_similarity(*embeddings), gold)
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert losses[step] == pytest.approx(loss.item(), abs=1e-5)
+    assert losses[0] != losses[4]
+
+
+def test_training_lowers_the_loss_and_ranks_better(encoder: Encoder, task: STSTask) -> None:
+    run = fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=3e-3, epochs=8, batch_size=8))
+    losses = [epoch.train_loss for epoch in run.epochs]
+    assert losses[-1] < 0.7 * losses[0]
+    assert run.test_spearman > 70
+    assert [epoch.epoch for epoch in run.epochs] == list(range(1, 9))
+
+
+# ---- the run ------------------------------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_bits(
+    encoder: Encoder, task: STSTask, protocol: Protocol, run: FineTuningRun
+) -> None:
+    torch.manual_seed(12345)  # the state outside does not matter
+    assert numbers(fine_tune(encoder, 3, task, protocol=protocol)) == numbers(run)
+    other = fine_tune(encoder, 3, task, protocol=protocol, seed=1)
+    assert other.epochs != run.epochs
+    assert other.seed == 1
+
+
+def test_seeds_decide_dropout_beside_the_order(encoder: Encoder, protocol: Protocol) -> None:
+    """With a single pair there is no order."""
+    task = toy_task(train=1)
+    losses = {fine_tune(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
+    assert len(losses) == 3
+
+
+def test_nothing_outside_is_changed(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+    weights = copy.deepcopy(encoder.model.state_dict())
+    before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    fine_tune(encoder, 3, task, protocol=protocol)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
+    assert random.getstate() == before[2]
+    torch.testing.assert_close(encoder.model.state_dict(), weights, rtol=0, atol=0)
+    assert not encoder.model.training
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
+
+
+def test_a_run_says_what_it_was(run: FineTuningRun, encoder: Encoder, protocol: Protocol) -> None:
+    assert (run.layer, run.seed, run.protocol) == (3, 0, protocol)
+    assert run.parameters == encoder.description.parameters[3]
+    assert run.seconds > 0
+    assert run.peak_memory > 10 * 2**20
+    best = run.epochs[run.best_epoch - 1]
+    assert best.validation_spearman == run.validation_spearman == max(e.validation_spearman for e in run.epochs)
+    assert best.validation_pearson == run.validation_pearson
+
+
+@pytest.mark.parametrize(
+    ("scores", "best"), [((10, 30, 20), 2), ((30, 20, 10), 1), ((10, 20, 20), 2), ((-5, -9, -7), 1)]
+)
+def test_the_test_score_is_that_of_the_best_epoch(
+    encoder: Encoder,
+    task: STSTask,
+    protocol: Protocol,
+    monkeypatch: pytest.MonkeyPatch,
+    scores: tuple[float, ...],
+    best: int,
+) -> None:
+    """The validation scores are made up; the weights that the test split meets are looked at."""
+    weights: list[dict[str, Tensor]] = []
+    made_up = iter([*((score, 1.0) for score in scores), (77.0, 66.0)])
+
+    def recording(encoder: Encoder, model: TruncatedEncoder, *arguments: Any) -> tuple[float, float]:
+        weights.append(copy.deepcopy(model.state_dict()))
+        return next(made_up)
+
+    monkeypatch.setattr(tmft, "evaluate", recording)
+    run = fine_tune(encoder, 1, task, protocol=protocol)
+    assert (run.best_epoch, run.validation_spearman) == (best, scores[best - 1])
+    assert (run.test_spearman, run.test_pearson) == (77.0, 66.0)
+    assert len(weights) == 4
+    torch.testing.assert_close(weights[3], weights[best - 1], rtol=0, atol=0)
+    for other in {1, 2, 3} - {best}:
+        assert any(not torch.equal(weights[3][name], weights[other - 1][name]) for name in weights[3])
+
+
+def test_progress_counts_the_steps(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+    calls: list[tuple[str, float, float]] = []
+    fine_tune(encoder, 1, task, protocol=protocol, seed=4, progress=lambda *call: calls.append(call))
+    assert calls == [("TMFT layer 1 seed 4", step, 24) for step in range(1, 25)]
+
+
+# ---- truncation ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", [0, 1, 3])
+def test_only_the_kept_blocks_exist_and_all_of_them_learn(
+    encoder: Encoder, task: STSTask, protocol: Protocol, tmp_path: Path, layer: int
+) -> None:
+    run = fine_tune(encoder, layer, task, protocol=protocol, save_to=tmp_path)
+    saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    assert saved.config.num_hidden_layers == len(saved.encoder.layer) == layer
+    assert sum(p.numel() for p in saved.parameters()) == run.parameters
+    before = encoder.model.state_dict()
+    changed = {name for name, value in saved.state_dict().items() if not torch.equal(value, before[name])}
+    for block in range(layer):
+        assert f"encoder.layer.{block}.output.dense.weight" in changed
+    assert "embeddings.word_embeddings.weight" in changed
+
+
+def test_the_saved_checkpoint_has_the_scores_of_the_run(
+    encoder: Encoder, task: STSTask, protocol: Protocol, tmp_path: Path
+) -> None:
+    run = fine_tune(encoder, 2, task, protocol=protocol, save_to=tmp_path / "new" / "folder")
+    loaded = load_encoder(str(tmp_path / "new" / "folder"), device="cpu")
+    assert loaded.description.n_blocks == 2
+    test = prepare(loaded, task.test, max_length=protocol.max_length)
+    scores = evaluate(loaded, TruncatedEncoder(loaded, 2), test, protocol)
+    assert scores == pytest.approx((run.test_spearman, run.test_pearson), abs=1e-4)
+
+
+def test_a_layer_that_is_not_there_is_refused(encoder: Encoder, task: STSTask) -> None:
+    with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 4"):
+        fine_tune(encoder, 4, task)
+
+
+# ---- evaluation ---------------------------------------------------------------------------------------
+
+
+def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: STSTask) -> None:
+    from scipy import stats
+
+    def cosine(first: str, second: str) -> float:
+        u, v = by_hand(encoder, first, layer=2), by_hand(encoder, second, layer=2)
+        return float(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
+
+    pairs = task.test
+    cosines = [cosine(*pair) for pair in zip(pairs.first, pairs.second, strict=True)]
+    model = TruncatedEncoder(encoder, 2).train()
+    spearman, pearson = evaluate(encoder, model, prepare(encoder, pairs, max_length=64), Protocol())
+    assert spearman == pytest.approx(100 * stats.spearmanr(cosines, pairs.scores).statistic, abs=0.2)
+    assert pearson == pytest.approx(100 * stats.pearsonr(cosines, pairs.scores).statistic, abs=1e-3)
+
+
+def test_a_sentence_that_comes_often_is_tokenised_once(encoder: Encoder) -> None:
+    pairs = SentencePairs(first=("a b", "a b", "c"), second=("c", "a b", "d e f"), scores=(0.0, 1.0, 0.5))
+    prepared = prepare(encoder, pairs, max_length=64)
+    assert prepared.texts.lengths == [4, 3, 5]
+    assert (prepared.first.tolist(), prepared.second.tolist()) == ([0, 0, 1], [1, 0, 2])
+
+
+# ---- what fails ---------------------------------------------------------------------------------------
+
+
+def test_a_loss_that_is_not_a_number_is_an_error(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+    def spoil(model: Any) -> None:
+        model.encoder.layer[1].output.dense.weight[0, 0] = float("nan")
+
+    with pytest.raises(TrainingError, match=r"the loss at layer 2 became nan.*lower the learning rate \(now 0.003\)"):
+        fine_tune(broken(encoder, spoil), 2, task, protocol=protocol)
+    assert fine_tune(broken(encoder, spoil), 1, task, protocol=protocol).layer == 1
+
+
+@pytest.mark.parametrize("batch_size", [8, 64])
+def test_a_huge_learning_rate_is_an_error(encoder: Encoder, task: STSTask, batch_size: int) -> None:
+    """With one batch an epoch the loss is still finite when the weights no longer are."""
+    protocol = Protocol(learning_rate=1e30, warmup=0.0, batch_size=batch_size, epochs=2)
+    with pytest.raises(TrainingError, match=r"at layer 2 (became|cannot be scored)"):
+        fine_tune(encoder, 2, task, protocol=protocol)
+
+
+def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: STSTask) -> None:
+    def flatten(model: Any) -> None:
+        for embedding in model.embeddings.word_embeddings, model.embeddings.position_embeddings:
+            embedding.weight.zero_()
+
+    protocol = Protocol(learning_rate=1e-30, epochs=1)
+    with pytest.raises(TrainingError, match="the embeddings at layer 1 cannot be scored: x is 1 for all 32 pairs"):
+        fine_tune(broken(encoder, flatten), 1, task, protocol=protocol)
+
+
+def test_an_error_leaves_the_state_of_chance_as_it_was(encoder: Encoder, task: STSTask) -> None:
+    before = torch.get_rng_state()
+    with pytest.raises(TrainingError, match="at layer 2"):
+        fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, epochs=1))
+    assert torch.equal(torch.get_rng_state(), before)
