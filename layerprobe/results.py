@@ -70,7 +70,9 @@ class STSTask:
     score_range: tuple[float, float]
     """What 0 and 1 were in the source."""
     notes: tuple[str, ...] = ()
-    """What loading did to the data, in plain words."""
+    """How the data was understood, in plain words."""
+    warnings: tuple[str, ...] = ()
+    """What was changed in the data or left out, with counts."""
 
     @property
     def digest(self) -> str:
@@ -86,8 +88,8 @@ class TextFile:
     """As the user gave it."""
     texts: tuple[str, ...]
     """In the order of the file; the same text can occur more than once."""
-    notes: tuple[str, ...] = ()
-    """What loading did to the data, in plain words."""
+    warnings: tuple[str, ...] = ()
+    """What was changed in the data or left out, with counts."""
 
 
 # ---- models -------------------------------------------------------------------------------------------
@@ -362,6 +364,8 @@ class Provenance:
     device: str
     versions: dict[str, str]
     """Of Python and the libraries that the numbers depend on."""
+    notes: tuple[str, ...] = ()
+    """How the data was understood."""
     warnings: tuple[str, ...] = ()
     """What the user was warned of on the way."""
 

@@ -378,6 +378,36 @@ def predict(comparison: Comparison, *, zero_shot_validation: LayerScores | None 
     )
 
 
+# Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
+CONTRADICTION = 5.0
+
+
+def cautions(
+    prediction: DropPrediction, labelled: LayerScores | None, *, reference_random_init: int | None = None
+) -> tuple[str, ...]:
+    """Return, in plain words, what speaks against taking a predicted drop at its word.
+
+    Args:
+        prediction: What was predicted.
+        labelled: Zero-shot scores of the model, where there are labels.
+        reference_random_init: Seed of the reference's weights, where they are random.
+    """
+    found = []
+    if prediction.drops and reference_random_init is not None:
+        found.append(
+            "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
+            "not that the layer serves sentence embeddings worse"
+        )
+    if prediction.drops and labelled is not None:
+        kept, best = labelled.spearman[prediction.recommended_layer], labelled.best_layer
+        if best in prediction.drop_layers and labelled.spearman[best] > kept + CONTRADICTION:
+            found.append(
+                f"the labels disagree: untrained, the flagged layer {best} scores {labelled.spearman[best]:.1f} and "
+                f"the recommended layer {prediction.recommended_layer} {kept:.1f} ({labelled.split} Spearman x 100)"
+            )
+    return tuple(found)
+
+
 def short_name(name: str) -> str:
     """Return a model's name without its organisation or the folders above it.
 
@@ -548,7 +578,8 @@ def run(
         alignment=alignment,
         cache_dir=options.cache_dir,
     )
-    prediction = predict(comparison, zero_shot_validation=zero_shot(validated, task.validation, split="validation"))
+    labelled = zero_shot(validated, task.validation, split="validation")
+    prediction = predict(comparison, zero_shot_validation=labelled)
     confirmed: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
@@ -590,7 +621,13 @@ def run(
             seeds=tuple(seeds) if fine_tuning else (),
             device=str(resolve_device(options.device)),
             versions=versions(),
-            warnings=(*task.notes, *tested.warnings, *base.warnings),
+            notes=task.notes,
+            warnings=(
+                *task.warnings,
+                *tested.warnings,
+                *base.warnings,
+                *cautions(prediction, labelled, reference_random_init=reference_random_init),
+            ),
         ),
         zero_shot=zero_shot(tested, task.test),
         reference_zero_shot=zero_shot(base, task.test),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """The folder of real data sets beside the repository; tests that need it are skipped without it."""

@@ -141,9 +141,9 @@ class TextSource(TaskSource):
             raise typer.BadParameter("expected either --task or --texts")
         if self.texts is None:
             task = self.load()
-            return LoadedTexts(texts=task.test.texts, notes=task.notes, task=task)
+            return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
         found = load_texts(self.texts, columns=self.columns)
-        return LoadedTexts(texts=found.texts, notes=found.notes, task=None)
+        return LoadedTexts(texts=found.texts, notes=(), warnings=found.warnings, task=None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,7 +152,9 @@ class LoadedTexts:
 
     texts: tuple[str, ...]
     notes: tuple[str, ...]
-    """What loading did to them."""
+    """How they were understood."""
+    warnings: tuple[str, ...]
+    """What was changed in them or left out."""
     task: STSTask | None
     """Where they come with scores."""
 

@@ -38,12 +38,6 @@ def _is_number(cell: str) -> bool:
     return cell == "" or cell.lstrip("+-")[:1].isdigit()
 
 
-def warn(message: str, *, quiet: bool = False) -> None:
-    """Print one warning on stderr."""
-    if not quiet:
-        typer.echo(f"warning: {message}", err=True)
-
-
 def fail(message: str) -> None:
     """Print one error on stderr."""
     typer.echo(f"error: {' '.join(message.split())}", err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from layerprobe_cli.output import print_table, warn
+from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
     from layerprobe.report.data import LayerRow
@@ -61,7 +61,10 @@ def _millions(n: int) -> str:
     return f"{n / 1e6:.2f} M"
 
 
-def show_warnings(messages: Sequence[str], *, quiet: bool) -> None:
-    """Print warnings on stderr, each once."""
-    for message in dict.fromkeys(messages):
-        warn(message, quiet=quiet)
+def show_notes(notes: Sequence[str], warnings: Sequence[str], *, quiet: bool) -> None:
+    """Print notes and warnings on stderr, each once."""
+    if not quiet:
+        for note in dict.fromkeys(notes):
+            typer.echo(f"note: {note}", err=True)
+        for warning in dict.fromkeys(warnings):
+            typer.echo(f"warning: {warning}", err=True)

@@ -134,11 +134,7 @@ def _sentence(
     level: float,
 ) -> str:
     claim = "the predicted drop" if predicted_drop else "the prediction of no drop"
-    spread = (
-        "one seed, no interval"
-        if interval is None
-        else f"{level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
-    )
+    spread = "no interval" if interval is None else f"{level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
     seeds = f"{len(differences)} seed{'s' if len(differences) > 1 else ''}"
     return (
         f"Fine-tuning {_VERBS[verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last layer, "

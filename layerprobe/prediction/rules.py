@@ -118,9 +118,9 @@ def _sentence(values: NDArray[np.float64], found: Candidate, *, dropping: bool, 
         )
     plateau = _span("layer", evidence.plateau_layers)
     return (
-        f"{_span('layer', range(found.onset, last + 1)).capitalize()} of {model} will probably score lower after "
-        f"fine-tuning: CKA with {reference} falls from {evidence.plateau:.2f} ({plateau}) to {values[-1]:.2f} at layer "
-        f"{last}, and {evidence.threshold:.2f} would have counted; truncate at layer {found.onset - 1}."
+        f"A drop after fine-tuning is expected at {_span('layer', range(found.onset, last + 1))} of {model}: CKA with "
+        f"{reference} falls from {evidence.plateau:.2f} ({plateau}) to {values[-1]:.2f} at layer {last}, where "
+        f"{evidence.threshold:.2f} would count; layer {found.onset - 1} is recommended; fine-tuning must confirm it."
     )
 
 

@@ -274,6 +274,7 @@ def _facts(study: Study) -> Markup:
     source = study.provenance
     facts = {
         "Task": f"{source.task} (sha256 {source.task_digest})",
+        "Data": "; ".join(source.notes) or None,
         "Texts": f"{source.n_texts} distinct (sha256 {source.texts_digest})",
         "Embeddings": f"{study.comparison.pooling} pooling",
         "Similarity": _similarity(study),

@@ -45,7 +45,7 @@ def load_task(
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
     Pairs with an empty text are dropped, control characters become spaces, and texts are cut to 100,000
-    characters. The task's notes say what was done.
+    characters; the task's warnings count them, its notes say how the data was understood.
 
     Args:
         source: A CSV, TSV, TXT (tab separated), JSONL or Parquet file; a folder of such files; `stsb`; or the
@@ -70,9 +70,10 @@ def load_task(
     given = {"validation": validation, "test": test}
     tables, notes = _tables(source, {role: Path(path).expanduser() for role, path in given.items() if path is not None})
     splits: dict[str, list[_ScoredPair]] = {}
+    warnings: list[str] = []
     for role, table in tables.items():
-        splits[role], cleaning = _scored_pairs(table, columns)
-        notes.extend(cleaning)
+        splits[role], changes = _scored_pairs(table, columns)
+        warnings.extend(changes)
     splits, splitting = _with_all_splits(splits, dict(zip(SPLITS, split_ratios, strict=True)), seed)
     for role in SPLITS:
         _check_split(role, splits[role])
@@ -84,6 +85,7 @@ def load_task(
         test=_scaled(splits["test"], score_range),
         score_range=score_range,
         notes=(*notes, *splitting, scaling),
+        warnings=tuple(warnings),
     )
 
 
@@ -91,7 +93,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None) -> TextFile:
     """Load texts without scores.
 
     Empty texts are dropped, control characters become spaces, and texts are cut to 100,000 characters; the
-    notes say so.
+    warnings count them.
 
     Args:
         path: A TXT file with one text a line, or a table as in `load_task`.
@@ -116,7 +118,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None) -> TextFile:
     texts = tuple(text for text in map(cleaner.clean, found) if cleaner.keeps(text))
     if not texts:
         raise TaskError(f"{file} has no texts: expected at least one")
-    return TextFile(name=str(path), texts=texts, notes=cleaner.notes(str(file), "text"))
+    return TextFile(name=str(path), texts=texts, warnings=cleaner.warnings(str(file), "text"))
 
 
 def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:
@@ -147,7 +149,7 @@ def _scored_pairs(table: Table, columns: Columns | None) -> tuple[list[_ScoredPa
             pairs.append(
                 _ScoredPair(first=texts[0], second=texts[1], score=parse_score(row[score], place), place=place)
             )
-    return pairs, cleaner.notes(table.name, "pair")
+    return pairs, cleaner.warnings(table.name, "pair")
 
 
 def _with_all_splits(

@@ -40,16 +40,16 @@ class Cleaner:
         self.empty += not whole
         return whole
 
-    def notes(self, source: str, unit: str) -> tuple[str, ...]:
+    def warnings(self, source: str, unit: str) -> tuple[str, ...]:
         """Return what was changed, in plain words; `unit` is what is dropped, such as pair."""
-        notes = []
+        found = []
         if self.empty:
-            notes.append(f"{source}: dropped {_count(self.empty, unit)} with an empty text")
+            found.append(f"{source}: dropped {_count(self.empty, unit)} with an empty text")
         if self.with_control:
-            notes.append(f"{source}: replaced control characters by a space in {_count(self.with_control, 'text')}")
+            found.append(f"{source}: replaced control characters by a space in {_count(self.with_control, 'text')}")
         if self.cut:
-            notes.append(f"{source}: cut {_count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
-        return tuple(notes)
+            found.append(f"{source}: cut {_count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
+        return tuple(found)
 
 
 def _count(n: int, unit: str) -> str:

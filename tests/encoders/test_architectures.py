@@ -198,7 +198,7 @@ def test_one_block(name: str, tmp_path: Path) -> None:
     assert examine(encoder).healthy
 
 
-def test_truncation_leaves_the_random_state_and_the_precision_alone(loaded: Loaded) -> None:
+def test_truncation_leaves_the_random_state_alone(loaded: Loaded) -> None:
     before = torch.random.get_rng_state()
     TruncatedEncoder(loaded("bert"), 1)
     assert torch.equal(torch.random.get_rng_state(), before)

@@ -219,15 +219,15 @@ def test_a_value_that_is_not_finite_is_refused(value: float) -> None:
 def test_the_sentence_names_layers_models_and_numbers() -> None:
     curve = curve_of([0.90, 0.91, 0.90, 0.89, 0.70, 0.55])
     assert plateau_rule(curve, model="electra", reference="bert").sentence == (
-        "Layers 4 to 5 of electra will probably score lower after fine-tuning: CKA with bert falls from 0.90 "
-        "(layers 1 to 3) to 0.55 at layer 5, and 0.05 would have counted; truncate at layer 3."
+        "A drop after fine-tuning is expected at layers 4 to 5 of electra: CKA with bert falls from 0.90 (layers 1 to 3) "
+        "to 0.55 at layer 5, where 0.05 would count; layer 3 is recommended; fine-tuning must confirm it."
     )
 
 
 def test_the_sentence_speaks_of_one_layer_in_the_singular() -> None:
     sentence = predicted([0.9, 0.9, 0.9, 0.9, 0.5]).sentence
-    assert sentence.startswith("Layer 4 of the model will probably")
-    assert sentence.endswith("truncate at layer 3.")
+    assert sentence.startswith("A drop after fine-tuning is expected at layer 4 of the model: ")
+    assert "layer 3 is recommended" in sentence
 
 
 def test_the_sentence_says_so_where_no_drop_is_expected() -> None:

@@ -163,6 +163,24 @@ def test_rtd_loss_is_the_sum_of_both_models(rtd: ReplacedTokenDetection, batch: 
     assert_close(loss, generated.loss + 50 * detected.loss)
 
 
+@pytest.mark.parametrize("name", ["mlm", "rtd"])
+def test_a_batch_without_a_selected_token_has_a_finite_loss(name: str, request: pytest.FixtureRequest) -> None:
+    """Every token special: the MLM part is 0, detection still looks at all tokens."""
+    objective = request.getfixturevalue(name)
+    ids = torch.tensor([[CLS, 10, 11, SEP], [CLS, 12, SEP, PAD]])
+    mask = (ids != PAD).long()
+    loss = objective(ids, mask, torch.ones_like(ids, dtype=torch.bool), generator_of_chance())
+    loss.backward()
+    if name == "mlm":
+        assert loss.item() == 0.0
+    else:
+        detected = objective.discriminator(input_ids=ids, attention_mask=mask, labels=torch.zeros_like(ids)).loss
+        assert_close(loss, 50 * detected)
+    gradients = [p.grad for p in objective.parameters() if p.grad is not None]
+    assert gradients
+    assert all(torch.isfinite(grad).all() for grad in gradients)
+
+
 def test_padding_does_not_change_the_rtd_loss(rtd: ReplacedTokenDetection, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every ordinary token selected, so that padding cannot change what is drawn."""
     monkeypatch.setattr(objectives, "MASKING_RATE", 1.1)

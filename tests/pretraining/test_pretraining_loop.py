@@ -72,14 +72,32 @@ def test_the_same_seed_gives_the_same_losses(name: str, sentences: list[list[int
     assert first != other
 
 
-def test_without_dropout_nothing_but_the_seed_decides(sentences: list[list[int]]) -> None:
+@pytest.mark.parametrize("name", ["mlm", "rtd"])
+def test_nothing_but_the_seed_decides(name: str, sentences: list[list[int]]) -> None:
+    """Dropout among it, which draws from the global generator."""
     config = PretrainingConfig(steps=5, batch_size=16, seed=3)
     losses = []
     for elsewhere in (1, 2):
-        objective = objective_for("mlm", dropout=0.0)
+        objective = objective_for(name)
         torch.manual_seed(elsewhere)
         losses.append(losses_of(objective, sentences, config))
     assert losses[0] == losses[1]
+    assert losses_of(objective_for(name, dropout=0.0), sentences, config) != losses[0]
+
+
+def test_the_state_of_chance_is_left_as_it_was(sentences: list[list[int]]) -> None:
+    objective = objective_for("mlm")
+    before = torch.get_rng_state()
+    losses_of(objective, sentences, PretrainingConfig(steps=2, batch_size=16))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_steps_without_a_selected_token_are_gone_through() -> None:
+    """One sentence of one word a step: most have nothing to fill in, whose loss was NaN."""
+    config = PretrainingConfig(steps=20, batch_size=1)
+    losses = losses_of(objective_for("mlm"), [[CLS, 4, SEP], [CLS, 5, SEP]], config)
+    assert losses.count(0.0) > 10
+    assert max(losses) > 0
 
 
 class Diverging(nn.Module):

@@ -143,7 +143,7 @@ def test_bad_texts_are_cleaned_and_noted(tmp_path):
     pairs = [*rows(40), ("", "b", 1), ("a", " ", 2), ("a\x00b", "x" * 100_005, 3)]
     task = load_task(write_csv(tmp_path / "a.csv", pairs))
     assert sum(sizes(task)) == 41
-    assert task.notes[:3] == (
+    assert task.warnings == (
         f"{tmp_path / 'a.csv'}: dropped 2 pairs with an empty text",
         f"{tmp_path / 'a.csv'}: replaced control characters by a space in 1 text",
         f"{tmp_path / 'a.csv'}: cut 1 text to 100,000 characters",
@@ -216,7 +216,7 @@ def test_a_text_file_has_one_text_a_line(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfone, two\r\n\n  \nthree\tfour\n\xc2\x85null\nnull\n")
     found = load_texts(path)
     assert (found.name, found.texts) == (str(path), ("one, two", "three\tfour", " null", "null"))
-    assert found.notes == (
+    assert found.warnings == (
         f"{path}: dropped 2 texts with an empty text",
         f"{path}: replaced control characters by a space in 1 text",
     )

@@ -92,9 +92,9 @@ def test_cleaning_is_counted():
     assert cleaner.keeps("a", "b")
     assert not cleaner.keeps("a", " \t\n")
     assert not cleaner.keeps("", "")
-    assert cleaner.notes("f.csv", "pair") == (
+    assert cleaner.warnings("f.csv", "pair") == (
         "f.csv: dropped 2 pairs with an empty text",
         "f.csv: replaced control characters by a space in 1 text",
         "f.csv: cut 1 text to 100,000 characters",
     )
-    assert Cleaner().notes("f.csv", "pair") == ()
+    assert Cleaner().warnings("f.csv", "pair") == ()

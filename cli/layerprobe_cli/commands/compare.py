@@ -8,7 +8,7 @@ import typer
 
 from layerprobe_cli.options import Json, Loading, Model, Quiet, Similarity, TextSource
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_warnings
+from layerprobe_cli.tables import show_notes
 
 
 def compare(
@@ -37,7 +37,7 @@ def compare(
             reference, data.texts, random_init=similarity.reference_random_init, options=options, progress=progress
         )
         found = compare_models(tested, base, cache_dir=options.cache_dir, **similarity.settings())
-    show_warnings((*data.notes, *tested.warnings, *base.warnings), quiet=quiet)
+    show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings), quiet=quiet)
     if json:
         print_json(found)
     elif show_map:

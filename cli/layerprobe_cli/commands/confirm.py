@@ -17,7 +17,7 @@ from layerprobe_cli.options import (
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_outcomes, show_warnings
+from layerprobe_cli.tables import print_outcomes, show_notes
 
 
 def confirm(
@@ -57,7 +57,7 @@ def confirm(
             progress=progress,
             **reference.settings(),
         )
-    show_warnings(study.provenance.warnings, quiet=quiet)
+    show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
     assert study.confirmation is not None
     if json:
         print_json({"prediction": study.prediction, "confirmation": study.confirmation})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerprobe_cli.options import Json, Loading, Model, Quiet, TextSource
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_warnings
+from layerprobe_cli.tables import show_notes
 
 
 def extract(model: Model, source: TextSource, loading: Loading, json: Json = False, quiet: Quiet = False) -> None:
@@ -20,7 +20,7 @@ def extract(model: Model, source: TextSource, loading: Loading, json: Json = Fal
         found = extract_layers(
             model, data.texts, random_init=loading.random_init, options=loading.options(), progress=progress
         )
-    show_warnings((*data.notes, *found.warnings), quiet=quiet)
+    show_notes(data.notes, (*data.warnings, *found.warnings), quiet=quiet)
     summary = {
         "model": found.model.name,
         "revision": found.model.revision,
@@ -33,6 +33,6 @@ def extract(model: Model, source: TextSource, loading: Loading, json: Json = Fal
         "dtype": found.model.dtype,
     }
     if json:
-        print_json({**summary, "warnings": [*data.notes, *found.warnings]})
+        print_json({**summary, "notes": data.notes, "warnings": [*data.warnings, *found.warnings]})
     else:
         print_table(("what", "value"), [(name, str(value)) for name, value in summary.items()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerprobe_cli.options import Json, Layers, Level, Loading, Model, Quiet, TaskSource, Tuning, parse_layers
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_outcomes, show_warnings
+from layerprobe_cli.tables import print_outcomes, show_notes
 
 
 def finetune(
@@ -40,7 +40,7 @@ def finetune(
             options=loading.options(),
             progress=progress,
         )
-    show_warnings(task.notes, quiet=quiet)
+    show_notes(task.notes, task.warnings, quiet=quiet)
     if json:
         print_json(runs)
     else:

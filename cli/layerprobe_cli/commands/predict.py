@@ -6,7 +6,7 @@ import typer
 
 from layerprobe_cli.options import Json, Loading, Model, Quiet, Reference, TextSource
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_warnings
+from layerprobe_cli.tables import show_notes
 
 
 def predict(
@@ -16,7 +16,7 @@ def predict(
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.study import compare, extract, zero_shot
+    from layerprobe.study import cautions, compare, extract, zero_shot
     from layerprobe.study import predict as predict_drop
 
     log_to_stderr(quiet=quiet)
@@ -38,7 +38,8 @@ def predict(
             validated = extract(model, pairs.texts, random_init=loading.random_init, options=options, progress=progress)
             labelled = zero_shot(validated, pairs, split="validation")
     prediction = predict_drop(comparison, zero_shot_validation=labelled)
-    show_warnings((*data.notes, *tested.warnings, *base.warnings), quiet=quiet)
+    doubts = cautions(prediction, labelled, reference_random_init=reference.reference_random_init)
+    show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings, *doubts), quiet=quiet)
     if json:
         print_json(prediction)
         return

@@ -22,7 +22,7 @@ from layerprobe_cli.options import (
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_study, show_warnings
+from layerprobe_cli.tables import print_study, show_notes
 
 if TYPE_CHECKING:
     from layerprobe import Study
@@ -94,7 +94,7 @@ def run(
             **reference.settings(),
         )
     path = save_study(study, out)
-    show_warnings(study.provenance.warnings, quiet=quiet)
+    show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
     if json:
         print_json(study)
     else:

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerprobe.encoders import Encoder, collate, load_encoder, token_batches, tokenize
+from layerprobe.errors import DataError, ModelError
+from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
+
+LENGTHS = st.lists(st.integers(1, 40), max_size=60)
+BUDGETS = st.integers(1, 200)
+
+
+@given(lengths=LENGTHS, budget=BUDGETS, same_length=st.booleans())
+def test_every_row_is_in_one_batch(lengths: list[int], budget: int, same_length: bool) -> None:
+    batches = list(token_batches(lengths, budget=budget, same_length=same_length))
+    assert sorted(row for batch in batches for row in batch) == list(range(len(lengths)))
+    assert all(batches)
+
+
+@given(lengths=LENGTHS, budget=BUDGETS, same_length=st.booleans())
+def test_batches_keep_the_budget_unless_a_text_alone_exceeds_it(
+    lengths: list[int], budget: int, same_length: bool
+) -> None:
+    for batch in token_batches(lengths, budget=budget, same_length=same_length):
+        assert len(batch) == 1 or len(batch) * max(lengths[row] for row in batch) <= budget
+
+
+@given(lengths=LENGTHS, budget=BUDGETS, same_length=st.booleans())
+def test_longest_texts_come_first(lengths: list[int], budget: int, same_length: bool) -> None:
+    order = [lengths[row] for batch in token_batches(lengths, budget=budget, same_length=same_length) for row in batch]
+    assert order == sorted(lengths, reverse=True)
+
+
+@given(lengths=LENGTHS, budget=BUDGETS)
+def test_batches_of_one_length_need_no_padding(lengths: list[int], budget: int) -> None:
+    for batch in token_batches(lengths, budget=budget, same_length=True):
+        assert len({lengths[row] for row in batch}) == 1
+
+
+@given(lengths=LENGTHS, budget=BUDGETS)
+def test_batches_are_full(lengths: list[int], budget: int) -> None:
+    batches = list(token_batches(lengths, budget=budget))
+    for batch in batches[:-1]:
+        assert (len(batch) + 1) * lengths[batch[0]] > budget
+
+
+@pytest.mark.parametrize(
+    ("texts", "max_length", "n_truncated", "lengths"),
+    [
+        (["a b c", "a b c d", "a b c d e", "a"], 6, 1, [5, 6, 6, 3]),
+        (["a b c d", "b c d e"], 6, 0, [6, 6]),
+        (["abcdefgh", "a b c d e f", "a"], 4, 2, [4, 4, 3]),
+        (["a"], 64, 0, [3]),
+        ([], 6, 0, []),
+    ],
+)
+def test_a_text_of_exactly_the_maximum_length_is_not_truncated(
+    texts: list[str], max_length: int, n_truncated: int, lengths: list[int]
+) -> None:
+    tokens = tokenize(tiny_tokenizer(), texts, max_length=max_length, token_types=False)
+    assert tokens.n_truncated == n_truncated
+    assert tokens.lengths == lengths
+
+
+@pytest.mark.parametrize("max_length", [0, 1, 2])
+def test_a_maximum_length_without_room_for_words_is_refused(max_length: int) -> None:
+    message = f"expected a maximum length of more than the 2 special tokens, got {max_length}"
+    with pytest.raises(DataError, match=message):
+        tokenize(tiny_tokenizer(), ["a b"], max_length=max_length, token_types=False)
+
+
+def test_a_text_without_tokens_is_refused() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.backend_tokenizer.post_processor = None
+    with pytest.raises(DataError, match=r"finds no token in the text '\\u200b': drop it"):
+        tokenize(tokenizer, ["a b", "\u200b"], max_length=8, token_types=False)
+
+
+@pytest.mark.parametrize(
+    ("side", "expected"),
+    [
+        ("right", [[2, 5, 3, 0], [2, 6, 7, 3]]),
+        ("left", [[0, 2, 5, 3], [2, 6, 7, 3]]),
+    ],
+)
+def test_collate_pads_on_the_side_of_the_tokenizer(side: str, expected: list[list[int]]) -> None:
+    tokens = tokenize(tiny_tokenizer(padding_side=side), ["b c", "a b c d e", "a"], max_length=9, token_types=True)
+    batch = collate(tokens, [2, 0])
+    assert batch["input_ids"].tolist() == expected
+    assert batch["attention_mask"].tolist() == [[int(token != 0) for token in row] for row in expected]
+    assert batch["token_type_ids"].tolist() == [[0] * 4] * 2
+    assert all(values.dtype == torch.long for values in batch.values())
+
+
+def test_padding_is_the_tokenizers() -> None:
+    tokenizer = tiny_tokenizer(pad_token="[MASK]")
+    batch = collate(tokenize(tokenizer, ["a", "a b"], max_length=9, token_types=True), [0, 1])
+    assert batch["input_ids"][0].tolist() == [2, 5, 3, 4]
+    assert batch["attention_mask"][0].tolist() == [1, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "reads_them"), [("bert", True), ("electra", True), ("gpt2", False), ("distilbert", False), ("t5", False)]
+)
+def test_token_types_go_to_the_models_that_have_them(
+    name: str, reads_them: bool, loaded: Callable[[str], Encoder]
+) -> None:
+    encoder = loaded(name)
+    assert "token_type_ids" in encoder.tokenizer("a"), "expected a tokenizer as BERT's"
+    assert ("token_type_ids" in encoder.tokenize(["a"]).features) == reads_them
+
+
+def test_encoder_cuts_at_the_smaller_limit(loaded: Callable[[str], Encoder]) -> None:
+    encoder = loaded("bert")
+    assert encoder.max_length == 64
+    long = ["a " * 100]
+    assert encoder.tokenize(long).lengths == [64]
+    assert encoder.tokenize(long, max_length=10).lengths == [10]
+    assert encoder.tokenize(long, max_length=1000).lengths == [64]
+
+
+def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"token \d+ where the model knows 20 tokens: expected the tokenizer that"):
+        load_encoder(str(save_tiny("bert", tmp_path, vocab_size=20)))
+
+
+def test_a_token_that_the_model_does_not_know_is_named(tmp_path: Path) -> None:
+    last = VOCABULARY.index("##z")  # not in the texts that a model is looked at with
+    encoder = load_encoder(str(save_tiny("bert", tmp_path, vocab_size=last)))
+    with pytest.raises(ModelError, match=f"token {last} where the model knows {last} tokens"):
+        encoder.tokenize(["a fox", "a fizz"])

@@ -1,0 +1,211 @@
+"""What loading gives: weights, precision, lengths and names; see test_loading_errors for what goes wrong."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from layerprobe.encoders import Encoder, collate, find_checkpoint, load_encoder, resolve_device
+from layerprobe.encoders.loading import autocast_dtype, folder_digest, split_name
+from layerprobe.errors import ModelError
+from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
+
+Saved = Callable[[str], Path]
+
+
+def weights_of(encoder: Encoder) -> dict[str, torch.Tensor]:
+    return encoder.model.state_dict()
+
+
+def same(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    assert first.keys() == second.keys()
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+# ---- weights ---------------------------------------------------------------------------------------------
+
+
+def test_trained_weights_are_the_saved_ones(checkpoint: Saved) -> None:
+    loaded = weights_of(load_encoder(str(checkpoint("bert"))))
+    saved = tiny_model("bert").state_dict()
+    assert not any("pooler" in name for name in loaded)
+    assert set(loaded) == {name for name in saved if "pooler" not in name}
+    for name, values in loaded.items():
+        assert torch.equal(values, saved[name]), name
+
+
+def test_half_precision_checkpoints_are_loaded_in_float32(tmp_path: Path) -> None:
+    tiny_model("bert").half().save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path))
+    assert {p.dtype for p in encoder.model.parameters()} == {torch.float32}
+    assert encoder.description.dtype == "float32"
+
+
+def test_a_bin_checkpoint_loads(checkpoint: Saved, tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    shutil.copytree(checkpoint("electra"), folder)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert same(weights_of(load_encoder(str(folder))), weights_of(load_encoder(str(checkpoint("electra")))))
+    assert folder_digest(folder) != folder_digest(checkpoint("electra"))
+    assert not (folder / "model.safetensors").exists(), "expected no conversion behind the user's back"
+
+
+def test_random_weights_depend_on_the_seed_only(checkpoint: Saved) -> None:
+    state = torch.random.get_rng_state()
+    models = {}
+    for run, seed in enumerate((0, 0, 1)):
+        torch.manual_seed(run)
+        before = torch.random.get_rng_state()
+        models[run] = load_encoder(find_checkpoint(str(checkpoint("bert")), random_init=seed))
+        assert torch.equal(torch.random.get_rng_state(), before), "expected the global generator to be left alone"
+    torch.random.set_rng_state(state)
+    assert same(weights_of(models[0]), weights_of(models[1]))
+    assert not same(weights_of(models[0]), weights_of(models[2]))
+    assert not same(weights_of(models[0]), weights_of(load_encoder(str(checkpoint("bert")))))
+    assert models[2].description.name == f"{checkpoint('bert')} (random init 1)"
+
+
+def test_random_weights_need_no_trained_ones_and_do_not_depend_on_their_precision(tmp_path: Path) -> None:
+    folders = [save_tiny("bert", tmp_path / dtype, dtype=dtype) for dtype in ("float16", "float32")]
+    for folder in folders:
+        (folder / "model.safetensors").unlink()
+    first, second = (load_encoder(find_checkpoint(str(folder), random_init=3)) for folder in folders)
+    assert same(weights_of(first), weights_of(second))
+
+
+# ---- precision and device --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dtype", "expected"), [("bfloat16", torch.bfloat16), ("float16", torch.float16)])
+def test_reduced_precision_is_autocast_over_float32_weights(
+    dtype: str, expected: torch.dtype, checkpoint: Saved
+) -> None:
+    encoder = load_encoder(str(checkpoint("bert")), dtype=dtype)
+    assert encoder.autocast == expected
+    assert encoder.description.dtype == dtype
+    assert {p.dtype for p in encoder.model.parameters()} == {torch.float32}
+    with encoder.precision():
+        assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype == expected
+
+
+def test_auto_takes_bfloat16_where_the_hardware_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    for has_it in (False, True):
+        monkeypatch.setattr("layerprobe.encoders.loading._computes_bfloat16", lambda device, found=has_it: found)
+        assert autocast_dtype("auto", cpu) == (torch.bfloat16 if has_it else None)
+        assert autocast_dtype("float32", cpu) is None
+
+
+def test_unknown_options_are_refused(checkpoint: Saved) -> None:
+    name = str(checkpoint("bert"))
+    with pytest.raises(ModelError, match="expected dtype auto, float32, bfloat16, float16, got 'int8'"):
+        load_encoder(name, dtype="int8")
+    with pytest.raises(ModelError, match="expected norm final or raw, got 'none'"):
+        load_encoder(name, norm="none")
+    with pytest.raises(ModelError, match='`attn_implementation="fast"` is not supported') as raised:
+        load_encoder(name, attn="fast")
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("device", ["gpu", "", "cuda:x", "meta", "cuda:99"])
+def test_devices_that_do_not_exist(device: str) -> None:
+    message = f"expected a device such as auto, cpu, cuda or cuda:1, got '{device}': "
+    with pytest.raises(ModelError, match=message) as raised:
+        resolve_device(device)
+    assert "\n" not in str(raised.value)
+
+
+def test_auto_device_is_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    for cuda, mps, expected in [(True, False, "cuda"), (False, True, "mps"), (False, False, "cpu")]:
+        monkeypatch.setattr(torch.cuda, "is_available", lambda found=cuda: found)
+        monkeypatch.setattr(torch.backends.mps, "is_available", lambda found=mps: found)
+        assert resolve_device("auto").type == expected
+
+
+# ---- lengths and tokenizers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "tokenizer_limit", "expected"),
+    [
+        ("bert", {}, 64, 64),
+        ("bert", {}, 10**30, 96),
+        ("roberta", {}, 10**30, 95),  # positions start after padding, here index 0
+        ("xlm-roberta", {"max_position_embeddings": 514, "pad_token_id": 1}, 10**30, 512),
+        ("xlm-roberta", {"max_position_embeddings": 40, "pad_token_id": 1}, 10**30, 38),
+        ("mpnet", {"pad_token_id": 1}, 10**30, 94),
+        ("gpt2", {}, 10**30, 96),
+        ("t5", {}, 10**30, 512),
+        ("llama", {"max_position_embeddings": 4096}, 10**30, 512),
+    ],
+)
+@torch.inference_mode()
+def test_maximum_length(
+    name: str, changes: dict[str, Any], tokenizer_limit: int, expected: int, tmp_path: Path
+) -> None:
+    tokenizer = tiny_tokenizer(model_max_length=tokenizer_limit)
+    if changes.get("pad_token_id") == 1:
+        tokenizer = tiny_tokenizer(model_max_length=tokenizer_limit, pad_token="[UNK]", unk_token="[PAD]")
+    encoder = load_encoder(str(save_tiny(name, tmp_path, tokenizer=tokenizer, **changes)))
+    assert encoder.max_length == expected
+    tokens = encoder.tokenize(["a " * 600])
+    assert tokens.lengths == [expected]
+    for states in encoder.layer_states(collate(tokens, [0])):  # and the model can read that much
+        assert states.shape[1] == expected
+
+
+def test_a_tokenizer_without_padding_token_pads_all_the_same(tmp_path: Path) -> None:
+    tokenizer = tiny_tokenizer(eos_token="[SEP]")
+    tokenizer.pad_token = None
+    encoder = load_encoder(str(save_tiny("gpt2", tmp_path, tokenizer=tokenizer)))
+    tokens = encoder.tokenize(TEXTS)
+    assert tokens.padding["input_ids"] == 3
+    assert encoder.padding_invariant
+
+
+# ---- what identifies a checkpoint ------------------------------------------------------------------------
+
+
+def test_folder_digest_sees_a_single_weight_and_the_configuration(checkpoint: Saved, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint("bert"), folder)
+    original = folder_digest(folder)
+    assert original == folder_digest(checkpoint("bert")), "expected a digest of the content, not of the place"
+    assert original == find_checkpoint(str(folder)).revision == load_encoder(str(folder)).description.revision
+
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.layer.1.output.dense.bias"][3] += 1e-6
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    changed = folder_digest(folder)
+    assert changed != original
+
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"layer_norm_eps": 1e-12', '"layer_norm_eps": 1e-05'))
+    assert folder_digest(folder) not in (original, changed)
+
+
+def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: Path) -> None:
+    first = find_checkpoint(str(checkpoint("bert")))
+    first.tokenizer(["a b c"], truncation=True, max_length=4, padding=True)
+    assert find_checkpoint(str(checkpoint("electra"))).tokenizer_digest == first.tokenizer_digest
+    other = tiny_tokenizer()
+    other.backend_tokenizer.normalizer = None
+    shutil.copytree(checkpoint("bert"), tmp_path / "other")
+    other.save_pretrained(tmp_path / "other")
+    assert find_checkpoint(str(tmp_path / "other")).tokenizer_digest != first.tokenizer_digest
+
+
+def test_names_with_a_revision(tmp_path: Path) -> None:
+    assert split_name("org/model") == ("org/model", None)
+    assert split_name("org/model@v1.0") == ("org/model", "v1.0")
+    folder = tmp_path / "model@home"
+    folder.mkdir()
+    assert split_name(str(folder)) == (str(folder), None)

@@ -1,0 +1,173 @@
+"""Whatever is wrong with a checkpoint, the user reads one line that says so."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from layerprobe.encoders import load_encoder
+from layerprobe.errors import ModelError
+
+Saved = Callable[[str], Path]
+
+
+@pytest.fixture
+def folder(checkpoint: Saved, tmp_path: Path) -> Path:
+    """A checkpoint to damage."""
+    shutil.copytree(checkpoint("bert"), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def assert_one_line(name: str | Path, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as raised:
+        load_encoder(str(name))
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 500 + 2 * len(str(name))
+
+
+def change_weights(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+
+
+def change_config(folder: Path, **changes: Any) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere", "a/b/c"])
+def test_no_such_folder(name: str) -> None:
+    assert_one_line(name, f"there is no folder {name}: expected a folder with a checkpoint, or a hub id")
+
+
+def test_no_configuration(folder: Path) -> None:
+    (folder / "config.json").unlink()
+    assert_one_line(folder, "has no config.json: expected a Hugging Face checkpoint")
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert_one_line(tmp_path, "has no config.json: expected a Hugging Face checkpoint")
+
+
+def test_no_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert_one_line(folder, r"has no weights: expected model\.safetensors or pytorch_model\.bin in it")
+
+
+def test_missing_weights_are_named_not_made_up(folder: Path) -> None:
+    change_weights(folder, lambda weights: {name: w for name, w in weights.items() if ".layer.1." not in name})
+    message = r"lacks 16 of its weights \(such as encoder\.layer\.1\.attention\.output.*expected a complete encoder"
+    assert_one_line(folder, message)
+
+
+def test_too_few_blocks(folder: Path) -> None:
+    change_config(folder, num_hidden_layers=4)
+    assert_one_line(folder, r"lacks 16 of its weights \(such as encoder\.layer\.3\.")
+
+
+def test_weights_of_another_shape_are_named(folder: Path) -> None:
+    name = "embeddings.word_embeddings.weight"
+    change_weights(folder, lambda weights: {**weights, name: torch.zeros(7, 16)})
+    assert_one_line(folder, rf"has 1 of its weights in another shape \(such as {name}\)")
+
+
+def test_weights_of_another_architecture(folder: Path) -> None:
+    change_weights(folder, lambda weights: {f"other.{name}": w for name, w in weights.items()})
+    assert_one_line(folder, r"lacks 53 of its weights \(such as embeddings\.LayerNorm\.bias")
+
+
+def test_a_missing_pooler_is_no_error(folder: Path) -> None:
+    change_weights(folder, lambda weights: {name: w for name, w in weights.items() if "pooler" not in name})
+    assert load_encoder(str(folder)).n_layers == 4
+
+
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "gpt2", "llama", "t5", "deberta-v2", "albert", "modernbert", "distilbert", "mpnet"]
+)
+def test_no_tokenizer(name: str, checkpoint: Saved, tmp_path: Path) -> None:
+    # for many architectures transformers 5 makes an empty one instead
+    for file in ("config.json", "model.safetensors"):
+        shutil.copy(checkpoint(name) / file, tmp_path / file)
+    assert_one_line(
+        tmp_path, r"the tokenizer of .*: expected tokenizer\.json or a vocabulary|; expected tokenizer\.json"
+    )
+
+
+@pytest.mark.parametrize("content", ["", '{"model', "{}", "[]", '{"version": "1.0", "model": {"type": "Magic"}}'])
+def test_a_damaged_tokenizer(content: str, folder: Path) -> None:
+    (folder / "tokenizer.json").write_text(content)
+    assert_one_line(folder, r"the tokenizer of .* cannot be loaded: .*; expected tokenizer\.json or a vocabulary file")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not a valid JSON file"),
+        ('{"model_type": "be', "not a valid JSON file"),
+        ("\x00\xff", "not a valid JSON file"),
+        ("{}", "Unrecognized model"),
+        ("[]", "Unrecognized model"),
+        ('{"model_type": "magic"}', "model type `magic` but Transformers does not recognize"),
+        ('{"model_type": "bert", "hidden_size": "big"}', "'hidden_size' expected int, got str"),
+        ('{"model_type": "bert", "hidden_size": 10, "num_attention_heads": 3}', "not a multiple of the number"),
+    ],
+)
+def test_a_damaged_configuration(content: str, message: str, folder: Path) -> None:
+    (folder / "config.json").write_text(content)
+    assert_one_line(folder, f"cannot be loaded: .*{message}")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, 5000])
+def test_truncated_weights(keep: int, folder: Path) -> None:
+    file = folder / "model.safetensors"
+    assert file.stat().st_size > keep
+    file.write_bytes(file.read_bytes()[:keep])
+    assert_one_line(folder, "cannot be loaded: ")
+
+
+def test_garbage_for_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"no tensors in here " * 100)
+    assert_one_line(folder, "cannot be loaded: ")
+
+
+class Malicious:
+    """Runs a command when it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+def test_a_pickle_that_runs_code_is_refused(folder: Path) -> None:
+    trace = folder / "it_ran"
+    (folder / "model.safetensors").unlink()
+    torch.save({"embeddings": Malicious(f"touch {trace}")}, folder / "pytorch_model.bin")
+    assert_one_line(folder, "are not loaded: the file holds more than tensors, or is damaged")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize("keep", [0, 10, 1000])
+def test_truncated_bin_weights(keep: int, folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    file = folder / "pytorch_model.bin"
+    file.write_bytes(file.read_bytes()[:keep])
+    assert_one_line(folder, "not loaded|cannot be loaded")
+
+
+def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
+    trace = folder / "it_ran"
+    (folder / "code.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    change_config(folder, model_type="own", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
+    assert_one_line(folder, "brings code of its own: read it, then allow it with --trust-remote-code")
+    assert not trace.exists()

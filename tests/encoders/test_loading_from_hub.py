@@ -1,0 +1,138 @@
+"""Loading by hub id with the real download code, against a stand-in for the hub on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.encoders.loading import folder_digest
+from tests.models import N_BLOCKS
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+REVISIONS = ("main", "v1", COMMIT)
+ATTEMPT = """
+import json, sys
+from layerprobe.encoders import load_encoder
+from layerprobe.errors import ModelError
+for name in sys.argv[1:]:
+    try:
+        description = load_encoder(name).description
+        print(json.dumps([description.name, description.revision, description.n_blocks]))
+    except ModelError as error:
+        print(json.dumps(str(error)))
+"""
+
+
+class Hub(http.server.BaseHTTPRequestHandler):
+    """Answers for one repository, org/tiny, with the paths and headers of the hub."""
+
+    folder: Path
+
+    def do_GET(self) -> None:
+        self.answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        self.answer(with_body=False)
+
+    def answer(self, *, with_body: bool) -> None:
+        path, _, _ = self.path.partition("?")
+        parts = path.strip("/").split("/")
+        listing = parts[:2] == ["api", "models"]
+        repository = "/".join(parts[2:4] if listing else parts[:2])
+        if repository == "org/gated":
+            return self.send(403, {"X-Error-Code": "GatedRepo"})
+        if repository != "org/tiny":
+            return self.send(404, {"X-Error-Code": "RepoNotFound"})
+        # api/models/org/tiny/revision/v1, or org/tiny/resolve/v1/config.json
+        revision = (parts[5:6] if listing else parts[3:4]) or ["main"]
+        if revision[0] not in REVISIONS:
+            return self.send(404, {"X-Error-Code": "RevisionNotFound"})
+        if listing:
+            files = [{"rfilename": file.name} for file in sorted(self.folder.iterdir())]
+            is_tree = parts[4:5] == ["tree"]
+            body: Any = [] if is_tree else {"id": repository, "sha": COMMIT, "siblings": files, "tags": []}
+            return self.send(200, {"Content-Type": "application/json"}, json.dumps(body).encode(), with_body=with_body)
+        file = self.folder / "/".join(parts[4:])
+        if not file.is_file():
+            return self.send(404, {"X-Error-Code": "EntryNotFound", "X-Repo-Commit": COMMIT})
+        content = file.read_bytes()
+        headers = {"X-Repo-Commit": COMMIT, "ETag": f'"{hashlib.sha256(content).hexdigest()}"'}
+        return self.send(200, headers, content, with_body=with_body)
+
+    def send(self, status: int, headers: dict[str, str], body: bytes = b"", *, with_body: bool = True) -> None:
+        self.send_response(status)
+        for name, value in {**headers, "Content-Length": str(len(body))}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if with_body:
+            self.wfile.write(body)
+
+    def log_message(self, *details: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture(scope="module")
+def hub(checkpoint: Callable[[str], Path]) -> Iterator[str]:
+    """The address of a hub that has the model org/tiny."""
+    handler = type("TinyHub", (Hub,), {"folder": checkpoint("electra")})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def attempt(home: Path, names: list[str], **settings: str) -> list[Any]:
+    """Load models in a fresh process, as its environment says; return descriptions or messages."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "TRANSFORMERS_"))}
+    environment |= {"HF_HOME": str(home), "OMP_NUM_THREADS": "1", "NO_PROXY": "127.0.0.1", **settings}
+    command = [sys.executable, "-c", ATTEMPT, *names]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert run.returncode == 0, run.stderr
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(lines) == len(names)
+    assert not any("\n" in line for line in lines if isinstance(line, str))
+    return lines
+
+
+def test_download_then_offline(hub: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
+    names = ["org/tiny@v1", "org/nothing", "org/tiny@v9", "org/gated"]
+    loaded, no_model, no_revision, gated = attempt(tmp_path, names, HF_ENDPOINT=hub)
+    assert loaded == ["org/tiny@v1", COMMIT, N_BLOCKS]
+    assert no_model == (
+        "there is no model org/nothing on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
+    )
+    assert no_revision == "org/tiny has no revision v9: expected a branch, tag or commit of the hub repository"
+    assert gated == "org/gated is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
+
+    again, by_commit, unknown = attempt(
+        tmp_path, ["org/tiny@v1", f"org/tiny@{COMMIT}", "org/nothing"], HF_HUB_OFFLINE="1"
+    )
+    assert again == loaded
+    assert by_commit == [f"org/tiny@{COMMIT}", COMMIT, N_BLOCKS]
+    assert unknown == (
+        "org/nothing is not in the local hub cache and the hub cannot be reached (HF_HUB_OFFLINE is set): "
+        "connect once, or give a local folder"
+    )
+    (snapshot,) = (tmp_path / "hub" / "models--org--tiny" / "snapshots").iterdir()
+    assert folder_digest(snapshot) == folder_digest(checkpoint("electra"))
+
+
+def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
+        closed = f"http://127.0.0.1:{server.server_port}"
+    (message,) = attempt(tmp_path, ["org/tiny"], HF_ENDPOINT=closed)
+    assert message == (
+        "org/tiny is not in the local hub cache and the hub cannot be reached: connect once, or give a local folder"
+    )

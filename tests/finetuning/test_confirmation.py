@@ -1,0 +1,242 @@
+"""The verdict over seeds: Student's t against scipy, the rule by hand, coverage by simulation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from layerprobe.errors import DataError
+from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
+from layerprobe.finetuning.confirmation import MARGIN, compared_layers, mean_interval, outcome
+from layerprobe.prediction import plateau_rule
+from layerprobe.results import CKACurve, Confirmation, DropPrediction, FineTuningRun, Protocol, from_json, to_json
+
+N_BLOCKS = 6
+SCORES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=6)
+
+
+def run_of(layer: int, seed: int, test: float, validation: float = 80.0) -> FineTuningRun:
+    return FineTuningRun(
+        layer=layer,
+        seed=seed,
+        protocol=Protocol(),
+        parameters=1000 * (layer + 1),
+        best_epoch=1,
+        validation_spearman=validation,
+        validation_pearson=validation,
+        test_spearman=test,
+        test_pearson=test,
+        epochs=(),
+        seconds=1.0,
+        peak_memory=1,
+    )
+
+
+def runs_at(layer: int, scores: Sequence[float]) -> list[FineTuningRun]:
+    return [run_of(layer, seed, score) for seed, score in enumerate(scores)]
+
+
+def prediction_of(values: Sequence[float], *, best_zero_shot: int | None = None) -> DropPrediction:
+    curve = CKACurve(values=tuple(values), reference_layers=tuple(range(len(values))), alignment="same-index")
+    return plateau_rule(
+        curve, other_baselines={} if best_zero_shot is None else {"best zero-shot layer": best_zero_shot}
+    )
+
+
+DROP = prediction_of([0.9, 0.9, 0.9, 0.9, 0.9, 0.5, 0.4])
+NO_DROP = prediction_of([0.9] * 7)
+
+
+def confirmed(
+    prediction: DropPrediction, earlier: Sequence[float], last: Sequence[float], **options: Any
+) -> Confirmation:
+    layer, _ = compared_layers(prediction, N_BLOCKS)
+    runs = [*runs_at(N_BLOCKS, last), *runs_at(layer, earlier)]
+    return confirmation(prediction, runs, N_BLOCKS, **options)
+
+
+# ---- which layers -------------------------------------------------------------------------------------
+
+
+def test_the_layers_that_decide() -> None:
+    assert DROP.drop_layers == (5, 6)
+    assert layers_to_confirm(DROP, N_BLOCKS) == (4, 5, 6)
+    assert compared_layers(DROP, N_BLOCKS) == (4, 6)
+
+
+def test_without_a_drop_the_rival_is_what_a_baseline_takes() -> None:
+    assert NO_DROP.baselines["fixed fraction of depth"] == 5
+    assert layers_to_confirm(NO_DROP, N_BLOCKS) == (5, 6)
+    labelled = prediction_of([0.9] * 7, best_zero_shot=2)
+    assert compared_layers(labelled, N_BLOCKS) == (2, 6)
+    assert layers_to_confirm(labelled, N_BLOCKS) == (2, 6)
+
+
+def test_a_rival_at_the_last_layer_is_no_rival() -> None:
+    assert compared_layers(prediction_of([0.9] * 7, best_zero_shot=6), N_BLOCKS) == (5, 6)
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=25))
+def test_the_compared_layers_are_among_those_to_fine_tune(values: list[float]) -> None:
+    prediction, n_blocks = prediction_of(values), len(values) - 1
+    layers = layers_to_confirm(prediction, n_blocks)
+    earlier, last = compared_layers(prediction, n_blocks)
+    assert {earlier, last, prediction.recommended_layer, *prediction.drop_layers} == set(layers)
+    assert earlier < last == n_blocks
+    assert list(layers) == sorted(layers)
+
+
+# ---- intervals ----------------------------------------------------------------------------------------
+
+
+@given(SCORES, st.sampled_from([0.5, 0.9, 0.95, 0.99]))
+def test_the_interval_of_the_effect_is_scipys(scores: list[tuple[float, float]], level: float) -> None:
+    earlier, last = zip(*scores, strict=True)
+    result = confirmed(DROP, earlier, last, level=level)
+    assert result.effect == pytest.approx(np.mean(earlier) - np.mean(last), abs=1e-9)
+    assert result.interval is not None
+    assert result.level == level
+    if np.ptp(np.subtract(earlier, last)) > 1e-6:
+        expected = stats.ttest_rel(earlier, last).confidence_interval(level)
+        np.testing.assert_allclose(result.interval, (expected.low, expected.high), rtol=1e-6, atol=1e-9)
+
+
+def test_the_interval_of_a_mean_by_hand() -> None:
+    """t(0.975, 4) = 2.776 of the tables; mean 3, standard deviation sqrt(2.5), standard error sqrt(0.5)."""
+    low, high = mean_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 0.95) or (0, 0)
+    assert (low, high) == pytest.approx((3 - 2.776 * 0.5**0.5, 3 + 2.776 * 0.5**0.5), abs=1e-3)
+    assert mean_interval(np.array([1.0]), 0.95) is None
+
+
+@pytest.mark.parametrize("n_seeds", [3, 5])
+def test_intervals_cover_the_true_effect(n_seeds: int) -> None:
+    """4,000 studies with an effect of 1.5 points, layers that share a part of each seed's luck."""
+    rng = np.random.default_rng(n_seeds)
+    covered = 0
+    for _ in range(4000):
+        luck = rng.normal(0, 2, n_seeds)
+        earlier, last = (80 + luck + rng.normal(0, 1, n_seeds) for _ in range(2))
+        low, high = mean_interval(earlier - (last - 1.5), 0.95) or (0, 0)
+        covered += low <= 1.5 <= high
+    assert 0.93 < covered / 4000 < 0.97
+
+
+@pytest.mark.parametrize(("effect", "verdict"), [(0.0, "confirmed"), (MARGIN, "refuted")])
+def test_a_false_verdict_is_as_rare_as_the_level_says(effect: float, verdict: str) -> None:
+    """2.5 % of studies: only one side of the 95 % counts."""
+    rng = np.random.default_rng(0)
+    false = [
+        confirmed(DROP, *(rng.normal(80 + shift, 1.0, 3) for shift in (effect, 0.0))).verdict == verdict
+        for _ in range(1000)
+    ]
+    assert np.mean(false) < 0.04
+
+
+# ---- the verdict --------------------------------------------------------------------------------------
+
+# the effects of three seeds -> the verdict on a predicted drop, on the prediction of none
+VERDICTS = {
+    "clearly better before": ((2.0, 2.1, 1.9), "confirmed", "refuted"),
+    "hardly better before, but surely": ((0.10, 0.11, 0.12), "confirmed", "refuted"),
+    "no better before": ((0.01, -0.01, 0.0), "refuted", "confirmed"),
+    "worse before": ((-2.0, -2.1, -1.9), "refuted", "confirmed"),
+    "perhaps": ((3.0, 0.0, 1.0), "undecided", "undecided"),
+    "all over the place": ((9.0, -9.0, 1.0), "undecided", "undecided"),
+    "the very same": ((0.0, 0.0, 0.0), "refuted", "confirmed"),
+}
+
+
+@pytest.mark.parametrize(("effects", "on_drop", "on_none"), VERDICTS.values(), ids=VERDICTS)
+def test_the_verdict(effects: tuple[float, ...], on_drop: str, on_none: str) -> None:
+    last = (80.0, 79.0, 81.5)
+    earlier = [score + effect for score, effect in zip(last, effects, strict=True)]
+    assert confirmed(DROP, earlier, last).verdict == on_drop
+    assert confirmed(NO_DROP, earlier, last).verdict == on_none
+
+
+@given(SCORES)
+def test_the_verdict_follows_from_the_interval(scores: list[tuple[float, float]]) -> None:
+    earlier, last = zip(*scores, strict=True)
+    drop, none = confirmed(DROP, earlier, last), confirmed(NO_DROP, earlier, last)
+    assert drop.interval is not None
+    low, high = drop.interval
+    assert drop.verdict == ("confirmed" if low > 0 else "refuted" if high < MARGIN else "undecided")
+    opposite = {"confirmed": "refuted", "refuted": "confirmed", "undecided": "undecided"}
+    assert none.verdict == opposite[drop.verdict]
+
+
+@pytest.mark.parametrize("prediction", [DROP, NO_DROP])
+def test_a_single_seed_decides_nothing(prediction: DropPrediction) -> None:
+    result = confirmed(prediction, [90.0], [10.0])
+    assert (result.verdict, result.interval, result.effect) == ("undecided", None, 80.0)
+    assert result.outcomes[0].interval is None
+    assert result.outcomes[0].std is None
+    assert "(effect +80.00 Spearman x 100, no interval, 1 seed)" in result.sentence
+
+
+# ---- outcomes -----------------------------------------------------------------------------------------
+
+
+def test_outcomes_are_sorted_by_layer_and_seed() -> None:
+    scores = {(6, 1): 61.0, (4, 0): 40.0, (6, 0): 60.0, (4, 1): 41.5, (5, 7): 50.0}
+    found = outcomes([run_of(layer, seed, score, score + 1) for (layer, seed), score in scores.items()])
+    assert [result.layer for result in found] == [4, 5, 6]
+    assert [result.seeds for result in found] == [(0, 1), (7,), (0, 1)]
+    assert found[0].test_spearman == (40.0, 41.5)
+    assert found[0].validation_spearman == (41.0, 42.5)
+    assert found[0].parameters == 5000
+    assert found[0].mean == pytest.approx(40.75)
+    assert found[0].std == pytest.approx(np.std([40.0, 41.5], ddof=1))
+    assert found[0].interval == pytest.approx(stats.t.interval(0.95, 1, 40.75, 0.75))
+
+
+def test_runs_of_two_layers_are_no_outcome() -> None:
+    with pytest.raises(DataError, match=r"expected runs of one layer, got layers \[3, 4\]"):
+        outcome([run_of(3, 0, 1.0), run_of(4, 0, 1.0)])
+    with pytest.raises(DataError, match=r"expected runs of one layer, got layers \[\]"):
+        outcome([])
+
+
+def test_further_layers_are_shown_and_do_not_change_the_verdict() -> None:
+    runs = [*runs_at(4, (80.0, 81.0)), *runs_at(6, (70.0, 71.5)), *runs_at(2, (99.0, 98.0))]
+    result = confirmation(DROP, runs, N_BLOCKS)
+    assert [found.layer for found in result.outcomes] == [2, 4, 6]
+    assert result.compared_layers == (4, 6)
+    assert result.effect == pytest.approx(9.75)
+
+
+def test_missing_layers_are_an_error() -> None:
+    with pytest.raises(DataError, match=r"expected runs at layers 4 and 6, got layers \[4, 5\]"):
+        confirmation(DROP, [*runs_at(4, (80.0,)), *runs_at(5, (70.0,))], N_BLOCKS)
+    with pytest.raises(DataError, match=r"expected runs at layers 4 and 6, got layers \[\]"):
+        confirmation(DROP, [], N_BLOCKS)
+
+
+@pytest.mark.parametrize("last", [[70.0], [70.0, 71.0, 72.0]])
+def test_unequal_seeds_are_an_error(last: list[float]) -> None:
+    with pytest.raises(DataError, match="expected the same seeds at layers 4 and 6"):
+        confirmed(DROP, [80.0, 81.0], last)
+
+
+def test_the_sentence_contains_the_numbers() -> None:
+    result = confirmed(DROP, [80.0, 81.0, 80.5], [70.0, 70.5, 71.0])
+    assert result.interval is not None
+    assert result.sentence == (
+        "Fine-tuning confirms the predicted drop: layer 4 scores 80.50 and the last layer, 6, 70.50 "
+        f"(effect +10.00 Spearman x 100, 95% interval {result.interval[0]:+.2f} to {result.interval[1]:+.2f}, 3 seeds)."
+    )
+    assert confirmed(NO_DROP, [80.0, 81.0], [70.0, 71.0]).sentence.startswith(
+        "Fine-tuning refutes the prediction of no drop: layer 5 scores 80.50"
+    )
+    assert "does not decide" in confirmed(NO_DROP, [80.0], [70.0]).sentence
+
+
+def test_a_confirmation_survives_json() -> None:
+    for result in (confirmed(DROP, [80.0, 81.0], [70.0, 71.0]), confirmed(NO_DROP, [80.0], [70.0])):
+        assert from_json(Confirmation, to_json(result)) == result

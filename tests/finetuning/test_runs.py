@@ -1,0 +1,330 @@
+"""Runs on disk: never repeated, never half-written, the same numbers after an interruption."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe import files
+from layerprobe.encoders import Encoder, find_checkpoint
+from layerprobe.errors import ModelError, StoreError
+from layerprobe.finetuning import RunFolder, fine_tune_layers, runs
+from layerprobe.results import FineTuningRun, Protocol, to_json
+from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
+from tests.toy_task import toy_task
+
+JOBS = [(layer, seed) for seed in SEEDS for layer in LAYERS]
+
+
+def numbers(found: Sequence[FineTuningRun]) -> list[FineTuningRun]:
+    """Runs without what differs from time to time."""
+    return [dataclasses.replace(run, seconds=0.0, peak_memory=0) for run in found]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> list[FineTuningRun]:
+    return sweep(folder, tmp_path_factory.mktemp("uninterrupted"))
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The layer and seed of every run that is really made."""
+    made: list[tuple[int, int]] = []
+    fine_tune = runs.fine_tune
+
+    def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> FineTuningRun:
+        made.append((layer, seed))
+        return fine_tune(encoder, layer, *arguments, seed=seed, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", counting)
+    return made
+
+
+@pytest.fixture
+def finished(folder: Path, tmp_path: Path, uninterrupted: list[FineTuningRun]) -> RunFolder:
+    """A folder with all four runs, in `tmp_path`."""
+    runs_of = folder_of(folder, tmp_path)
+    for run in uninterrupted:
+        runs_of.save(run)
+    return runs_of
+
+
+def half_written(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file() and path.name not in ("result.json", "lock")]
+
+
+# ---- what is done is not done again -------------------------------------------------------------------
+
+
+def test_runs_come_in_the_order_of_seeds_then_layers(uninterrupted: list[FineTuningRun]) -> None:
+    assert [(run.layer, run.seed) for run in uninterrupted] == JOBS
+    assert {run.protocol for run in uninterrupted} == {PROTOCOL}
+
+
+def test_finished_runs_are_read(
+    folder: Path, tmp_path: Path, trained: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
+) -> None:
+    first = sweep(folder, tmp_path)
+    assert trained == JOBS
+    assert numbers(first) == numbers(uninterrupted)
+    assert sweep(folder, tmp_path) == first
+    assert trained == JOBS
+    assert half_written(tmp_path) == []
+
+
+def test_the_model_is_not_loaded_where_all_runs_are_there(
+    finished: RunFolder, uninterrupted: list[FineTuningRun]
+) -> None:
+    def load() -> Encoder:
+        raise AssertionError
+
+    found = fine_tune_layers(load, LAYERS, TASK, seeds=SEEDS, protocol=PROTOCOL, folder=finished)
+    assert found == uninterrupted
+
+
+def test_the_model_is_loaded_once_for_all_missing_runs(
+    encoder: Encoder, finished: RunFolder, trained: list[tuple[int, int]]
+) -> None:
+    loads = 0
+
+    def load() -> Encoder:
+        nonlocal loads
+        loads += 1
+        return encoder
+
+    fine_tune_layers(load, (0, 1, 2), TASK, seeds=SEEDS, protocol=PROTOCOL, folder=finished)
+    assert loads == 1
+    assert trained == [(0, 0), (2, 0), (0, 1), (2, 1)]
+
+
+def test_a_run_that_is_named_twice_is_one_run(encoder: Encoder, finished: RunFolder) -> None:
+    """Copies of a seed would narrow the interval over seeds."""
+    found = fine_tune_layers(lambda: encoder, (1, 1), TASK, seeds=(0, 0), protocol=PROTOCOL, folder=finished)
+    assert [(run.layer, run.seed) for run in found] == [(1, 0)]
+
+
+def test_progress_tells_the_share_of_the_cost(folder: Path, tmp_path: Path) -> None:
+    calls: list[tuple[float, float]] = []
+    sweep(folder, tmp_path, progress=lambda task, done, total: calls.append((done, total)))
+    assert len(calls) == STEPS * len(JOBS)
+    assert {total for _, total in calls} == {12.0}  # layers 1 and 3 twice: 2 + 4 each
+    done = [done for done, _ in calls]
+    assert done == sorted(done)
+    assert (done[0], done[STEPS - 1], done[-1]) == (2 / STEPS, 2.0, 12.0)
+
+
+def test_a_failed_run_leaves_the_others(encoder: Encoder, tmp_path: Path) -> None:
+    where = RunFolder(path=tmp_path / "runs")
+    with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 9"):
+        fine_tune_layers(lambda: encoder, (1, 9), TASK, seeds=(0,), protocol=PROTOCOL, folder=where)
+    assert where.load(1, 0) is not None
+    assert where.load(9, 0) is None
+    assert where.lock(9, 0).acquire(timeout=0)
+
+
+# ---- damage -------------------------------------------------------------------------------------------
+
+GARBLED: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "cut short": lambda data: data[: len(data) // 2],
+    "not text": lambda data: b"\xff\xfe" + data,
+    "another value": lambda data: b"[1, 2]",
+    "a field less": lambda data: data.replace(b'"seed"', b'"side"'),
+    "NaN": lambda data: json.dumps({**json.loads(data), "seconds": float("nan")}).encode(),
+}
+
+
+@pytest.mark.parametrize("garble", GARBLED.values(), ids=GARBLED)
+def test_a_garbled_result_is_made_again(
+    folder: Path,
+    tmp_path: Path,
+    finished: RunFolder,
+    trained: list[tuple[int, int]],
+    uninterrupted: list[FineTuningRun],
+    caplog: pytest.LogCaptureFixture,
+    garble: Callable[[bytes], bytes],
+) -> None:
+    file = finished.run_path(3, 0) / "result.json"
+    file.write_bytes(garble(file.read_bytes()))
+    with caplog.at_level(logging.WARNING):
+        assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
+    assert trained == [(3, 0)]
+    warnings = [record.getMessage() for record in caplog.records]
+    assert all(str(file) in text and "the run is done again" in text and "\n" not in text for text in warnings)
+    assert warnings
+    assert finished.load(3, 0) is not None
+
+
+def test_a_result_that_cannot_be_read_is_an_error(finished: RunFolder, trained: list[tuple[int, int]]) -> None:
+    """Not a reason to train again: the same disk would have to take the result."""
+    file = finished.run_path(3, 0) / "result.json"
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(StoreError, match=r"cannot read .*result\.json: Is a directory"):
+        finished.load(3, 0)
+
+
+@pytest.mark.parametrize("step", ["fsync", "mkdir"])
+def test_a_full_disk_is_an_error_of_one_line(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(*((files.os, "fsync", full) if step == "fsync" else (Path, "mkdir", full)))
+    with pytest.raises(StoreError, match="No space left on device: free space, or choose another folder") as caught:
+        sweep(folder, tmp_path)
+    monkeypatch.undo()
+    assert "\n" not in str(caught.value)
+    assert half_written(tmp_path) == []
+    assert list(tmp_path.rglob("result.json")) == []
+
+
+def test_a_lock_that_cannot_be_had_is_an_error(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(runs.FileLock, "acquire", refuse)
+    with pytest.raises(StoreError, match=r"cannot lock .*lock: Read-only file system: choose another folder"):
+        sweep(folder, tmp_path)
+
+
+# ---- the key ------------------------------------------------------------------------------------------
+
+
+def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp_path: Path) -> None:
+    checkpoint = find_checkpoint(str(folder))
+
+    def path_of(dtype: str = "float32", task: Any = TASK, protocol: Protocol = PROTOCOL, **fields: Any) -> Path:
+        changed = dataclasses.replace(checkpoint, **fields)
+        return RunFolder.of(tmp_path, changed, task, protocol, dtype=dtype).path
+
+    protocols = [dataclasses.replace(PROTOCOL, **{name: value}) for name, value in OTHER_PROTOCOLS.items()]
+    assert OTHER_PROTOCOLS.keys() == {field.name for field in dataclasses.fields(Protocol)}
+    others = [
+        path_of(dtype="bfloat16"),
+        path_of(revision="another"),
+        path_of(tokenizer_digest="another"),
+        path_of(random_init=0),
+        path_of(random_init=1),
+        path_of(task=toy_task(train=33)),
+        path_of(task=toy_task(train=32, validation=33)),
+        path_of(task=toy_task(train=32, test=33)),
+        *(path_of(protocol=protocol) for protocol in protocols),
+    ]
+    assert len({path_of(), *others}) == 1 + len(others)
+    assert path_of() == path_of(name="elsewhere", source="elsewhere")  # a folder is known by its content
+    assert path_of().parent == tmp_path / "runs"
+
+
+OTHER_PROTOCOLS: dict[str, Any] = {
+    "learning_rate": 1e-3,
+    "weight_decay": 0.1,
+    "epochs": 3,
+    "batch_size": 9,
+    "warmup": 0.2,
+    "max_grad_norm": 2.0,
+    "max_length": 64,
+    "pooling": "cls",
+}
+
+
+def test_a_layer_and_a_seed_are_a_directory(tmp_path: Path) -> None:
+    where = RunFolder(path=tmp_path)
+    names = {where.run_path(layer, seed).name for layer in (0, 1, 11, 12, 111) for seed in (0, 1, 11, 12)}
+    assert len(names) == 20
+    assert where.run_path(3, 42).name == "layer-003-seed-42"
+
+
+def test_a_run_says_the_same_after_the_disk(uninterrupted: list[FineTuningRun], tmp_path: Path) -> None:
+    where = RunFolder(path=tmp_path)
+    where.save(uninterrupted[0])
+    assert where.load(1, 0) == uninterrupted[0]
+    assert (where.run_path(1, 0) / "result.json").read_text() == to_json(uninterrupted[0])
+    assert where.load(1, 1) is None
+
+
+# ---- processes ----------------------------------------------------------------------------------------
+
+
+def sweeping(model: Path, root: Path, *, pause: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.finetuning.sweeps", str(model), str(root), str(pause)]
+    return subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_killed_sweep_goes_on_to_the_same_numbers(
+    folder: Path, tmp_path: Path, trained: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
+) -> None:
+    with sweeping(folder, tmp_path, pause=0.05) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(STEPS + 3)]  # one run and three steps of the next
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+    assert lines[-1].startswith("TMFT layer 3 seed 0")
+    assert [path.parent.name for path in tmp_path.rglob("result.json")] == ["layer-001-seed-0"]
+    assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
+    assert trained == JOBS[1:]
+    assert half_written(tmp_path) == []
+
+
+def test_two_processes_do_no_run_twice(
+    folder: Path, tmp_path: Path, trained: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
+) -> None:
+    with sweeping(folder, tmp_path, pause=0.02) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()  # the other one is in its first run
+        found = sweep(folder, tmp_path)
+        output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    said = (line.split() for line in (first + output).splitlines())  # TMFT layer 1 seed 0 ...
+    elsewhere = {(int(words[2]), int(words[4])) for words in said}
+    assert sorted([*elsewhere, *trained]) == sorted(JOBS)
+    assert numbers(found) == numbers(uninterrupted)
+
+
+def test_one_waits_for_the_run_of_another(
+    encoder: Encoder,
+    finished: RunFolder,
+    uninterrupted: list[FineTuningRun],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The lock is taken, and when it is free the result is there."""
+    file = finished.run_path(1, 0) / "result.json"
+    file.unlink()
+    held = finished.lock(1, 0)
+    held.acquire()
+    said = logging.Handler()
+
+    def finish(record: logging.LogRecord) -> None:
+        finished.save(uninterrupted[0])
+        held.release()
+
+    monkeypatch.setattr(said, "emit", finish)
+    runs.logger.addHandler(said)
+    try:
+        with caplog.at_level(logging.INFO):
+            found = fine_tune_layers(lambda: encoder, (1,), TASK, seeds=(0,), protocol=PROTOCOL, folder=finished)
+    finally:
+        runs.logger.removeHandler(said)
+    assert caplog.messages == ["waiting for another process that fine-tunes layer 1 with seed 0"]
+    assert found == [uninterrupted[0]]
