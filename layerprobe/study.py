@@ -5,9 +5,10 @@ Each stage is one function; what was done before is read from the store instead 
 
 from __future__ import annotations
 
+import itertools
 import logging
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -165,7 +166,7 @@ def extract(
         texts=distinct,
         stored=stored,
         fingerprint=key.fingerprint,
-        warnings=tuple(stored.description["warnings"]),
+        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
     )
 
@@ -173,9 +174,8 @@ def extract(
 def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
     try:
         return store.open(key)
-    except DamagedStoreError as error:
-        logger.warning("%s; what is damaged is extracted again", error)
-        return None
+    except DamagedStoreError:
+        return None  # the writer names what is damaged and redoes it
 
 
 def _load(checkpoint: Checkpoint, options: Options) -> Encoder:
@@ -257,16 +257,16 @@ def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> Token
 
 
 def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[str]:
-    """Say in plain words what was cut or slowed down."""
+    """Say in plain words what was cut or slowed down; the model is named later, it can have moved."""
     found = []
     # a token is at least a byte or so: only texts as long as that can have been cut
     limit = min(options.max_length or encoder.max_length, encoder.max_length)
     long = [text for text in texts if len(options.prompt) + len(text.encode("utf-8", "replace")) >= limit // 2]
     n_cut = _tokenize(encoder, long, options).n_truncated if long else 0
     if n_cut:
-        found.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens for {encoder.description.name}")
+        found.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
     if not encoder.padding_invariant:
-        found.append(f"{encoder.description.name} mixes padding into its states: texts were batched by equal length")
+        found.append("padding would change the states: texts were batched by equal length")
     return found
 
 
@@ -282,6 +282,7 @@ def compare(
     bandwidth_multiplier: float = 1.0,
     alignment: Alignment | None = None,
     cache_dir: Path | None = None,
+    progress: Progress = silent,
 ) -> Comparison:
     """Return CKA between all layers of two models on the texts that both embedded.
 
@@ -294,6 +295,7 @@ def compare(
         alignment: same-index, relative-depth or best-match; same-index by default, or relative-depth where
             the depths differ.
         cache_dir: Where the store is.
+        progress: Told the layers that are done.
 
     Raises:
         MisalignedSamplesError: If the texts are not the same.
@@ -316,9 +318,16 @@ def compare(
             return replace(from_json(Comparison, found), model=model.model, reference=reference.model)
         except DataError as error:
             logger.warning("the comparison %s in the store is damaged (%s): it is made again", key, error)
+    layers_read = itertools.count(1)
+
+    def layers(embeddings: Embeddings) -> Iterator[NDArray[np.float32]]:
+        for layer in range(embeddings.n_layers):
+            yield embeddings.layer(layer)
+            progress("comparing", next(layers_read), model.n_layers + reference.n_layers)
+
     cka = cka_map(
-        (model.layer(layer) for layer in range(model.n_layers)),
-        (reference.layer(layer) for layer in range(reference.n_layers)),
+        layers(model),
+        layers(reference),
         kernel=kernel,
         estimator=estimator,
         bandwidth_multiplier=bandwidth_multiplier,
@@ -342,17 +351,19 @@ def zero_shot(embeddings: Embeddings, pairs: SentencePairs, *, split: str = "tes
 
     Raises:
         MisalignedSamplesError: If a sentence was not embedded.
+        DataError: If all pairs have one cosine at a layer, or one gold score.
     """
     first, second = embeddings.rows(pairs.first), embeddings.rows(pairs.second)
     gold = np.array(pairs.scores)
-    cosines = [
-        cosine_scores(values[first], values[second]) for values in map(embeddings.layer, range(embeddings.n_layers))
-    ]
-    return LayerScores(
-        split=split,
-        spearman=tuple(100 * spearman(cosine, gold) for cosine in cosines),
-        pearson=tuple(100 * pearson(cosine, gold) for cosine in cosines),
-    )
+    scores = []
+    for layer in range(embeddings.n_layers):
+        values = embeddings.layer(layer)
+        try:
+            cosine = cosine_scores(values[first], values[second])
+            scores.append((100 * spearman(cosine, gold), 100 * pearson(cosine, gold)))
+        except DataError as error:
+            raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
+    return LayerScores(split=split, spearman=tuple(s for s, _ in scores), pearson=tuple(p for _, p in scores))
 
 
 # ---- predict ---------------------------------------------------------------------------------------------
@@ -577,6 +588,7 @@ def run(
         bandwidth_multiplier=bandwidth_multiplier,
         alignment=alignment,
         cache_dir=options.cache_dir,
+        progress=progress,
     )
     labelled = zero_shot(validated, task.validation, split="validation")
     prediction = predict(comparison, zero_shot_validation=labelled)

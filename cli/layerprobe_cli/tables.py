@@ -41,6 +41,9 @@ def print_study(study: Study, report: Path) -> None:
     scored = study.zero_shot is not None
     header = ("layer", "parameters", "CKA", *(["zero-shot"] if scored else []), "TMFT", "flag")
     print_table(header, [_layer_cells(row) for row in rows])
+    if study.reference_outcomes:
+        typer.echo(f"\nThe reference, {study.comparison.reference.name}:")
+        print_outcomes(study.reference_outcomes)
     typer.echo(f"\n{study.prediction.sentence}")
     if study.confirmation is not None:
         typer.echo(study.confirmation.sentence)

@@ -19,6 +19,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 import transformers
+from huggingface_hub import hf_hub_download
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
@@ -90,17 +91,18 @@ def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_c
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
     source, revision = split_name(name)
-    options = {"revision": revision, "trust_remote_code": trust_remote_code}
     with _one_line_errors(name), _quiet_transformers():
+        commit = _commit(source, revision)
+        # configuration, tokenizer and weights all come from this commit
+        options = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = read_config(source, **options)
     check_supported(config)
     with _one_line_errors(name), _quiet_transformers():
         tokenizer = _load_tokenizer(name, source, options)
-    commit = getattr(config, "_commit_hash", None)
     return Checkpoint(
         name=name,
         source=source,
-        revision=str(commit) if commit else folder_digest(Path(source)),
+        revision=commit or folder_digest(Path(source)),
         config=config,
         tokenizer=tokenizer,
         tokenizer_digest=_tokenizer_digest(tokenizer),
@@ -184,6 +186,16 @@ def split_name(name: str) -> tuple[str, str | None]:
         return name, None
     source, _, revision = name.partition("@")
     return source, revision or None
+
+
+def _commit(source: str, revision: str | None) -> str | None:
+    """Return the commit that a revision of a hub model is at, None for a folder.
+
+    The configuration of transformers 5.23 does not say any more; the hub's cache has a folder for every commit.
+    """
+    if Path(source).is_dir():
+        return None
+    return Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
 
 
 def resolve_device(device: str) -> torch.device:

@@ -41,9 +41,10 @@ TASK_SEED = 10
 # The paper's protocol but for a higher learning rate and fewer epochs: models this small need it to converge.
 DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=6)
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+N_BLOCKS = 8
 ENCODER: dict[str, Any] = {
     "hidden_size": 96,
-    "num_hidden_layers": 8,
+    "num_hidden_layers": N_BLOCKS,
     "num_attention_heads": 4,
     "intermediate_size": 384,
     "max_position_embeddings": 64,

@@ -36,7 +36,7 @@ def compare(
         base = extract(
             reference, data.texts, random_init=similarity.reference_random_init, options=options, progress=progress
         )
-        found = compare_models(tested, base, cache_dir=options.cache_dir, **similarity.settings())
+        found = compare_models(tested, base, cache_dir=options.cache_dir, progress=progress, **similarity.settings())
     show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings), quiet=quiet)
     if json:
         print_json(found)

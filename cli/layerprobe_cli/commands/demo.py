@@ -16,6 +16,9 @@ SEEDS = (0, 1, 2)
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path("demo"),
+    full: Annotated[
+        bool, typer.Option("--full", help="Fine-tune both models at every layer; takes half an hour on two cores.")
+    ] = False,
     json: Json = False,
     quiet: Quiet = False,
     cache_dir: CacheDir = None,
@@ -28,17 +31,20 @@ def demo(
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
-    from layerprobe.pretraining.embedded import DEMO_PROTOCOL, embedded_model, embedded_task
+    from layerprobe.pretraining.embedded import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task
     from layerprobe.study import Options, run
     from layerprobe_cli.commands.run import save_study
 
     log_to_stderr(quiet=quiet)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
+    every_layer = tuple(range(N_BLOCKS + 1))
     with progress_bar(quiet=quiet) as progress:
         study = run(
             str(model),
             reference=str(reference),
             task=embedded_task(),
+            layers=every_layer if full else (),
+            reference_layers=every_layer if full else (),
             seeds=SEEDS,
             protocol=DEMO_PROTOCOL,
             options=Options(cache_dir=cache_dir),

@@ -31,7 +31,7 @@ def predict(
             options=options,
             progress=progress,
         )
-        comparison = compare(tested, base, cache_dir=options.cache_dir, **reference.settings())
+        comparison = compare(tested, base, cache_dir=options.cache_dir, progress=progress, **reference.settings())
         labelled = None
         if data.task is not None:
             pairs = data.task.validation

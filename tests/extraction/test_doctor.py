@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from layerprobe.encoders import Encoder, load_encoder
+from layerprobe.extraction import Diagnosis, examine
+from tests.models import N_BLOCKS, save_tiny
+
+Loaded = Callable[[str], Encoder]
+
+
+def failures(diagnosis: Diagnosis) -> dict[str, str]:
+    return {check.name: check.finding for check in diagnosis.checks if not check.passed}
+
+
+def finding(diagnosis: Diagnosis, name: str) -> str:
+    (found,) = [check.finding for check in diagnosis.checks if check.name == name]
+    return found
+
+
+def test_a_healthy_model_says_what_was_looked_at(loaded: Loaded) -> None:
+    diagnosis = examine(loaded("bert"))
+    assert diagnosis.healthy
+    assert diagnosis.model == loaded("bert").description
+    assert finding(diagnosis, "layers") == "3 blocks, hidden states of layers 0 to 3"
+    assert finding(diagnosis, "norm").startswith("post-norm")
+    assert finding(diagnosis, "truncation").startswith("truncated models equal the hidden states at every layer")
+    assert finding(examine(loaded("gpt2")), "norm").startswith("pre-norm: the final norm is applied at every layer")
+
+
+@pytest.mark.parametrize("name", ["fnet", "convbert"])
+def test_padding_that_leaks_is_found(name: str, loaded: Loaded) -> None:
+    diagnosis = examine(loaded(name))
+    assert not diagnosis.healthy
+    assert list(failures(diagnosis)) == ["padding"]
+    assert "batches will hold texts of one length" in failures(diagnosis)["padding"]
+
+
+def test_raw_layers_are_not_held_against_truncated_models(tmp_path: Path) -> None:
+    diagnosis = examine(load_encoder(str(save_tiny("gpt2", tmp_path)), norm="raw"))
+    assert diagnosis.healthy
+    assert finding(diagnosis, "truncation") == "not compared: truncated models apply the final norm"
+    assert "left out" in finding(diagnosis, "norm")
+
+
+def test_layers_that_truncated_models_do_not_output_are_named(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = Encoder.layer_states
+
+    def shifted(self: Encoder, batch: dict[str, torch.Tensor]) -> Iterator[torch.Tensor]:
+        for layer, state in enumerate(states(self, batch)):
+            yield state + 1 if layer in (1, 3) else state
+
+    monkeypatch.setattr(Encoder, "layer_states", shifted)
+    diagnosis = examine(loaded("bert"))
+    assert list(failures(diagnosis)) == ["truncation"]
+    assert failures(diagnosis)["truncation"].startswith(
+        "truncated models differ from the hidden states at layers 1, 3 ("
+    )
+
+
+def test_a_wrong_number_of_layers_is_found(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
+    states = Encoder.layer_states
+    monkeypatch.setattr(Encoder, "layer_states", lambda self, batch: list(states(self, batch))[:-1])
+    assert failures(examine(loaded("bert"))) == {"layers": "3 blocks, hidden states of layers 0 to 2"}
+
+
+def test_nan_is_found(tmp_path: Path) -> None:
+    encoder = load_encoder(str(save_tiny("bert", tmp_path)))
+    with torch.no_grad():
+        encoder.model.get_parameter("encoder.layer.1.output.dense.bias")[0] = torch.nan
+    found = failures(examine(encoder))
+    assert found["finite"] == "not finite at layers 2, 3"
+    assert "differ from the hidden states at layers 2, 3" in found["truncation"]
+    assert N_BLOCKS == 3

@@ -1,0 +1,539 @@
+"""The pipeline on two tiny models and a toy task: end to end, twice, and where it has to refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import AutoModel
+
+from layerprobe import study
+from layerprobe.encoders import load_encoder
+from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
+from layerprobe.prediction import plateau_rule
+from layerprobe.results import (
+    CKACurve,
+    Comparison,
+    LayerScores,
+    Protocol,
+    SentencePairs,
+    STSTask,
+    Study,
+    from_json,
+    to_json,
+)
+from layerprobe.similarity import cka_map
+from layerprobe.study import Embeddings, Options, cautions, compare, confirm, extract, finetune, predict, run, zero_shot
+from tests.models import tiny_model, tiny_tokenizer
+from tests.toy_task import toy_pairs, toy_task
+
+TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
+SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def task() -> STSTask:
+    return toy_task(train=32, validation=24, test=24)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of a BERT and an ELECTRA of three blocks and a BERT of five."""
+    root = tmp_path_factory.mktemp("models")
+    tiny = {
+        "bert": tiny_model("bert"),
+        "electra": tiny_model("electra", seed=1),
+        "deep": tiny_model("bert", seed=2, num_hidden_layers=5),
+    }
+    for name, model in tiny.items():
+        model.save_pretrained(root / name)
+        tiny_tokenizer().save_pretrained(root / name)
+        assert sum(p.numel() for p in model.parameters()) < 20_000
+    return {name: str(root / name) for name in tiny}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for the tests that do not mind what is in it."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def options(cache: Path) -> Options:
+    return Options(device="cpu", cache_dir=cache)
+
+
+@pytest.fixture(scope="module")
+def complete(models: dict[str, str], task: STSTask, options: Options) -> Study:
+    """The whole pipeline, the fine-tuned reference included."""
+    return whole(models, task, options)
+
+
+def whole(models: dict[str, str], task: STSTask, options: Options, **changes: Any) -> Study:
+    settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "reference_layers": (3,), **changes}
+    return run(models["electra"], reference=models["bert"], task=task, options=options, **settings)
+
+
+def fail(*arguments: Any, **settings: Any) -> Any:
+    raise AssertionError("this was to be read from the store")
+
+
+@pytest.fixture
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on no weights can be loaded."""
+    monkeypatch.setattr(study, "load_encoder", fail)
+
+
+# ---- the whole ----------------------------------------------------------------------------------------
+
+
+def test_a_study_survives_json(complete: Study) -> None:
+    assert from_json(Study, to_json(complete)) == complete
+
+
+def test_a_study_holds_together(complete: Study, models: dict[str, str], task: STSTask) -> None:
+    comparison, prediction, confirmation = complete.comparison, complete.prediction, complete.confirmation
+    assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
+    assert np.shape(comparison.cka.values) == (4, 4)
+    assert comparison.curve.values == tuple(np.diag(comparison.cka.values))
+    assert comparison.cka.n_samples == complete.provenance.n_texts == len(task.test.texts)
+    assert prediction.baselines.keys() == {"last layer", "fixed fraction of depth", "best zero-shot layer"}
+    assert prediction.sentence.count("electra") == 1
+    assert confirmation is not None
+    assert {found.layer for found in confirmation.outcomes} >= {prediction.recommended_layer, 3}
+    assert {found.seeds for found in confirmation.outcomes} == {(0, 1)}
+    assert [found.layer for found in complete.reference_outcomes] == [3]
+    assert complete.protocol == SHORT
+    assert complete.zero_shot is not None
+    assert complete.reference_zero_shot is not None
+    assert len(complete.zero_shot.spearman) == len(complete.reference_zero_shot.spearman) == 4
+    provenance = complete.provenance
+    assert (provenance.task, provenance.task_digest, provenance.seeds) == ("toy", task.digest, (0, 1))
+    assert provenance.device == "cpu"
+    assert provenance.versions["torch"] == torch.__version__
+    assert provenance.notes == ()
+    assert all("the labels disagree" in warning for warning in provenance.warnings)
+
+
+@pytest.mark.usefixtures("no_models")
+def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
+    complete: Study, models: dict[str, str], task: STSTask, options: Options
+) -> None:
+    again = whole(models, task, options)
+    assert dataclasses.replace(again, provenance=complete.provenance) == complete
+
+
+def test_an_empty_store_gives_the_same_values(
+    complete: Study, models: dict[str, str], task: STSTask, tmp_path: Path
+) -> None:
+    again = whole(models, task, Options(device="cpu", cache_dir=tmp_path))
+    assert again.comparison == complete.comparison
+    assert again.prediction == complete.prediction
+    assert again.confirmation == complete.confirmation
+
+
+def test_without_fine_tuning_it_stops_at_the_prediction(
+    complete: Study, models: dict[str, str], task: STSTask, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(study, "fine_tune_layers", fail)
+    found = whole(models, task, options, fine_tuning=False)
+    assert (found.confirmation, found.protocol, found.reference_outcomes) == (None, None, ())
+    assert found.provenance.seeds == ()
+    assert found.prediction == complete.prediction
+    assert from_json(Study, to_json(found)) == found
+
+
+def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: STSTask, tmp_path: Path) -> None:
+    calls: list[tuple[str, float, float]] = []
+    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)
+    whole(models, task, options, progress=lambda *call: calls.append(call))
+    kinds = {name.split()[0] for name, _, _ in calls}
+    assert kinds == {"embedding", "TMFT"}
+    embedding = [(done, total) for name, done, total in calls if name == f"embedding with {models['bert']}"]
+    assert len(embedding) > 5
+    assert embedding == sorted(embedding)
+    assert embedding[-1][0] == pytest.approx(embedding[-1][1])
+    assert all(0 < done <= total + 1e-9 for _, done, total in calls)
+
+
+def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: STSTask, options: Options) -> None:
+    """It is similar everywhere."""
+    found = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False)
+    np.testing.assert_allclose(found.comparison.curve.values, 1.0, atol=1e-6)
+    assert not found.prediction.drops
+    assert "keep all 3 blocks" in found.prediction.sentence
+
+
+# ---- extract ------------------------------------------------------------------------------------------
+
+
+def by_hand(folder: str, text: str) -> np.ndarray:
+    """The mean token state of every layer, one text alone."""
+    model = AutoModel.from_pretrained(folder)
+    with torch.inference_mode():
+        states = model(**tiny_tokenizer()(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+    return np.stack([state[0].double().numpy().mean(axis=0) for state in states])
+
+
+def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Options) -> None:
+    embeddings = extract(models["bert"], TEXTS, options=options)
+    assert embeddings.n_layers == 4
+    for row, text in enumerate(TEXTS):
+        found = np.stack([embeddings.layer(layer)[row] for layer in range(4)])
+        np.testing.assert_allclose(found, by_hand(models["bert"], text), rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Options) -> None:
+    embeddings = extract(models["bert"], [*TEXTS, TEXTS[1], TEXTS[0], TEXTS[1]], options=options)
+    assert embeddings.texts == TEXTS
+    assert embeddings.layer(2).shape == (6, 16)
+    assert embeddings.fingerprint == extract(models["bert"], TEXTS, options=options).fingerprint
+    assert embeddings.rows(["d", "a b c", "d"]).tolist() == [1, 0, 1]
+
+
+def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], options: Options) -> None:
+    embeddings = extract(models["bert"], TEXTS, options=options)
+    with pytest.raises(MisalignedSamplesError, match="the text 'q' is not among the 6 embedded ones: extract it first"):
+        embeddings.rows(["a b c", "q"])
+
+
+@pytest.mark.parametrize(("texts", "message"), [([], "got none"), (["a", ""], "got an empty one")])
+def test_no_texts_and_empty_ones_are_refused(
+    models: dict[str, str], options: Options, texts: list[str], message: str
+) -> None:
+    with pytest.raises(DataError, match=f"expected texts .*, {message}"):
+        extract(models["bert"], texts, options=options)
+
+
+def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, str], options: Options) -> None:
+    def fingerprint(texts: tuple[str, ...] = TEXTS, *, seed: int | None = None, **changes: Any) -> str:
+        return extract(
+            models["bert"], texts, random_init=seed, options=dataclasses.replace(options, **changes)
+        ).fingerprint
+
+    same = [fingerprint(), fingerprint(batch_tokens=8), fingerprint(attn="eager"), fingerprint(dtype="float32")]
+    assert len(set(same)) == 1
+    others = [
+        fingerprint(max_length=4),
+        fingerprint(prompt="query. "),
+        fingerprint(pooling="cls"),
+        fingerprint(pooling="max"),
+        fingerprint(pooling="last"),
+        fingerprint(norm="raw"),
+        fingerprint(dtype="bfloat16"),
+        fingerprint(seed=0),
+        fingerprint(seed=1),
+        fingerprint(TEXTS[::-1]),
+        fingerprint(TEXTS[1:]),
+        extract(models["electra"], TEXTS, options=options).fingerprint,
+    ]
+    assert len({same[0], *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("changes", [{"max_length": 4}, {"prompt": "query. "}, {"pooling": "cls"}, {"pooling": "last"}])
+def test_options_change_the_numbers(models: dict[str, str], options: Options, changes: dict[str, Any]) -> None:
+    plain = extract(models["bert"], TEXTS, options=options)
+    other = extract(models["bert"], TEXTS, options=dataclasses.replace(options, **changes))
+    assert other.layer(3).shape == plain.layer(3).shape
+    assert not np.allclose(other.layer(3), plain.layer(3), atol=1e-3)
+
+
+def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Options) -> None:
+    prompted = extract(models["bert"], ["c d", "e"], options=dataclasses.replace(options, prompt="a b "))
+    plain = extract(models["bert"], ["a b c d", "a b e"], options=options)
+    np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
+    assert prompted.texts == ("c d", "e")
+
+
+def test_random_weights_are_named_by_their_seed(models: dict[str, str], options: Options) -> None:
+    first, second = (extract(models["bert"], TEXTS, random_init=seed, options=options) for seed in (0, 1))
+    assert first.model.name == f"{models['bert']} (random init 0)"
+    assert not np.allclose(first.layer(1), second.layer(1))
+
+
+def test_texts_that_were_cut_are_told(models: dict[str, str], options: Options) -> None:
+    short = dataclasses.replace(options, max_length=5)
+    for _ in range(2):  # extracted, then read
+        found = extract(models["bert"], TEXTS, options=short)
+        assert found.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
+    assert extract(models["bert"], TEXTS, options=options).warnings == ()
+
+
+def test_a_prompt_counts_towards_the_length(models: dict[str, str], options: Options) -> None:
+    cut = extract(models["bert"], ["a", "b c"], options=dataclasses.replace(options, max_length=5, prompt="x y "))
+    assert cut.warnings == (f"1 of 2 texts were cut at 5 tokens for {models['bert']}",)
+
+
+def test_a_moved_model_is_known_by_its_content(
+    models: dict[str, str], options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = dataclasses.replace(options, max_length=5)
+    before = extract(models["bert"], TEXTS, options=short)
+    moved = str(tmp_path / "elsewhere")
+    shutil.copytree(models["bert"], moved)
+    monkeypatch.setattr(study, "load_encoder", fail)
+    after = extract(moved, TEXTS, options=short)
+    assert after.fingerprint == before.fingerprint
+    assert after.model == dataclasses.replace(before.model, name=moved)
+    assert after.warnings == (f"2 of 6 texts were cut at 5 tokens for {moved}",)
+    np.testing.assert_array_equal(after.layer(2), before.layer(2))
+
+
+def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
+    found = []
+    for seed in (0, 1):
+        tiny_model("bert", seed=seed).save_pretrained(tmp_path / "model")
+        tiny_tokenizer().save_pretrained(tmp_path / "model")
+        options = Options(device="cpu", cache_dir=tmp_path / "cache")
+        found.append(extract(str(tmp_path / "model"), TEXTS, options=options))
+    assert found[0].fingerprint != found[1].fingerprint
+    assert not np.allclose(found[0].layer(1), found[1].layer(1))
+
+
+def test_a_damaged_shard_is_made_again(
+    models: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options(device="cpu", cache_dir=tmp_path)
+    before = extract(models["bert"], TEXTS, options=options)
+    expected = [np.array(before.layer(layer)) for layer in range(4)]
+    (shard,) = tmp_path.rglob("*.safetensors")
+    shard.write_bytes(shard.read_bytes()[:-4])
+    with caplog.at_level(logging.WARNING):
+        after = extract(models["bert"], TEXTS, options=options)
+    assert len(caplog.messages) == 1
+    assert f"{shard.name} is damaged" in caplog.messages[0]
+    assert caplog.messages[0].endswith("it is redone")
+    np.testing.assert_array_equal([after.layer(layer) for layer in range(4)], expected)
+
+
+# ---- compare ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def embedded(models: dict[str, str], task: STSTask, options: Options) -> dict[str, Embeddings]:
+    return {name: extract(folder, task.test.texts, options=options) for name, folder in models.items()}
+
+
+def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], cache: Path) -> None:
+    found = compare(embedded["electra"], embedded["bert"], kernel="rbf", estimator="biased", cache_dir=cache)
+    layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
+    assert found.cka == cka_map(*layers, kernel="rbf", estimator="biased")
+    assert (found.cka.kernel, found.cka.estimator, found.pooling) == ("rbf", "biased", "mean")
+
+
+def test_a_comparison_is_made_once_for_its_settings(
+    embedded: dict[str, Embeddings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"kernel": "rbf"},
+        {"kernel": "rbf", "bandwidth_multiplier": 0.5},
+        {"estimator": "biased"},
+        {"alignment": "best-match"},
+    ]
+    pair = embedded["electra"], embedded["bert"]
+    found = [compare(*pair, cache_dir=tmp_path, **changes) for changes in settings]
+    assert len({to_json(comparison) for comparison in found}) == len(settings)
+    turned = compare(*pair[::-1], cache_dir=tmp_path)
+    np.testing.assert_allclose(turned.cka.values, np.transpose(found[0].cka.values), atol=1e-6)
+    monkeypatch.setattr(study, "cka_map", fail)
+    assert [compare(*pair, cache_dir=tmp_path, **changes) for changes in settings] == found
+
+
+def test_a_damaged_comparison_is_made_again(
+    embedded: dict[str, Embeddings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = embedded["electra"], embedded["bert"]
+    found = compare(*pair, cache_dir=tmp_path)
+    (file,) = tmp_path.rglob("comparisons/*.json")
+    for text in ("{", '{"model": 1}'):
+        file.write_text(text)
+        with caplog.at_level(logging.WARNING):
+            assert compare(*pair, cache_dir=tmp_path) == found
+        assert "made again" in caplog.messages[-1]
+        assert from_json(Comparison, file.read_text()) == found
+    assert len(caplog.messages) == 2
+
+
+def test_different_texts_are_refused(
+    embedded: dict[str, Embeddings], models: dict[str, str], task: STSTask, options: Options
+) -> None:
+    for texts in (task.test.texts[1:], task.test.texts[::-1]):
+        other = extract(models["bert"], texts, options=options)
+        with pytest.raises(MisalignedSamplesError, match="others: extract both with the same texts") as caught:
+            compare(embedded["electra"], other, cache_dir=options.cache_dir)
+        assert models["electra"] in str(caught.value)
+
+
+def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Embeddings], cache: Path) -> None:
+    found = compare(embedded["deep"], embedded["bert"], cache_dir=cache)
+    assert found.curve.alignment == "relative-depth"
+    assert found.curve.reference_layers == (0, 1, 1, 2, 2, 3)
+    assert np.shape(found.cka.values) == (6, 4)
+    with pytest.raises(DataError, match="the model has 6 layers and the reference 4"):
+        compare(embedded["deep"], embedded["bert"], alignment="same-index", cache_dir=cache)
+    assert compare(embedded["bert"], embedded["electra"], cache_dir=cache).curve.alignment == "same-index"
+
+
+def test_a_comparison_carries_the_names_of_its_caller(
+    embedded: dict[str, Embeddings], models: dict[str, str], task: STSTask, options: Options, tmp_path: Path
+) -> None:
+    first = compare(embedded["electra"], embedded["bert"], cache_dir=options.cache_dir)
+    shutil.copytree(models["bert"], tmp_path / "moved")
+    moved = extract(str(tmp_path / "moved"), task.test.texts, options=options)
+    second = compare(embedded["electra"], moved, cache_dir=options.cache_dir)
+    assert second.reference.name == str(tmp_path / "moved")
+    assert second.cka == first.cka
+
+
+# ---- zero-shot and prediction -------------------------------------------------------------------------
+
+
+def test_zero_shot_scores_are_those_by_hand(embedded: dict[str, Embeddings], task: STSTask) -> None:
+    scores = zero_shot(embedded["bert"], task.test)
+    assert scores.split == "test"
+    values = embedded["bert"].layer(2).astype(np.float64)
+    row = {text: i for i, text in enumerate(embedded["bert"].texts)}
+    cosines = []
+    for first, second in zip(task.test.first, task.test.second, strict=True):
+        u, v = values[row[first]], values[row[second]]
+        cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
+    assert scores.spearman[2] == pytest.approx(100 * stats.spearmanr(cosines, task.test.scores).statistic)
+    assert scores.pearson[2] == pytest.approx(100 * stats.pearsonr(cosines, task.test.scores).statistic)
+
+
+def test_zero_shot_needs_the_sentences(embedded: dict[str, Embeddings]) -> None:
+    with pytest.raises(MisalignedSamplesError, match="extract it first"):
+        zero_shot(embedded["bert"], SentencePairs(first=("zz", "a"), second=("a", "b"), scores=(0.1, 0.2)))
+
+
+def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Options) -> None:
+    """The first token is the same in every text before the first block."""
+    pairs = toy_pairs(8, 0)
+    embeddings = extract(models["bert"], pairs.texts, options=dataclasses.replace(options, pooling="cls"))
+    with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: x is 1 for all 8 pairs"):
+        zero_shot(embeddings, pairs)
+
+
+def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embeddings], cache: Path) -> None:
+    comparison = compare(embedded["electra"], embedded["bert"], cache_dir=cache)
+    labels = LayerScores(split="validation", spearman=(10.0, 50.0, 20.0, 30.0), pearson=(0.0,) * 4)
+    without, labelled = predict(comparison), predict(comparison, zero_shot_validation=labels)
+    assert without.baselines == {"last layer": 3, "fixed fraction of depth": 2}
+    assert labelled.baselines == {**without.baselines, "best zero-shot layer": 1}
+    assert dataclasses.replace(labelled, baselines=without.baselines) == without
+
+
+def test_labels_that_disagree_are_a_caution() -> None:
+    curve = CKACurve(values=(0.9, 0.9, 0.9, 0.5, 0.4), reference_layers=(0, 1, 2, 3, 4), alignment="same-index")
+    drop, none = plateau_rule(curve), plateau_rule(dataclasses.replace(curve, values=(0.9,) * 5))
+    assert (drop.recommended_layer, drop.drop_layers, none.drops) == (2, (3, 4), False)
+
+    def labels(*spearman: float) -> LayerScores:
+        return LayerScores(split="validation", spearman=spearman, pearson=spearman)
+
+    ahead, hardly, before = labels(0, 0, 50, 60, 40), labels(0, 0, 50, 55, 40), labels(0, 90, 50, 60, 40)
+    (caution,) = cautions(drop, ahead)
+    assert "the flagged layer 3 scores 60.0 and the recommended layer 2 50.0 (validation Spearman x 100)" in caution
+    for prediction, labelled in (drop, hardly), (drop, before), (drop, None), (none, ahead):
+        assert cautions(prediction, labelled) == ()
+    (caution,) = cautions(drop, None, reference_random_init=0)
+    assert caution.startswith("the reference has random weights")
+    assert cautions(none, ahead, reference_random_init=0) == ()
+    assert len(cautions(drop, ahead, reference_random_init=0)) == 2
+
+
+# ---- fine-tuning --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9"), ((), "got none")],
+)
+def test_layers_that_are_not_there_are_refused(
+    models: dict[str, str], task: STSTask, options: Options, layers: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
+        finetune(models["bert"], layers, task, options=options)
+
+
+def test_at_least_one_seed_is_needed(models: dict[str, str], task: STSTask, options: Options) -> None:
+    with pytest.raises(DataError, match="expected at least one seed, got none"):
+        finetune(models["bert"], [1], task, seeds=(), options=options)
+
+
+def test_the_default_seeds_are_as_many_as_the_papers() -> None:
+    assert len(set(study.PAPER_SEEDS)) == 5
+
+
+def test_a_sweep_is_shared_by_all_who_ask_for_it(
+    models: dict[str, str], task: STSTask, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
+    found = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
+    assert [(run.seed, run.layer) for run in found] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
+    shutil.copytree(models["electra"], tmp_path / "moved")
+    monkeypatch.setattr(study, "load_encoder", fail)
+    assert finetune(str(tmp_path / "moved"), (2,), task, **settings) == [found[2], found[6]]
+    with pytest.raises(AssertionError, match="read from the store"):
+        finetune(models["electra"], (2,), task, **{**settings, "seeds": (2,)})
+    with pytest.raises(AssertionError, match="read from the store"):
+        finetune(models["electra"], (2,), task, random_init=0, **settings)
+
+
+def test_fine_tuning_starts_from_random_weights_where_asked(
+    models: dict[str, str], task: STSTask, options: Options
+) -> None:
+    settings: dict[str, Any] = {"seeds": (0,), "protocol": SHORT, "options": options}
+    scores = {
+        finetune(models["bert"], (3,), task, random_init=seed, **settings)[0].test_spearman for seed in (None, 0, 1)
+    }
+    assert len(scores) == 3
+
+
+def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: STSTask, options: Options) -> None:
+    found = confirm(
+        models["electra"],
+        complete.prediction,
+        task,
+        layers=(0, 1, 2),
+        seeds=(0, 1),
+        protocol=SHORT,
+        level=0.8,
+        options=options,
+    )
+    assert [result.layer for result in found.outcomes] == [0, 1, 2, 3]
+    assert found.level == 0.8
+    assert complete.confirmation is not None
+    assert found.effect == complete.confirmation.effect
+    if found.interval is not None and complete.confirmation.interval is not None:
+        assert np.ptp(found.interval) <= np.ptp(complete.confirmation.interval)
+
+
+def test_a_model_that_is_not_there_is_an_error_of_one_line(task: STSTask, options: Options, tmp_path: Path) -> None:
+    missing = str(tmp_path / "nothing")
+    for attempt in (
+        lambda: extract(missing, TEXTS, options=options),
+        lambda: finetune(missing, [1], task, options=options),
+        lambda: run(missing, reference=missing, task=task, options=options),
+    ):
+        with pytest.raises(ModelError, match=f"there is no folder {missing}") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_toy_task_is_what_it_says(task: STSTask, models: dict[str, str]) -> None:
+    """The fixtures of this file: sizes, and texts that the tokenizer knows."""
+    assert (len(task.train), len(task.validation), len(task.test)) == (32, 24, 24)
+    assert set(toy_pairs(50, 0).scores) == {0.0, 0.25, 0.5, 0.75, 1.0}
+    encoder = load_encoder(models["bert"], device="cpu")
+    ids = encoder.tokenize(task.test.texts).features["input_ids"]
+    assert {len(row) for row in ids} == {6}
+    assert all(encoder.tokenizer.unk_token_id not in row for row in ids)
