@@ -73,9 +73,11 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
         shown: dict[str, TaskID] = {}
 
         def report(task: str, done: float, total: float) -> None:
-            if task not in shown:
-                shown[task] = bars.add_task(task[-60:], total=total)
-            bars.update(shown[task], completed=done, total=total)
+            # one bar a stage, whose name is the first word: "TMFT layer 3 seed 0" moves on within its bar
+            stage = task.split(" ", 1)[0]
+            if stage not in shown:
+                shown[stage] = bars.add_task(task, total=total)
+            bars.update(shown[stage], description=task[-60:], completed=done, total=total)
 
         yield report
 

@@ -234,7 +234,7 @@ def _truncated(model: PreTrainedModel, n_blocks: int) -> PreTrainedModel:
     """Return a copy of `model` that has the first `n_blocks` blocks only."""
     config = truncated_config(model.config, n_blocks)
     model_class: Any = type(model)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):  # fresh weights are drawn on the CPU, then replaced
         shorter: Any = model_class(config, **pooler_option(model_class))
     shorter.to(device=model.device, dtype=model.dtype)
     weights = model.state_dict()

@@ -218,7 +218,11 @@ def resolve_device(device: str) -> torch.device:
 
 
 def autocast_dtype(dtype: str, device: torch.device) -> torch.dtype | None:
-    """Return the reduced precision that `dtype` asks for on a device; None for float32."""
+    """Return the reduced precision that `dtype` asks for on a device; None for float32.
+
+    Raises:
+        ModelError: If there is no such dtype.
+    """
     if dtype == "auto":
         return torch.bfloat16 if _computes_bfloat16(device) else None
     if dtype not in DTYPES:
@@ -261,8 +265,8 @@ def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTraine
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
-    with torch.random.fork_rng():
-        torch.manual_seed(checkpoint.random_init or 0)
+    with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
+        torch.default_generator.manual_seed(checkpoint.random_init or 0)
         return empty_model(config, trust_remote_code=checkpoint.options["trust_remote_code"])
 
 
@@ -312,12 +316,12 @@ def _tokenizer_digest(tokenizer: Any) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """Return a sha256 of a local model's configuration and weights.
+    """Return a sha256 of a local model's configuration, weights and code.
 
     Two checkpoints of one shape have equal headers and sizes, so the bytes themselves are hashed.
     """
     total = hashlib.sha256()
-    files = [folder / "config.json", *(file for pattern in WEIGHT_FILES for file in sorted(folder.glob(pattern)))]
+    files = [file for pattern in ("config.json", *WEIGHT_FILES, "*.py") for file in sorted(folder.glob(pattern))]
     for file in files:
         with file.open("rb") as stream:
             total.update(hashlib.file_digest(stream, "sha256").digest())

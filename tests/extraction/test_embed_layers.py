@@ -44,8 +44,8 @@ def test_equal_to_texts_one_by_one(name: str, pooling: Pooling, loaded: Loaded) 
 
 
 @given(texts=LETTER_TEXTS, batch_tokens=st.integers(1, 300))
-def test_order_duplicates_and_batches_do_not_matter(texts: list[str], batch_tokens: int) -> None:
-    encoder = shared_encoder()
+def test_order_duplicates_and_batches_do_not_matter(loaded: Loaded, texts: list[str], batch_tokens: int) -> None:
+    encoder = loaded("bert")
     tokens = encoder.tokenize(texts)
     embeddings = embed_layers(encoder, tokens, batch_tokens=batch_tokens)
     np.testing.assert_allclose(embeddings, embed_layers(encoder, tokens), atol=1e-5, rtol=1e-5)
@@ -53,19 +53,6 @@ def test_order_duplicates_and_batches_do_not_matter(texts: list[str], batch_toke
     np.testing.assert_allclose(embeddings, backwards[:, ::-1], atol=1e-5, rtol=1e-5)
     first = {text: texts.index(text) for text in texts}
     np.testing.assert_allclose(embeddings, embeddings[:, [first[text] for text in texts]], atol=1e-5, rtol=1e-5)
-
-
-encoders: list[Encoder] = []
-
-
-@pytest.fixture(autouse=True)
-def remember(loaded: Loaded) -> None:
-    """Hypothesis runs a test many times with one fixture; a tiny BERT serves all of them."""
-    encoders[:] = [loaded("bert")]
-
-
-def shared_encoder() -> Encoder:
-    return encoders[0]
 
 
 @pytest.mark.parametrize("name", ["fnet", "convbert"])
