@@ -155,7 +155,7 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)
     whole(models, task, options, progress=lambda *call: calls.append(call))
     kinds = {name.split()[0] for name, _, _ in calls}
-    assert kinds == {"embedding", "TMFT"}
+    assert kinds == {"embedding", "comparing", "TMFT"}
     embedding = [(done, total) for name, done, total in calls if name == f"embedding with {models['bert']}"]
     assert len(embedding) > 5
     assert embedding == sorted(embedding)

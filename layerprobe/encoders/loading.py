@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -396,11 +397,12 @@ def _line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """Keep load reports and progress bars off the terminal; what matters in them becomes an error."""
+    """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only."""
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
     logging_.set_verbosity_error()
-    logging_.disable_progress_bar()
+    if not sys.stderr.isatty():
+        logging_.disable_progress_bar()
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield

@@ -273,6 +273,12 @@ def test_seeds_decide_dropout_beside_the_order(encoder: Encoder, protocol: Proto
     assert len(losses) == 3
 
 
+def test_seeds_decide_the_order_beside_dropout(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+    encoder = without_dropout(encoder)
+    losses = {fine_tune(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
+    assert len(losses) == 3
+
+
 def test_nothing_outside_is_changed(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
     weights = copy.deepcopy(encoder.model.state_dict())
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002

@@ -220,7 +220,8 @@ def test_the_sentence_names_layers_models_and_numbers() -> None:
     curve = curve_of([0.90, 0.91, 0.90, 0.89, 0.70, 0.55])
     assert plateau_rule(curve, model="electra", reference="bert").sentence == (
         "A drop after fine-tuning is expected at layers 4 to 5 of electra: CKA with bert falls from 0.90 "
-        "(layers 1 to 3) to 0.55 at layer 5, where 0.05 would count; layer 3 is recommended; fine-tuning must confirm it."
+        "(layers 1 to 3) to 0.55 at layer 5, where 0.05 would count; layer 3 is recommended; "
+        "fine-tuning must confirm it."
     )
 
 
