@@ -300,8 +300,8 @@ class FineTuningRun:
     epochs: tuple[EpochMetrics, ...]
     seconds: float
     """Wall time of the run."""
-    peak_memory: int
-    """Bytes: the device's peak allocation on CUDA, the process's peak resident size on a CPU."""
+    peak_memory: int | None
+    """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,14 @@ class Options:
     """Run model code that comes with a checkpoint."""
     cache_dir: Path | None = None
     """Where the store is; LAYERPROBE_CACHE or the user's cache folder by default."""
+
+    def __post_init__(self) -> None:
+        if self.pooling not in get_args(Pooling):
+            raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
+        if self.max_length is not None and self.max_length < 2:
+            raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise DataError(f"expected at least one token a batch, got batch_tokens={self.batch_tokens}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

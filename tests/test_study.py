@@ -537,3 +537,16 @@ def test_a_toy_task_is_what_it_says(task: STSTask, models: dict[str, str]) -> No
     ids = encoder.tokenize(task.test.texts).features["input_ids"]
     assert {len(row) for row in ids} == {6}
     assert all(encoder.tokenizer.unk_token_id not in row for row in ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pooling": "sum"}, "pooling by one of mean, cls, max, last, got 'sum'"),
+        ({"max_length": 1}, "at least two tokens a text"),
+        ({"batch_tokens": 0}, "at least one token a batch"),
+    ],
+)
+def test_options_check_themselves(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        Options(**options)

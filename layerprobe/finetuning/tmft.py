@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import math
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -221,8 +220,12 @@ def _reset_peak_memory(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def _peak_memory(device: torch.device) -> int:
+def _peak_memory(device: torch.device) -> int | None:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    if sys.platform == "win32":
+        return None
+    import resource
+
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

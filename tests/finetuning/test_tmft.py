@@ -295,6 +295,7 @@ def test_a_run_says_what_it_was(run: FineTuningRun, encoder: Encoder, protocol: 
     assert (run.layer, run.seed, run.protocol) == (3, 0, protocol)
     assert run.parameters == encoder.description.parameters[3]
     assert run.seconds > 0
+    assert run.peak_memory is not None
     assert run.peak_memory > 10 * 2**20
     best = run.epochs[run.best_epoch - 1]
     assert best.validation_spearman == run.validation_spearman == max(e.validation_spearman for e in run.epochs)
