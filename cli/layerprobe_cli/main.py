@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
+import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -46,15 +48,24 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
+def _add(group: typer.Typer, name: str, command: Callable[..., None]) -> None:
+    group.command(name, help=_unwrapped(command))(_guarded(expanded(command)))
+
+
+def _unwrapped(command: Callable[..., None]) -> str:
+    """Return the command's docstring with one line a paragraph: the terminal wraps it to its own width."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
+
+
 for module in (demo, run, extract, compare, predict, finetune, confirm, report, doctor):
     name = module.__name__.rsplit(".", 1)[-1]
-    app.command(name)(_guarded(expanded(getattr(module, name))))
+    _add(app, name, getattr(module, name))
 
 cache_app = typer.Typer(
     no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich"
 )
 for name in ("list", "info", "verify", "prune"):
-    cache_app.command(name)(_guarded(expanded(cache.COMMANDS[name])))
+    _add(cache_app, name, cache.COMMANDS[name])
 app.add_typer(cache_app, name="cache")
 
 
@@ -64,7 +75,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -80,6 +90,9 @@ def _root(
 
     On your own:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
+
+
+app.callback(help=_unwrapped(_root))(_root)
 
 
 def main() -> None:

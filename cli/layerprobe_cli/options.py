@@ -95,12 +95,12 @@ class TaskSource:
         _option(
             "Data",
             help="Columns of the two sentences and the score, by name or number: s1,s2,score.",
-            show_default="found out",
+            show_default="detected",
         ),
     ] = None
     score_range: Annotated[
         str | None,
-        _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="found out"),
+        _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
     ] = None
     validation: Annotated[Path | None, _option("Data", help="File with the validation pairs.", show_default=False)] = (
         None
@@ -159,13 +159,32 @@ class LoadedTexts:
     """Where they come with scores."""
 
 
+ReferenceRandomInit = Annotated[
+    int | None, _option("Comparison", metavar="SEED", help="Fresh random weights for the reference.")
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reference:
+    """The model to compare with."""
+
+    reference: Annotated[
+        str,
+        _option(
+            "Comparison",
+            "--reference",
+            "-r",
+            help="A model pretrained by masked language modelling, of the same depth where there is one.",
+            show_default=False,
+        ),
+    ]
+    reference_random_init: ReferenceRandomInit = None
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Similarity:
     """How two models are compared."""
 
-    reference_random_init: Annotated[
-        int | None, _option("Comparison", metavar="SEED", help="Fresh random weights for the reference.")
-    ] = None
     kernel: Annotated[Literal["linear", "rbf"], _option("Comparison", help="Kernel of CKA.")] = "linear"
     estimator: Annotated[
         Literal["debiased", "biased"],
@@ -190,22 +209,6 @@ class Similarity:
             "bandwidth_multiplier": self.bandwidth,
             "alignment": None if self.alignment == "auto" else self.alignment,
         }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Reference(Similarity):
-    """The model to compare with, and how."""
-
-    reference: Annotated[
-        str,
-        _option(
-            "Comparison",
-            "--reference",
-            "-r",
-            help="A model pretrained by masked language modelling, of the same depth where there is one.",
-            show_default=False,
-        ),
-    ]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

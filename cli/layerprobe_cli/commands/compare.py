@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, Similarity, TextSource
+from layerprobe_cli.options import Json, Loading, Model, Quiet, ReferenceRandomInit, Similarity, TextSource
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
@@ -17,6 +17,7 @@ def compare(
     source: TextSource,
     similarity: Similarity,
     loading: Loading,
+    reference_random_init: ReferenceRandomInit = None,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
     json: Json = False,
     quiet: Quiet = False,
@@ -33,9 +34,7 @@ def compare(
     options = loading.options()
     with progress_bar(quiet=quiet) as progress:
         tested = extract(model, data.texts, random_init=loading.random_init, options=options, progress=progress)
-        base = extract(
-            reference, data.texts, random_init=similarity.reference_random_init, options=options, progress=progress
-        )
+        base = extract(reference, data.texts, random_init=reference_random_init, options=options, progress=progress)
         found = compare_models(tested, base, cache_dir=options.cache_dir, progress=progress, **similarity.settings())
     show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings), quiet=quiet)
     if json:

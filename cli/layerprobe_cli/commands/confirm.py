@@ -12,6 +12,7 @@ from layerprobe_cli.options import (
     Model,
     Quiet,
     Reference,
+    Similarity,
     TaskSource,
     Tuning,
     parse_layers,
@@ -23,6 +24,7 @@ from layerprobe_cli.tables import print_outcomes, show_notes
 def confirm(
     model: Model,
     reference: Reference,
+    similarity: Similarity,
     source: TaskSource,
     loading: Loading,
     tuning: Tuning,
@@ -55,7 +57,7 @@ def confirm(
             reference_random_init=reference.reference_random_init,
             options=loading.options(),
             progress=progress,
-            **reference.settings(),
+            **similarity.settings(),
         )
     show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
     assert study.confirmation is not None

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, Reference, TextSource
+from layerprobe_cli.options import Json, Loading, Model, Quiet, Reference, Similarity, TextSource
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
 
 def predict(
-    model: Model, reference: Reference, source: TextSource, loading: Loading, json: Json = False, quiet: Quiet = False
+    model: Model,
+    reference: Reference,
+    similarity: Similarity,
+    source: TextSource,
+    loading: Loading,
+    json: Json = False,
+    quiet: Quiet = False,
 ) -> None:
     """Say which layers will drop after fine-tuning, and which one to keep. Needs no labels and no training.
 
@@ -31,7 +37,7 @@ def predict(
             options=options,
             progress=progress,
         )
-        comparison = compare(tested, base, cache_dir=options.cache_dir, progress=progress, **reference.settings())
+        comparison = compare(tested, base, cache_dir=options.cache_dir, progress=progress, **similarity.settings())
         labelled = None
         if data.task is not None:
             pairs = data.task.validation

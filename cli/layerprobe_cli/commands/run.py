@@ -17,6 +17,7 @@ from layerprobe_cli.options import (
     Model,
     Quiet,
     Reference,
+    Similarity,
     TaskSource,
     Tuning,
     parse_layers,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 def run(
     model: Model,
     reference: Reference,
+    similarity: Similarity,
     source: TaskSource,
     loading: Loading,
     tuning: Tuning,
@@ -60,7 +62,7 @@ def run(
 ) -> None:
     """Extract, compare, predict, confirm and report, in one go.
 
-    What was done before, by this or by another command, is not done again. Without --no-fine-tuning the flagged, the
+    What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the flagged, the
     recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
@@ -91,7 +93,7 @@ def run(
             options=loading.options(),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,
-            **reference.settings(),
+            **similarity.settings(),
         )
     path = save_study(study, out)
     show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
