@@ -50,24 +50,33 @@ def make_directory(path: Path) -> None:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file under a temporary name, make it durable and give it its name.
+    """Write a file of the store: whole or not at all.
 
     Raises:
         StoreError: If that fails; then nothing of it is left.
     """
-    temporary = path.with_name(f"{TEMPORARY[:-1]}{secrets.token_hex(6)}")
     with store_errors("write", path):
-        try:
-            with temporary.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            # A failure to tidy up must not hide the failure itself.
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-        _sync_directory(path.parent)
+        replace_file(path, data)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file under a temporary name, make it durable and give it its name.
+
+    Raises:
+        OSError: If that fails; then nothing of it is left.
+    """
+    temporary = path.with_name(f"{TEMPORARY[:-1]}{secrets.token_hex(6)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        # A failure to tidy up must not hide the failure itself.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
 
 
 def sha256_of(path: Path) -> str:

@@ -461,7 +461,7 @@ def finetune(
         seeds: One run each.
         protocol: The paper's by default.
         random_init: Seed of fresh random weights instead of the trained ones.
-        options: How to load; pooling and length are the protocol's.
+        options: How to load, and the prompt; pooling and length are the protocol's.
         progress: Told the share of the work that is done.
 
     Raises:
@@ -471,6 +471,7 @@ def finetune(
         StoreError: If a result cannot be written.
     """
     options, protocol = options or Options(), protocol or Protocol()
+    task = _prompted(task, options.prompt)
     if not seeds:
         raise DataError("expected at least one seed, got none")
     checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
@@ -487,6 +488,18 @@ def finetune(
         folder=RunFolder.of(Store(options.cache_dir).root, checkpoint, task, protocol, dtype=_dtype_name(options)),
         progress=progress,
     )
+
+
+def _prompted(task: STSTask, prompt: str) -> STSTask:
+    """Return the task with the prompt before every sentence, as extraction has it."""
+
+    def pairs(split: SentencePairs) -> SentencePairs:
+        first, second = (tuple(prompt + text for text in texts) for texts in (split.first, split.second))
+        return replace(split, first=first, second=second)
+
+    if not prompt:
+        return task
+    return replace(task, train=pairs(task.train), validation=pairs(task.validation), test=pairs(task.test))
 
 
 def confirm(

@@ -550,3 +550,22 @@ def test_a_toy_task_is_what_it_says(task: STSTask, models: dict[str, str]) -> No
 def test_options_check_themselves(options: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
         Options(**options)
+
+
+def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
+    models: dict[str, str], task: STSTask, options: Options
+) -> None:
+    def prompted(pairs: SentencePairs) -> SentencePairs:
+        first, second = (tuple(f"b {text}" for text in texts) for texts in (pairs.first, pairs.second))
+        return dataclasses.replace(pairs, first=first, second=second)
+
+    protocol = Protocol(epochs=1, learning_rate=1e-3)
+    by_option = finetune(
+        models["bert"], [1], task, seeds=[0], protocol=protocol, options=dataclasses.replace(options, prompt="b ")
+    )
+    splits = {name: prompted(getattr(task, name)) for name in ("train", "validation", "test")}
+    by_hand = finetune(
+        models["bert"], [1], dataclasses.replace(task, **splits), seeds=[0], protocol=protocol, options=options
+    )
+    without = finetune(models["bert"], [1], task, seeds=[0], protocol=protocol, options=options)
+    assert by_option[0].test_spearman == by_hand[0].test_spearman != without[0].test_spearman

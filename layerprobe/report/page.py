@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -14,6 +12,7 @@ from plotly.offline import get_plotlyjs
 
 from layerprobe import results
 from layerprobe.errors import LayerProbeError
+from layerprobe.files import replace_file
 from layerprobe.report import figures, words
 from layerprobe.report.data import layer_csv, outcomes_by_layer
 from layerprobe.report.markup import escape, script_json
@@ -39,25 +38,13 @@ def write_report(study: Study, path: str | Path) -> Path:
     content = render(study).encode("utf-8", "backslashreplace")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace(target, content)
+        replace_file(target, content)
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise LayerProbeError(
             f"expected to write the report to {target}, but: {reason}; choose another path"
         ) from error
     return target
-
-
-def _replace(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".layerprobe-{secrets.token_hex(8)}.tmp")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def render(study: Study) -> str:
