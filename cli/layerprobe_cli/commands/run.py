@@ -62,8 +62,8 @@ def run(
 ) -> None:
     """Extract, compare, predict, confirm and report, in one go.
 
-    What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the flagged, the
-    recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130.
+    What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the
+    flagged, the recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
