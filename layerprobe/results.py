@@ -11,12 +11,13 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import types
 import typing
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, ModelError
 
 T = TypeVar("T")
 
@@ -25,6 +26,18 @@ Kernel = Literal["linear", "rbf"]
 Estimator = Literal["debiased", "biased"]
 Alignment = Literal["same-index", "relative-depth", "best-match"]
 Verdict = Literal["confirmed", "refuted", "undecided"]
+
+ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
+
+
+def check_attn(attn: str) -> None:
+    """Check the name of an attention implementation: auto, one of transformers, or a kernel on the hub.
+
+    Raises:
+        ModelError: If it is none of these.
+    """
+    if attn != "auto" and attn not in ATTENTION and not re.fullmatch(r"[^/\s]+/[^/\s]+", attn):
+        raise ModelError(f"expected attn auto, {', '.join(ATTENTION)} or a kernel such as org/name, got {attn!r}")
 
 
 # ---- tasks --------------------------------------------------------------------------------------------
@@ -115,6 +128,14 @@ class ModelDescription:
     """What the forward pass computes in."""
     parameters: tuple[int, ...]
     """Parameters of the model truncated at each layer, without the pooler."""
+    random_init: int | None = None
+    """Seed of random weights; None for trained ones."""
+
+    def __post_init__(self) -> None:
+        if self.n_blocks < 0 or len(self.parameters) != self.n_layers:
+            raise DataError(
+                f"expected the parameters of layers 0 to {self.n_blocks} of {self.name}, got {len(self.parameters)}"
+            )
 
     @property
     def n_layers(self) -> int:
@@ -142,6 +163,22 @@ class CKAMap:
     sigma_squared: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     """rbf: sigma^2 of every layer of the model and of the reference."""
 
+    def __post_init__(self) -> None:
+        widths = sorted({len(row) for row in self.values})
+        if len(widths) != 1 or widths == [0]:
+            raise DataError(f"expected a CKA map with rows of one length, got rows of lengths {widths}")
+        if self.kernel == "rbf" and self.bandwidth_multiplier is None:
+            raise DataError("expected a bandwidth multiplier for an rbf CKA map, got none")
+        if self.sigma_squared is not None and tuple(map(len, self.sigma_squared)) != self.shape:
+            raise DataError(
+                f"expected a sigma^2 for each of {self.shape} layers, got {tuple(map(len, self.sigma_squared))}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Layers of the model and of the reference."""
+        return len(self.values), len(self.values[0])
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CKACurve:
@@ -153,6 +190,13 @@ class CKACurve:
     """The layer of the reference that each layer is compared with."""
     alignment: Alignment
     """How those were chosen."""
+
+    def __post_init__(self) -> None:
+        if not self.values or len(self.values) != len(self.reference_layers):
+            raise DataError(
+                f"expected a CKA curve with a reference layer for each value, got {len(self.values)} values and "
+                f"{len(self.reference_layers)} reference layers"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +211,14 @@ class Comparison:
     cka: CKAMap
     curve: CKACurve
 
+    def __post_init__(self) -> None:
+        expected = self.model.n_layers, self.reference.n_layers
+        if self.cka.shape != expected:
+            raise DataError(f"expected a CKA map of {expected} layers of model and reference, got {self.cka.shape}")
+        if len(self.curve.values) != self.model.n_layers:
+            raise DataError(f"expected a CKA curve of {self.model.n_layers} layers, got {len(self.curve.values)}")
+        _check_layers(self.curve.reference_layers, self.reference, what="reference layers")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerScores:
@@ -178,6 +230,13 @@ class LayerScores:
     """By layer, x 100."""
     pearson: tuple[float, ...]
     """By layer, x 100."""
+
+    def __post_init__(self) -> None:
+        if not self.spearman or len(self.spearman) != len(self.pearson):
+            raise DataError(
+                f"expected a Spearman and a Pearson score of every layer, got {len(self.spearman)} and "
+                f"{len(self.pearson)}"
+            )
 
     @property
     def best_layer(self) -> int:
@@ -203,6 +262,10 @@ class Evidence:
     threshold: float
     """How far below the plateau every layer of the decline must lie."""
 
+    def __post_init__(self) -> None:
+        if not self.plateau_layers:
+            raise DataError("expected at least one plateau layer, got none")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropPrediction:
@@ -221,6 +284,11 @@ class DropPrediction:
     """The prediction in plain words."""
     baselines: dict[str, int]
     """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
+
+    def __post_init__(self) -> None:
+        first = self.drop_layers[0] if self.drop_layers else None
+        if self.onset != first:
+            raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
 
     @property
     def drops(self) -> bool:
@@ -322,6 +390,11 @@ class LayerOutcome:
     interval: tuple[float, float] | None
     """Of the mean, Student's t at the level of the confirmation; None for one seed."""
 
+    def __post_init__(self) -> None:
+        lengths = len(self.seeds), len(self.test_spearman), len(self.validation_spearman)
+        if not self.seeds or len(set(lengths)) > 1:
+            raise DataError(f"expected seeds with a test and a validation score each, got {lengths}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
@@ -355,7 +428,9 @@ class Provenance:
     created: str
     """ISO 8601, UTC."""
     command: str
-    """The settings as one line."""
+    """What was asked for, as one line."""
+    settings: dict[str, str]
+    """Options that were not left at their default, by name."""
     task: str
     task_digest: str
     texts_digest: str
@@ -387,6 +462,30 @@ class Study:
     reference_outcomes: tuple[LayerOutcome, ...] = ()
     """The reference fine-tuned at its own layers, where that was asked for."""
 
+    def __post_init__(self) -> None:
+        model, reference, found = self.comparison.model, self.comparison.reference, self.prediction
+        _check_layers(found.drop_layers, model, what="drop layers")
+        _check_layers((found.recommended_layer,), model, what="a recommended layer")
+        _check_layers(found.evidence.plateau_layers, model, what="plateau layers")
+        _check_layers(tuple(found.baselines.values()), model, what="layers of baselines")
+        for scores, scored in (self.zero_shot, model), (self.reference_zero_shot, reference):
+            if scores is not None and len(scores.spearman) != scored.n_layers:
+                raise DataError(
+                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.spearman)}"
+                )
+        if self.confirmation is not None:
+            tuned = (*self.confirmation.compared_layers, *(outcome.layer for outcome in self.confirmation.outcomes))
+            _check_layers(tuned, model, what="fine-tuned layers")
+        _check_layers(
+            tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers"
+        )
+
+
+def _check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:
+    wrong = [layer for layer in layers if not 0 <= layer < model.n_layers]
+    if wrong:
+        raise DataError(f"expected {what} from 0 to {model.n_blocks} of {model.name}, got {', '.join(map(str, wrong))}")
+
 
 # ---- JSON ---------------------------------------------------------------------------------------------
 
@@ -403,15 +502,27 @@ def to_dict(value: Any) -> Any:
 
 
 def to_json(value: Any) -> str:
-    """Return `value` as JSON text.
+    """Return `value` as JSON text that UTF-8 can encode.
+
+    Raises:
+        DataError: If a number is not finite: results never hold NaN.
+    """
+    return to_bytes(value).decode()
+
+
+def to_bytes(value: Any) -> bytes:
+    r"""Return `value` as JSON in UTF-8.
+
+    A folder name that is no UTF-8 holds lone surrogates; they are written as JSON's escape, such as `\udc80`.
 
     Raises:
         DataError: If a number is not finite: results never hold NaN.
     """
     try:
-        return json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise DataError(f"expected finite numbers in a {type(value).__name__}, got NaN or infinity") from error
+    return text.encode("utf-8", "backslashreplace")
 
 
 def from_json(kind: type[T], text: str) -> T:

@@ -10,7 +10,7 @@ import logging
 import platform
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,15 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe._version import __version__
-from layerprobe.encoders import Checkpoint, Encoder, TokenizedTexts, find_checkpoint, load_encoder, resolve_device
+from layerprobe.encoders import (
+    Checkpoint,
+    Encoder,
+    TokenizedTexts,
+    count_blocks,
+    find_checkpoint,
+    load_encoder,
+    resolve_device,
+)
 from layerprobe.encoders.loading import autocast_dtype
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
 from layerprobe.extraction import Diagnosis, embed_layers, examine
-from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm, outcomes
+from layerprobe.finetuning import RunFolder, check_level, confirmation, fine_tune_layers, layers_to_confirm, outcomes
+from layerprobe.names import short_names
 from layerprobe.prediction import plateau_rule
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import (
     Alignment,
+    CKAMap,
     Comparison,
     Confirmation,
     DropPrediction,
@@ -44,6 +54,7 @@ from layerprobe.results import (
     SentencePairs,
     STSTask,
     Study,
+    check_attn,
     digest,
     from_json,
     to_dict,
@@ -57,6 +68,7 @@ logger = logging.getLogger(__name__)
 # Counts what similarity results depend on beyond their key; raise it when the numbers change.
 SIMILARITY_VERSION = 1
 PAPER_SEEDS = (0, 1, 2, 3, 4)
+DEFAULT_LEVEL = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +99,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
+        check_attn(self.attn)
         if self.max_length is not None and self.max_length < 2:
             raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
         if self.batch_tokens is not None and self.batch_tokens < 1:
@@ -102,6 +115,8 @@ class Embeddings:
     texts: tuple[str, ...]
     """The distinct texts, one a row."""
     stored: StoredEmbeddings
+    store: Store
+    """Where they are kept."""
     fingerprint: str
     """Names everything the numbers depend on."""
     warnings: tuple[str, ...]
@@ -131,11 +146,22 @@ class Embeddings:
             ) from None
 
 
+def found(model: str | Checkpoint, random_init: int | None, options: Options) -> Checkpoint:
+    """Return the checkpoint of `model`, found once and passed on: a branch of the hub may move meanwhile.
+
+    Raises:
+        ModelError: If the model or its tokenizer cannot be had.
+    """
+    if isinstance(model, Checkpoint):
+        return model
+    return find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+
+
 # ---- extract ---------------------------------------------------------------------------------------------
 
 
 def extract(
-    model: str,
+    model: str | Checkpoint,
     texts: Sequence[str],
     *,
     random_init: int | None = None,
@@ -145,7 +171,7 @@ def extract(
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
     Args:
-        model: Hub id, `id@revision`, or a local folder.
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         texts: The texts; repeated ones are embedded once.
         random_init: Seed of fresh random weights instead of the trained ones.
         options: How to load and embed.
@@ -162,7 +188,7 @@ def extract(
         raise DataError("expected texts to embed, got none")
     if "" in distinct:
         raise DataError("expected texts with words in them, got an empty one: drop it")
-    checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+    checkpoint = found(model, random_init, options)
     key = _store_key(checkpoint, distinct, options)
     store = Store(options.cache_dir)
     stored = _open(store, key)
@@ -174,6 +200,7 @@ def extract(
         pooling=options.pooling,
         texts=distinct,
         stored=stored,
+        store=store,
         fingerprint=key.fingerprint,
         warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
@@ -195,14 +222,12 @@ def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -
     return StoreKey(
         # a folder is known by its content, wherever it lies
         model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
-        revision=checkpoint.revision,
-        tokenizer=checkpoint.tokenizer_digest,
+        **checkpoint.identity,
         pooling=options.pooling,
         max_length=options.max_length or 0,
         dtype=_dtype_name(options),
         norm=options.norm,
         prompt=options.prompt,
-        random_init=checkpoint.random_init,
         texts_digest=texts_digest(texts),
     )
 
@@ -269,7 +294,7 @@ def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[
     """Say in plain words what was cut or slowed down; the model is named later, it can have moved."""
     found = []
     # a token is at least a byte or so: only texts as long as that can have been cut
-    limit = min(options.max_length or encoder.max_length, encoder.max_length)
+    limit = encoder.limit(options.max_length)
     long = [text for text in texts if len(options.prompt) + len(text.encode("utf-8", "replace")) >= limit // 2]
     n_cut = _tokenize(encoder, long, options).n_truncated if long else 0
     if n_cut:
@@ -290,7 +315,6 @@ def compare(
     estimator: Estimator = "debiased",
     bandwidth_multiplier: float = 1.0,
     alignment: Alignment | None = None,
-    cache_dir: Path | None = None,
     progress: Progress = silent,
 ) -> Comparison:
     """Return CKA between all layers of two models on the texts that both embedded.
@@ -303,7 +327,6 @@ def compare(
         bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
         alignment: same-index, relative-depth or best-match; same-index by default, or relative-depth where
             the depths differ.
-        cache_dir: Where the store is.
         progress: Told the layers that are done.
 
     Raises:
@@ -317,33 +340,29 @@ def compare(
         )
     if alignment is None:
         alignment = "same-index" if model.n_layers == reference.n_layers else "relative-depth"
-    settings = [SIMILARITY_VERSION, kernel, estimator, bandwidth_multiplier, alignment, __version__]
-    key = digest([model.fingerprint, reference.fingerprint, *settings])
-    store = Store(cache_dir)
-    found = store.load_result("comparisons", key)
-    if found is not None:
-        try:
-            # the names are this caller's, wherever the models lay before
-            return replace(from_json(Comparison, found), model=model.model, reference=reference.model)
-        except DataError as error:
-            logger.warning("the comparison %s in the store is damaged (%s): it is made again", key, error)
-    layers_read = itertools.count(1)
-
-    def layers(embeddings: Embeddings) -> Iterator[NDArray[np.float32]]:
-        for layer in range(embeddings.n_layers):
-            yield embeddings.layer(layer)
-            progress("comparing", next(layers_read), model.n_layers + reference.n_layers)
-
-    cka = cka_map(
-        layers(model),
-        layers(reference),
-        kernel=kernel,
-        estimator=estimator,
-        bandwidth_multiplier=bandwidth_multiplier,
-        model_name=model.model.name,
-        reference_name=reference.model.name,
+    key = digest(
+        [SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, kernel, estimator, bandwidth_multiplier]
     )
-    comparison = Comparison(
+    cka = _stored_map(model.store, key)
+    if cka is None:
+        layers_read = itertools.count(1)
+
+        def layers(embeddings: Embeddings) -> Iterator[NDArray[np.float32]]:
+            for layer in range(embeddings.n_layers):
+                yield embeddings.layer(layer)
+                progress("comparing", next(layers_read), model.n_layers + reference.n_layers)
+
+        cka = cka_map(
+            layers(model),
+            layers(reference),
+            kernel=kernel,
+            estimator=estimator,
+            bandwidth_multiplier=bandwidth_multiplier,
+            model_name=model.model.name,
+            reference_name=reference.model.name,
+        )
+        model.store.save_result("cka", key, to_json(cka))
+    return Comparison(
         model=model.model,
         reference=reference.model,
         texts_digest=texts_digest(model.texts),
@@ -351,8 +370,15 @@ def compare(
         cka=cka,
         curve=cka_curve(cka, alignment=alignment),
     )
-    store.save_result("comparisons", key, to_json(comparison))
-    return comparison
+
+
+def _stored_map(store: Store, key: str) -> CKAMap | None:
+    text = store.load_result("cka", key)
+    try:
+        return None if text is None else from_json(CKAMap, text)
+    except DataError as error:
+        logger.warning("the CKA map %s in the store is damaged (%s): it is made again", key, error)
+        return None
 
 
 def zero_shot(embeddings: Embeddings, pairs: SentencePairs, *, split: str = "test") -> LayerScores:
@@ -390,10 +416,11 @@ def predict(comparison: Comparison, *, zero_shot_validation: LayerScores | None 
         DataError: If the model has fewer than three blocks.
     """
     other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
+    model, reference = short_names(comparison.model.name, comparison.reference.name)
     return plateau_rule(
         comparison.curve,
-        model=short_name(comparison.model.name),
-        reference=short_name(comparison.reference.name),
+        model=model,
+        reference=reference,
         other_baselines=other,
     )
 
@@ -403,46 +430,38 @@ CONTRADICTION = 5.0
 
 
 def cautions(
-    prediction: DropPrediction, labelled: LayerScores | None, *, reference_random_init: int | None = None
+    comparison: Comparison, prediction: DropPrediction, labelled: LayerScores | None = None
 ) -> tuple[str, ...]:
     """Return, in plain words, what speaks against taking a predicted drop at its word.
 
     Args:
+        comparison: The two models.
         prediction: What was predicted.
         labelled: Zero-shot scores of the model, where there are labels.
-        reference_random_init: Seed of the reference's weights, where they are random.
     """
-    found = []
-    if prediction.drops and reference_random_init is not None:
-        found.append(
+    said = []
+    if comparison.model == comparison.reference:
+        said.append("the model was compared with itself: expected another model as the reference, such as BERT")
+    if prediction.drops and comparison.reference.random_init is not None:
+        said.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
             "not that the layer serves sentence embeddings worse"
         )
     if prediction.drops and labelled is not None:
         kept, best = labelled.spearman[prediction.recommended_layer], labelled.best_layer
         if best in prediction.drop_layers and labelled.spearman[best] > kept + CONTRADICTION:
-            found.append(
+            said.append(
                 f"the labels disagree: untrained, the flagged layer {best} scores {labelled.spearman[best]:.1f} and "
                 f"the recommended layer {prediction.recommended_layer} {kept:.1f} ({labelled.split} Spearman x 100)"
             )
-    return tuple(found)
-
-
-def short_name(name: str) -> str:
-    """Return a model's name without its organisation or the folders above it.
-
-    Example:
-        >>> short_name("google/electra-base-discriminator@main")
-        'electra-base-discriminator@main'
-    """
-    return name.rstrip("/").rsplit("/", 1)[-1]
+    return tuple(said)
 
 
 # ---- confirm ---------------------------------------------------------------------------------------------
 
 
 def finetune(
-    model: str,
+    model: str | Checkpoint,
     layers: Sequence[int],
     task: STSTask,
     *,
@@ -455,7 +474,7 @@ def finetune(
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
     Args:
-        model: Hub id, `id@revision`, or a local folder.
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         layers: Blocks kept, 0 .. n_blocks.
         task: Sentence pairs.
         seeds: One run each.
@@ -470,24 +489,52 @@ def finetune(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    options, protocol = options or Options(), protocol or Protocol()
+    options = options or Options()
+    protocol = _agreed(protocol, options)
+    _check_seeds(seeds)
+    checkpoint = found(model, random_init, options)
+    if not layers:
+        raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
+    _check_layers(checkpoint, layers)
     task = _prompted(task, options.prompt)
-    if not seeds:
-        raise DataError("expected at least one seed, got none")
-    checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
-    n_blocks = checkpoint.config.num_hidden_layers
-    wrong = [layer for layer in layers if not 0 <= layer <= n_blocks]
-    if wrong or not layers:
-        raise DataError(f"expected layers from 0 to {n_blocks} of {model}, got {', '.join(map(str, wrong)) or 'none'}")
     return fine_tune_layers(
         lambda: _load(checkpoint, options),
         layers,
         task,
         seeds=seeds,
         protocol=protocol,
-        folder=RunFolder.of(Store(options.cache_dir).root, checkpoint, task, protocol, dtype=_dtype_name(options)),
+        folder=RunFolder.of(
+            Store(options.cache_dir).root, checkpoint, task, protocol, computed_on=_computed_on(options)
+        ),
         progress=progress,
     )
+
+
+def _agreed(protocol: Protocol | None, options: Options) -> Protocol:
+    """Return the protocol, the paper's by default; extraction and fine-tuning must pool alike."""
+    protocol = protocol or Protocol(pooling=options.pooling)
+    if protocol.pooling != options.pooling:
+        raise DataError(
+            f"expected one way of pooling, got {options.pooling} in the options and {protocol.pooling} in the protocol"
+        )
+    return protocol
+
+
+def _check_seeds(seeds: Sequence[int]) -> None:
+    if not seeds or not all(0 <= seed < 2**63 for seed in seeds):
+        raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(seeds)}")
+
+
+def _check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
+    n_blocks = count_blocks(checkpoint.config)
+    wrong = [str(layer) for layer in layers if not 0 <= layer <= n_blocks]
+    if wrong:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
+
+
+def _computed_on(options: Options) -> str:
+    """Return what the numbers of fine-tuning depend on beside the model: dropout is another on another device."""
+    return f"{resolve_device(options.device).type} {_dtype_name(options)}"
 
 
 def _prompted(task: STSTask, prompt: str) -> STSTask:
@@ -503,14 +550,14 @@ def _prompted(task: STSTask, prompt: str) -> STSTask:
 
 
 def confirm(
-    model: str,
+    model: str | Checkpoint,
     prediction: DropPrediction,
     task: STSTask,
     *,
     layers: Sequence[int] = (),
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
-    level: float = 0.95,
+    level: float = DEFAULT_LEVEL,
     random_init: int | None = None,
     options: Options | None = None,
     progress: Progress = silent,
@@ -518,7 +565,7 @@ def confirm(
     """Fine-tune at the flagged, the recommended and the last layer, and say what that shows.
 
     Args:
-        model: Hub id, `id@revision`, or a local folder.
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         prediction: What `predict` gave for it.
         task: Sentence pairs.
         layers: Further layers to fine-tune.
@@ -533,15 +580,17 @@ def confirm(
         DataError: If a layer does not exist.
         TrainingError: If a run fails.
     """
-    n_blocks = prediction.baselines["last layer"]
+    check_level(level)
+    options = options or Options()
+    checkpoint = found(model, random_init, options)
+    n_blocks = count_blocks(checkpoint.config)
     wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
     runs = finetune(
-        model,
+        checkpoint,
         wanted,
         task,
         seeds=seeds,
         protocol=protocol,
-        random_init=random_init,
         options=options,
         progress=progress,
     )
@@ -552,16 +601,16 @@ def confirm(
 
 
 def run(
-    model: str,
+    model: str | Checkpoint,
     *,
-    reference: str,
+    reference: str | Checkpoint,
     task: STSTask,
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
     reference_layers: Sequence[int] = (),
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
-    level: float = 0.95,
+    level: float = DEFAULT_LEVEL,
     kernel: Kernel = "linear",
     estimator: Estimator = "debiased",
     bandwidth_multiplier: float = 1.0,
@@ -575,7 +624,7 @@ def run(
     """Extract, compare, predict and confirm; what was done before is not done again.
 
     Args:
-        model: Hub id, `id@revision`, or a local folder.
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         reference: The same of a model that was pretrained by masked language modelling.
         task: Sentence pairs; models are compared on the texts of its test split.
         fine_tuning: False stops at the prediction.
@@ -597,11 +646,17 @@ def run(
     Raises:
         LayerProbeError: If any stage cannot be done; see the stages.
     """
-    options, protocol = options or Options(), protocol or Protocol()
+    options = options or Options()
+    protocol = _agreed(protocol, options)
+    check_level(level)
+    _check_seeds(seeds)
+    checkpoint, base_checkpoint = found(model, random_init, options), found(reference, reference_random_init, options)
+    _check_layers(checkpoint, layers)
+    _check_layers(base_checkpoint, reference_layers)
     texts = task.test.texts
-    tested = extract(model, texts, random_init=random_init, options=options, progress=progress)
-    base = extract(reference, texts, random_init=reference_random_init, options=options, progress=progress)
-    validated = extract(model, task.validation.texts, random_init=random_init, options=options, progress=progress)
+    tested = extract(checkpoint, texts, options=options, progress=progress)
+    base = extract(base_checkpoint, texts, options=options, progress=progress)
+    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
     comparison = compare(
         tested,
         base,
@@ -609,7 +664,6 @@ def run(
         estimator=estimator,
         bandwidth_multiplier=bandwidth_multiplier,
         alignment=alignment,
-        cache_dir=options.cache_dir,
         progress=progress,
     )
     labelled = zero_shot(validated, task.validation, split="validation")
@@ -618,25 +672,23 @@ def run(
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
         confirmed = confirm(
-            model,
+            checkpoint,
             prediction,
             task,
             layers=layers,
             seeds=seeds,
             protocol=protocol,
             level=level,
-            random_init=random_init,
             options=options,
             progress=progress,
         )
         if reference_layers:
             runs = finetune(
-                reference,
+                base_checkpoint,
                 reference_layers,
                 task,
                 seeds=seeds,
                 protocol=protocol,
-                random_init=reference_random_init,
                 options=options,
                 progress=progress,
             )
@@ -648,11 +700,12 @@ def run(
             layerprobe=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command,
+            settings=_settings(options, level=level),
             task=task.name,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
             n_texts=len(texts),
-            seeds=tuple(seeds) if fine_tuning else (),
+            seeds=tuple(dict.fromkeys(seeds)) if fine_tuning else (),
             device=str(resolve_device(options.device)),
             versions=versions(),
             notes=task.notes,
@@ -660,7 +713,8 @@ def run(
                 *task.warnings,
                 *tested.warnings,
                 *base.warnings,
-                *cautions(prediction, labelled, reference_random_init=reference_random_init),
+                *validated.warnings,
+                *cautions(comparison, prediction, labelled),
             ),
         ),
         zero_shot=zero_shot(tested, task.test),
@@ -671,14 +725,24 @@ def run(
     )
 
 
-def doctor(model: str, *, random_init: int | None = None, options: Options | None = None) -> Diagnosis:
+def _settings(options: Options, *, level: float) -> dict[str, str]:
+    """Return the settings that differ from their defaults, without where things are kept."""
+    changed = {
+        f.name: str(getattr(options, f.name))
+        for f in fields(options)
+        if f.name != "cache_dir" and getattr(options, f.name) != f.default
+    }
+    return changed | ({} if level == DEFAULT_LEVEL else {"level": str(level)})
+
+
+def doctor(model: str | Checkpoint, *, random_init: int | None = None, options: Options | None = None) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it.
 
     Raises:
         ModelError: If the model cannot be had or its architecture is refused.
     """
     options = options or Options()
-    checkpoint = find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+    checkpoint = found(model, random_init, options)
     return examine(_load(checkpoint, options))
 
 

@@ -17,22 +17,68 @@ from layerprobe import results
 from layerprobe.errors import DataError
 from layerprobe.results import (
     CKACurve,
+    CKAMap,
+    Comparison,
     Confirmation,
+    DropPrediction,
     EpochMetrics,
+    Evidence,
     FineTuningRun,
+    LayerOutcome,
     LayerScores,
+    ModelDescription,
     Protocol,
+    Provenance,
     SentencePairs,
     STSTask,
     Study,
     digest,
     from_json,
+    to_bytes,
+    to_dict,
     to_json,
 )
 
 KINDS = [kind for kind in vars(results).values() if dataclasses.is_dataclass(kind)]
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+
+
+LAYER = st.integers(0, 2)
+LAYERS = st.lists(LAYER, min_size=1, max_size=3).map(tuple)
+THREE = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+# Fields that must fit each other: both models have three layers.
+OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    ModelDescription: {"n_blocks": st.just(2), "parameters": st.tuples(*[st.integers()] * 3)},
+    CKAMap: {
+        "values": st.tuples(THREE, THREE, THREE),
+        "bandwidth_multiplier": NUMBERS,
+        "sigma_squared": st.none() | st.tuples(THREE, THREE),
+    },
+    CKACurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
+    LayerScores: {"spearman": THREE, "pearson": THREE},
+    Evidence: {"plateau_layers": LAYERS},
+    DropPrediction: {
+        "drop_layers": st.just((2,)),
+        "onset": st.just(2),
+        "recommended_layer": LAYER,
+        "baselines": st.dictionaries(TEXTS, LAYER, max_size=2),
+    },
+    LayerOutcome: {
+        "layer": LAYER,
+        "seeds": st.tuples(st.integers(), st.integers()),
+        "test_spearman": st.tuples(NUMBERS, NUMBERS),
+        "validation_spearman": st.tuples(NUMBERS, NUMBERS),
+    },
+    Confirmation: {"compared_layers": st.tuples(LAYER, LAYER)},
+}
+
+
+def values_with(kind: Any, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a dataclass, some of whose fields are given."""
+    hints = typing.get_type_hints(kind)
+    others = {field.name for field in dataclasses.fields(kind)} - fields.keys()
+    return st.builds(kind, **fields, **{name: values_of(hints[name]) for name in others})
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
@@ -57,9 +103,10 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return pairs.map(
             lambda columns: SentencePairs(**dict(zip(("first", "second", "scores"), columns, strict=True)))
         )
+    if kind in OF_THREE_LAYERS:
+        return values_with(kind, **OF_THREE_LAYERS[kind])
     if dataclasses.is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
-        return st.builds(kind, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(kind)})
+        return values_with(kind)
     return {int: st.integers(), float: NUMBERS, str: TEXTS, bool: st.booleans()}[kind]
 
 
@@ -179,6 +226,146 @@ def test_a_tuple_of_fixed_length_must_have_it() -> None:
 def test_numbers_that_are_not_finite_are_not_written(number: float) -> None:
     with pytest.raises(DataError, match="expected finite numbers in a FineTuningRun, got NaN or infinity"):
         to_json(dataclasses.replace(RUN, seconds=number))
+
+
+# ---- shapes that do not fit ----------------------------------------------------------------------------
+
+
+def model(name: str, n_blocks: int) -> ModelDescription:
+    return ModelDescription(
+        name=name,
+        revision="1",
+        architecture="bert",
+        n_blocks=n_blocks,
+        hidden_size=4,
+        norm="none",
+        dtype="float32",
+        parameters=tuple(range(1, n_blocks + 2)),
+    )
+
+
+OUTCOME = LayerOutcome(
+    layer=2,
+    parameters=3,
+    seeds=(0, 1),
+    test_spearman=(1.0, 2.0),
+    validation_spearman=(1.0, 2.0),
+    mean=1.5,
+    std=0.7,
+    interval=(0.0, 3.0),
+)
+# three layers against two
+STUDY = Study(
+    comparison=Comparison(
+        model=model("m", 2),
+        reference=model("r", 1),
+        texts_digest="1",
+        pooling="mean",
+        cka=CKAMap(
+            values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
+            kernel="rbf",
+            estimator="debiased",
+            n_samples=50,
+            bandwidth_multiplier=1.0,
+            sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
+        ),
+        curve=CKACurve(values=(0.9, 0.7, 0.2), reference_layers=(0, 1, 1), alignment="relative-depth"),
+    ),
+    prediction=DropPrediction(
+        drop_layers=(2,),
+        onset=2,
+        recommended_layer=1,
+        rule="plateau",
+        evidence=Evidence(plateau_layers=(0, 1), plateau=0.8, decline=0.6, wobble=0.1, threshold=0.2),
+        sentence=".",
+        baselines={"last layer": 2},
+    ),
+    provenance=Provenance(
+        layerprobe="0",
+        created="",
+        command="",
+        settings={},
+        task="t",
+        task_digest="",
+        texts_digest="1",
+        n_texts=50,
+        seeds=(),
+        device="cpu",
+        versions={},
+    ),
+    zero_shot=LayerScores(split="test", spearman=(1.0, 2.0, 3.0), pearson=(1.0, 2.0, 3.0)),
+    reference_zero_shot=LayerScores(split="test", spearman=(1.0, 2.0), pearson=(1.0, 2.0)),
+    confirmation=Confirmation(
+        verdict="confirmed",
+        compared_layers=(1, 2),
+        effect=1.0,
+        interval=None,
+        level=0.95,
+        outcomes=(OUTCOME,),
+        sentence=".",
+    ),
+    reference_outcomes=(dataclasses.replace(OUTCOME, layer=1),),
+)
+SCORES = {"split": "test", "spearman": [1.0] * 4, "pearson": [1.0] * 4}
+# where in the study, what to write there, what to read
+EDITS: list[tuple[str, Any, str]] = [
+    ("comparison.model.parameters", [1, 2], "expected the parameters of layers 0 to 2 of m, got 2"),
+    ("comparison.model.n_blocks", 3, "expected the parameters of layers 0 to 3 of m, got 3"),
+    ("comparison.model.n_blocks", -1, "expected the parameters of layers 0 to -1 of m, got 3"),
+    ("comparison.cka.values", [], r"rows of one length, got rows of lengths \[\]"),
+    ("comparison.cka.values", [[], [], []], r"rows of one length, got rows of lengths \[0\]"),
+    ("comparison.cka.values", [[0.9, 0.5], [0.6], [0.8, 0.2]], r"rows of one length, got rows of lengths \[1, 2\]"),
+    ("comparison.cka.values", [[0.9, 0.5], [0.6, 0.7]], r"expected a sigma\^2 for each of \(2, 2\) layers, got \(3, 2\)"),
+    ("comparison.cka", {**to_dict(STUDY.comparison.cka), "values": [[0.9]], "sigma_squared": None}, r"got \(1, 1\)"),
+    ("comparison.cka.bandwidth_multiplier", None, "expected a bandwidth multiplier for an rbf CKA map, got none"),
+    ("comparison.curve.values", [0.9, 0.7], "got 2 values and 3 reference layers"),
+    ("comparison.curve", {"values": [], "reference_layers": [], "alignment": "same-index"}, "got 0 values"),
+    (
+        "comparison.curve",
+        {"values": [0.9, 0.7], "reference_layers": [0, 1], "alignment": "same-index"},
+        "expected a CKA curve of 3 layers, got 2",
+    ),
+    ("comparison.curve.reference_layers", [0, 2, -1], "expected reference layers from 0 to 1 of r, got 2, -1"),
+    ("prediction.onset", None, "expected the first drop layer, 2, as onset, got None"),
+    ("prediction.drop_layers", [2, 3], "expected drop layers from 0 to 2 of m, got 3"),
+    ("prediction.recommended_layer", -1, "expected a recommended layer from 0 to 2 of m, got -1"),
+    ("prediction.evidence.plateau_layers", [], "expected at least one plateau layer, got none"),
+    ("prediction.evidence.plateau_layers", [7], "expected plateau layers from 0 to 2 of m, got 7"),
+    ("prediction.baselines", {"last layer": 12}, "expected layers of baselines from 0 to 2 of m, got 12"),
+    ("zero_shot", SCORES, "expected zero-shot scores of 3 layers of m, got 4"),
+    ("reference_zero_shot", SCORES, "expected zero-shot scores of 2 layers of r, got 4"),
+    ("zero_shot.pearson", [1.0], "expected a Spearman and a Pearson score of every layer, got 3 and 1"),
+    ("confirmation.compared_layers", [1, 3], "expected fine-tuned layers from 0 to 2 of m, got 3"),
+    ("confirmation.outcomes", [{**to_dict(OUTCOME), "layer": 9}], "expected fine-tuned layers from 0 to 2 of m, got 9"),
+    ("confirmation.outcomes", [{**to_dict(OUTCOME), "seeds": [0]}], r"test and a validation score each, got \(1, 2, 2\)"),
+    ("reference_outcomes", [to_dict(OUTCOME)], "expected fine-tuned layers from 0 to 1 of r, got 2"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "message"), EDITS)
+def test_a_study_whose_parts_do_not_fit_is_refused_in_one_line(place: str, value: Any, message: str) -> None:
+    data = json.loads(to_json(STUDY))
+    *path, last = place.split(".")
+    part = data
+    for name in path:
+        part = part[name]
+    assert part[last] != value
+    part[last] = value
+    with pytest.raises(DataError, match=message) as caught:
+        from_json(Study, json.dumps(data))
+    assert str(caught.value).startswith("expected a Study as JSON: expected ")
+    assert "\n" not in str(caught.value)
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_no_utf8_is_written_and_read() -> None:
+    scores = LayerScores(split="caf\udce9 ü 비", spearman=(1.0,), pearson=(1.0,))
+    data = to_bytes(scores)
+    assert "caf\\udce9 ü 비" in data.decode()
+    assert to_json(scores).encode() == data
+    assert from_json(LayerScores, data.decode()) == scores
 
 
 # ---- digests ------------------------------------------------------------------------------------------

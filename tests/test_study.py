@@ -17,11 +17,12 @@ from transformers import AutoModel
 from layerprobe import study
 from layerprobe.encoders import load_encoder
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
-from layerprobe.prediction import plateau_rule
 from layerprobe.results import (
     CKACurve,
+    CKAMap,
     Comparison,
     LayerScores,
+    ModelDescription,
     Protocol,
     SentencePairs,
     STSTask,
@@ -30,6 +31,7 @@ from layerprobe.results import (
     to_json,
 )
 from layerprobe.similarity import cka_map
+from layerprobe.store import Store
 from layerprobe.study import Embeddings, Options, cautions, compare, confirm, extract, finetune, predict, run, zero_shot
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_pairs, toy_task
@@ -321,8 +323,13 @@ def embedded(models: dict[str, str], task: STSTask, options: Options) -> dict[st
     return {name: extract(folder, task.test.texts, options=options) for name, folder in models.items()}
 
 
+def kept_in(root: Path, embeddings: Embeddings) -> Embeddings:
+    """The same embeddings with a store of their own for what is made of them."""
+    return dataclasses.replace(embeddings, store=Store(root))
+
+
 def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], cache: Path) -> None:
-    found = compare(embedded["electra"], embedded["bert"], kernel="rbf", estimator="biased", cache_dir=cache)
+    found = compare(embedded["electra"], embedded["bert"], kernel="rbf", estimator="biased")
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
     assert found.cka == cka_map(*layers, kernel="rbf", estimator="biased")
     assert (found.cka.kernel, found.cka.estimator, found.pooling) == ("rbf", "biased", "mean")
@@ -338,27 +345,27 @@ def test_a_comparison_is_made_once_for_its_settings(
         {"estimator": "biased"},
         {"alignment": "best-match"},
     ]
-    pair = embedded["electra"], embedded["bert"]
-    found = [compare(*pair, cache_dir=tmp_path, **changes) for changes in settings]
+    pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
+    found = [compare(*pair, **changes) for changes in settings]
     assert len({to_json(comparison) for comparison in found}) == len(settings)
-    turned = compare(*pair[::-1], cache_dir=tmp_path)
+    turned = compare(*pair[::-1])
     np.testing.assert_allclose(turned.cka.values, np.transpose(found[0].cka.values), atol=1e-6)
     monkeypatch.setattr(study, "cka_map", fail)
-    assert [compare(*pair, cache_dir=tmp_path, **changes) for changes in settings] == found
+    assert [compare(*pair, **changes) for changes in settings] == found
 
 
 def test_a_damaged_comparison_is_made_again(
     embedded: dict[str, Embeddings], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pair = embedded["electra"], embedded["bert"]
-    found = compare(*pair, cache_dir=tmp_path)
-    (file,) = tmp_path.rglob("comparisons/*.json")
+    pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
+    found = compare(*pair)
+    (file,) = tmp_path.rglob("cka/*.json")
     for text in ("{", '{"model": 1}'):
         file.write_text(text)
         with caplog.at_level(logging.WARNING):
-            assert compare(*pair, cache_dir=tmp_path) == found
+            assert compare(*pair) == found
         assert "made again" in caplog.messages[-1]
-        assert from_json(Comparison, file.read_text()) == found
+        assert from_json(CKAMap, file.read_text()) == found.cka
     assert len(caplog.messages) == 2
 
 
@@ -368,27 +375,27 @@ def test_different_texts_are_refused(
     for texts in (task.test.texts[1:], task.test.texts[::-1]):
         other = extract(models["bert"], texts, options=options)
         with pytest.raises(MisalignedSamplesError, match="others: extract both with the same texts") as caught:
-            compare(embedded["electra"], other, cache_dir=options.cache_dir)
+            compare(embedded["electra"], other)
         assert models["electra"] in str(caught.value)
 
 
 def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Embeddings], cache: Path) -> None:
-    found = compare(embedded["deep"], embedded["bert"], cache_dir=cache)
+    found = compare(embedded["deep"], embedded["bert"])
     assert found.curve.alignment == "relative-depth"
     assert found.curve.reference_layers == (0, 1, 1, 2, 2, 3)
     assert np.shape(found.cka.values) == (6, 4)
     with pytest.raises(DataError, match="the model has 6 layers and the reference 4"):
-        compare(embedded["deep"], embedded["bert"], alignment="same-index", cache_dir=cache)
-    assert compare(embedded["bert"], embedded["electra"], cache_dir=cache).curve.alignment == "same-index"
+        compare(embedded["deep"], embedded["bert"], alignment="same-index")
+    assert compare(embedded["bert"], embedded["electra"]).curve.alignment == "same-index"
 
 
 def test_a_comparison_carries_the_names_of_its_caller(
     embedded: dict[str, Embeddings], models: dict[str, str], task: STSTask, options: Options, tmp_path: Path
 ) -> None:
-    first = compare(embedded["electra"], embedded["bert"], cache_dir=options.cache_dir)
+    first = compare(embedded["electra"], embedded["bert"])
     shutil.copytree(models["bert"], tmp_path / "moved")
     moved = extract(str(tmp_path / "moved"), task.test.texts, options=options)
-    second = compare(embedded["electra"], moved, cache_dir=options.cache_dir)
+    second = compare(embedded["electra"], moved)
     assert second.reference.name == str(tmp_path / "moved")
     assert second.cka == first.cka
 
@@ -423,7 +430,7 @@ def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options:
 
 
 def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embeddings], cache: Path) -> None:
-    comparison = compare(embedded["electra"], embedded["bert"], cache_dir=cache)
+    comparison = compare(embedded["electra"], embedded["bert"])
     labels = LayerScores(split="validation", spearman=(10.0, 50.0, 20.0, 30.0), pearson=(0.0,) * 4)
     without, labelled = predict(comparison), predict(comparison, zero_shot_validation=labels)
     assert without.baselines == {"last layer": 3, "fixed fraction of depth": 2}
@@ -431,23 +438,43 @@ def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embed
     assert dataclasses.replace(labelled, baselines=without.baselines) == without
 
 
-def test_labels_that_disagree_are_a_caution() -> None:
-    curve = CKACurve(values=(0.9, 0.9, 0.9, 0.5, 0.4), reference_layers=(0, 1, 2, 3, 4), alignment="same-index")
-    drop, none = plateau_rule(curve), plateau_rule(dataclasses.replace(curve, values=(0.9,) * 5))
+def described(name: str, **changes: Any) -> ModelDescription:
+    kind: dict[str, Any] = {"revision": "1", "architecture": "bert", "n_blocks": 4, "hidden_size": 8, "norm": "none"}
+    return ModelDescription(name=name, dtype="float32", parameters=(1, 2, 3, 4, 5), **{**kind, **changes})
+
+
+def compared(model: ModelDescription, reference: ModelDescription, values: tuple[float, ...]) -> Comparison:
+    rows = tuple((value,) * 5 for value in values)
+    return Comparison(
+        model=model,
+        reference=reference,
+        texts_digest="0",
+        pooling="mean",
+        cka=CKAMap(values=rows, kernel="linear", estimator="debiased", n_samples=9),
+        curve=CKACurve(values=values, reference_layers=(0, 1, 2, 3, 4), alignment="same-index"),
+    )
+
+
+def test_what_speaks_against_a_prediction_is_a_caution() -> None:
+    falling, level = (0.9, 0.9, 0.9, 0.5, 0.4), (0.9,) * 5
+    electra, bert, random = described("electra"), described("bert"), described("bert", random_init=0)
+    dropping, steady = compared(electra, bert, falling), compared(electra, bert, level)
+    drop, none = predict(dropping), predict(steady)
     assert (drop.recommended_layer, drop.drop_layers, none.drops) == (2, (3, 4), False)
 
     def labels(*spearman: float) -> LayerScores:
         return LayerScores(split="validation", spearman=spearman, pearson=spearman)
 
     ahead, hardly, before = labels(0, 0, 50, 60, 40), labels(0, 0, 50, 55, 40), labels(0, 90, 50, 60, 40)
-    (caution,) = cautions(drop, ahead)
+    (caution,) = cautions(dropping, drop, ahead)
     assert "the flagged layer 3 scores 60.0 and the recommended layer 2 50.0 (validation Spearman x 100)" in caution
     for prediction, labelled in (drop, hardly), (drop, before), (drop, None), (none, ahead):
-        assert cautions(prediction, labelled) == ()
-    (caution,) = cautions(drop, None, reference_random_init=0)
+        assert cautions(dropping, prediction, labelled) == ()
+    (caution,) = cautions(compared(electra, random, falling), drop)
     assert caution.startswith("the reference has random weights")
-    assert cautions(none, ahead, reference_random_init=0) == ()
-    assert len(cautions(drop, ahead, reference_random_init=0)) == 2
+    assert cautions(compared(electra, random, level), none, ahead) == ()
+    (caution,) = cautions(compared(bert, bert, level), none)
+    assert caution.startswith("the model was compared with itself")
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------
@@ -455,18 +482,13 @@ def test_labels_that_disagree_are_a_caution() -> None:
 
 @pytest.mark.parametrize(
     ("layers", "message"),
-    [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9"), ((), "got none")],
+    [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9")],
 )
 def test_layers_that_are_not_there_are_refused(
     models: dict[str, str], task: STSTask, options: Options, layers: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
         finetune(models["bert"], layers, task, options=options)
-
-
-def test_at_least_one_seed_is_needed(models: dict[str, str], task: STSTask, options: Options) -> None:
-    with pytest.raises(DataError, match="expected at least one seed, got none"):
-        finetune(models["bert"], [1], task, seeds=(), options=options)
 
 
 def test_the_default_seeds_are_as_many_as_the_papers() -> None:
@@ -569,3 +591,26 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
     )
     without = finetune(models["bert"], [1], task, seeds=[0], protocol=protocol, options=options)
     assert by_option[0].test_spearman == by_hand[0].test_spearman != without[0].test_spearman
+
+
+def test_settings_that_contradict_each_other_are_refused(
+    models: dict[str, str], task: STSTask, options: Options
+) -> None:
+    model, other = models["electra"], models["bert"]
+    with pytest.raises(DataError, match="one way of pooling, got mean in the options and max in the protocol"):
+        run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=options)
+    with pytest.raises(DataError, match=r"a confidence level between 0 and 1, such as 0\.95, got 95"):
+        run(model, reference=other, task=task, level=95, options=options)
+    for seeds in ((), (-1,), (2**63,)):
+        with pytest.raises(DataError, match="seeds from 0 to"):
+            run(model, reference=other, task=task, seeds=seeds, options=options)
+    with pytest.raises(DataError, match=r"layers from 0 to 3 of .*bert, got 9"):
+        run(model, reference=other, task=task, reference_layers=[9], options=options)
+    with pytest.raises(DataError, match="to fine-tune, got none"):
+        finetune(model, [], task, options=options)
+
+
+def test_settings_are_kept_with_the_study(models: dict[str, str], task: STSTask, options: Options) -> None:
+    changed = dataclasses.replace(options, prompt="b ", max_length=20)
+    found = run(models["electra"], reference=models["bert"], task=task, fine_tuning=False, options=changed)
+    assert found.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

@@ -17,8 +17,6 @@ from layerprobe_cli.commands import cache, compare, confirm, demo, doctor, extra
 from layerprobe_cli.options import expanded
 from layerprobe_cli.output import fail
 
-INTERRUPTED = 130
-
 app = typer.Typer(
     name="layerprobe",
     no_args_is_help=True,
@@ -40,9 +38,11 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
             fail("interrupted; what is done is kept, the same command goes on from there")
-            raise typer.Exit(INTERRUPTED) from None
-        except MemoryError:
-            fail("out of memory: expected less to hold; lower --batch-tokens or use fewer texts")
+            raise typer.Exit(1) from None
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's
+                raise
+            fail("out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts")
             raise typer.Exit(1) from None
 
     return guarded

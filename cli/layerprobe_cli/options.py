@@ -18,6 +18,7 @@ import typer
 
 if TYPE_CHECKING:
     from layerprobe import Options, Protocol, STSTask
+    from layerprobe.encoders import Checkpoint
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -36,43 +37,70 @@ def _option(panel: str, *names: str, **settings: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Loading:
-    """How models are loaded and texts embedded."""
+    """How a model is loaded."""
 
     random_init: Annotated[
-        int | None, _option("Model", metavar="SEED", help="Fresh random weights instead of the trained ones.")
+        int | None, _option("Model", metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
     ] = None
-    pooling: Annotated[
-        Literal["mean", "cls", "max", "last"], _option("Model", help="How token states become one embedding.")
-    ] = "mean"
-    max_length: Annotated[
-        int | None,
-        _option("Model", min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most"),
-    ] = None
-    prompt: Annotated[str, _option("Model", help="Text put before every sentence.")] = ""
-    norm: Annotated[
-        Literal["final", "raw"],
-        _option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
-    ] = "final"
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
         _option("Model", help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
     ] = "float32"
     device: Annotated[str, _option("Model", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
     attn: Annotated[str, _option("Model", help="auto, or an attention implementation of transformers.")] = "auto"
-    batch_tokens: Annotated[
-        int | None, _option("Model", min=1, help="Tokens a batch.", show_default="1024 on a CPU, 32768 elsewhere")
-    ] = None
     trust_remote_code: Annotated[
         bool, _option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False
-    cache_dir: CacheDir = None
 
-    def options(self) -> Options:
-        """Return them as the library takes them."""
-        from layerprobe import Options
+    def find(self, model: str, *, random_init: int | None = None) -> Checkpoint:
+        """Return the model's checkpoint, its weights not yet loaded."""
+        from layerprobe.encoders import find_checkpoint
 
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "random_init"}
-        return Options(**values)
+        return find_checkpoint(model, random_init=random_init, trust_remote_code=self.trust_remote_code)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Embedding:
+    """How a text becomes one embedding, in extraction and in fine-tuning."""
+
+    pooling: Annotated[
+        Literal["mean", "cls", "max", "last"], _option("Model", help="How token states become one embedding.")
+    ] = "mean"
+    max_length: Annotated[
+        int | None,
+        _option(
+            "Model",
+            min=2,
+            help="Tokens a text at most.",
+            show_default="the model's limit, 512 at most; 128 in fine-tuning",
+        ),
+    ] = None
+    prompt: Annotated[str, _option("Model", help="Text put before every sentence.")] = ""
+
+
+Norm = Annotated[
+    Literal["final", "raw"],
+    _option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Extraction:
+    """What extraction alone takes."""
+
+    norm: Norm = "final"
+    batch_tokens: Annotated[
+        int | None, _option("Model", min=1, help="Tokens a batch.", show_default="1024 on a CPU, 32768 elsewhere")
+    ] = None
+
+
+def library_options(*groups: object, cache_dir: Path | None = None) -> Options:
+    """Return groups of options as the library takes them."""
+    from layerprobe import Options
+
+    known = {f.name for f in dataclasses.fields(Options)}
+    values = {name: value for group in groups for name, value in vars(group).items() if name in known}
+    return Options(**values, cache_dir=cache_dir)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,6 +167,8 @@ class TextSource(TaskSource):
 
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
+        if self.texts is not None and (self.score_range or self.validation or self.test):
+            raise typer.BadParameter("expected no --score-range, --validation or --test with --texts")
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
@@ -203,6 +233,8 @@ class Similarity:
 
     def settings(self) -> dict[str, Any]:
         """Return them as the library takes them."""
+        if self.kernel == "linear" and self.bandwidth != 1.0:
+            raise typer.BadParameter("expected --kernel rbf with --bandwidth: a linear kernel has none")
         return {
             "kernel": self.kernel,
             "estimator": self.estimator,
@@ -224,20 +256,24 @@ class Tuning:
     weight_decay: Annotated[float, _option("Fine-tuning", min=0, help="Of matrices.")] = 0.01
     warmup: Annotated[float, _option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = 0.1
     max_grad_norm: Annotated[float, _option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
-    tuning_length: Annotated[int, _option("Fine-tuning", min=2, help="Tokens a sentence at most.")] = 128
 
-    def protocol(self, pooling: str) -> Protocol:
+    def protocol(self, embedding: Embedding) -> Protocol:
         """Return them as the library takes them."""
         from layerprobe import Protocol
 
         names = ("epochs", "learning_rate", "batch_size", "weight_decay", "warmup", "max_grad_norm")
         values = {name: getattr(self, name) for name in names}
-        return Protocol(**values, max_length=self.tuning_length, pooling=pooling)  # type: ignore[arg-type]
+        if embedding.max_length is not None:
+            values["max_length"] = embedding.max_length
+        return Protocol(**values, pooling=embedding.pooling)
 
     def seed_list(self) -> tuple[int, ...]:
         """Return the seeds."""
         seeds = _integers(self.seeds, "--seeds")
-        return tuple(range(seeds[0])) if "," not in self.seeds else seeds
+        listed = seeds if "," in self.seeds else tuple(range(seeds[0]))
+        if not listed or max(listed) >= 2**63:
+            raise typer.BadParameter(f"expected at least one seed, none above 2^63, for --seeds, got {self.seeds!r}")
+        return listed
 
 
 Level = Annotated[
@@ -252,18 +288,29 @@ Layers = Annotated[
 ]
 
 
-def parse_layers(text: str, n_blocks: int | None) -> tuple[int, ...]:
-    """Return the layers that `3,6,9-12` or `all` names.
+def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
+    """Return the layers of a model that `3,6,9-12` or `all` names; none for an empty text.
 
     Raises:
-        typer.BadParameter: If it names none.
+        typer.BadParameter: If it is no list of layers.
+        DataError: If the model has no such layer.
     """
-    if text == "all" and n_blocks is not None:
+    from layerprobe.encoders import count_blocks
+    from layerprobe.errors import DataError
+
+    if not text:
+        return ()
+    n_blocks = count_blocks(checkpoint.config)
+    if text == "all":
         return tuple(range(n_blocks + 1))
     layers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         ends = _integers(f"{first},{last}" if dash else first, "--layers")
+        if ends[0] > ends[-1]:
+            raise typer.BadParameter(f"expected a range such as 2-5 for --layers, got {part.strip()!r}")
+        if ends[-1] > n_blocks:
+            raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {part.strip()}")
         layers.update(range(ends[0], ends[-1] + 1))
     return tuple(sorted(layers))
 

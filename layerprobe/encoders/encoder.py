@@ -29,6 +29,8 @@ PROBE_TEXTS = (
     "And this is the longest of the four sentences.",
 )
 PADDING_TOLERANCE = 1e-3
+# Where no length is asked for, models that read thousands of tokens are not given them.
+DEFAULT_MAX_LENGTH = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,8 +43,8 @@ class Encoder:
     """Its Hugging Face tokenizer."""
     description: ModelDescription
     """What it is."""
-    max_length: int
-    """Tokens that the model can read."""
+    max_length: int | None
+    """Tokens that the model and its tokenizer can read; None where neither names a limit."""
     device: torch.device
     """Where the model is."""
     autocast: torch.dtype | None
@@ -57,15 +59,21 @@ class Encoder:
         """Blocks and the embedding output."""
         return self.description.n_layers
 
+    def limit(self, max_length: int | None = None) -> int:
+        """Return at how many tokens texts are cut where `max_length`, by default 512, is asked for."""
+        wanted = DEFAULT_MAX_LENGTH if max_length is None else max_length
+        return wanted if self.max_length is None else min(wanted, self.max_length)
+
     def tokenize(self, texts: tuple[str, ...] | list[str], *, max_length: int | None = None) -> TokenizedTexts:
         """Return `texts` as token ids, cut at the model's own limit or `max_length`, whichever is less.
+
+        Without `max_length` they are cut at 512 tokens, if not before.
 
         Raises:
             DataError: If the maximum length leaves no room for words, or a text has no token.
             ModelError: If the tokenizer knows words that the model does not.
         """
-        limit = min(max_length or self.max_length, self.max_length)
-        return tokenize_for(self.model, self.tokenizer, texts, max_length=limit)
+        return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which the model computes."""

@@ -20,7 +20,7 @@ from typing import Any, TypeGuard, cast
 
 import torch
 import transformers
-from huggingface_hub import hf_hub_download
+from huggingface_hub import constants, hf_hub_download
 from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
@@ -43,14 +43,16 @@ from layerprobe.encoders.encoder import (
     tokenize_for,
 )
 from layerprobe.errors import ModelError
-from layerprobe.results import ModelDescription
+from layerprobe.files import sha256_of
+from layerprobe.results import ModelDescription, check_attn
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MAX_LENGTH = 512
 DTYPES = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}
 # Without its files, transformers 5 makes a tokenizer of special tokens and at most two others.
 FEWEST_WORDS = 3
+# A tokenizer without a limit has a number of 20 digits or more instead.
+NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 
 
@@ -67,7 +69,7 @@ class Checkpoint:
     config: PreTrainedConfig
     tokenizer: Any
     tokenizer_digest: str
-    """sha256 of everything that decides the token ids."""
+    """sha256 of everything that decides what the model is given."""
     random_init: int | None
     """Seed of fresh random weights; None for the trained ones."""
     options: dict[str, Any]
@@ -77,6 +79,17 @@ class Checkpoint:
     def label(self) -> str:
         """The name, with the seed where weights are random."""
         return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What the model's numbers depend on, as plain values under the names of a `StoreKey`'s fields."""
+        return {
+            "revision": self.revision,
+            "tokenizer": self.tokenizer_digest,
+            "random_init": self.random_init,
+            # a checkpoint's own code and that of transformers can differ
+            "trust_remote_code": self.options["trust_remote_code"],
+        }
 
 
 def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_code: bool = False) -> Checkpoint:
@@ -132,16 +145,17 @@ def load_encoder(
         attn: auto, or an attention implementation of transformers.
 
     Raises:
-        ModelError: If the model, its weights or its tokenizer cannot be had.
+        ModelError: If the model, its weights or its tokenizer cannot be had, or an option is unknown.
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
+    check_attn(attn)
+    if norm not in ("final", "raw"):
+        raise ModelError(f"expected norm final or raw, got {norm!r}")
+    place = resolve_device(device)
+    autocast = autocast_dtype(dtype, place)
     if isinstance(checkpoint, str):
         checkpoint = find_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
-    place = resolve_device(device)
-    autocast = autocast_dtype(dtype, place)
-    if norm not in ("final", "raw"):
-        raise ModelError(f"expected norm final or raw, got {norm!r}")
     with _one_line_errors(checkpoint.name):
         if attn != "auto":
             config._attn_implementation = attn
@@ -151,7 +165,7 @@ def load_encoder(
     model.config.use_cache = False
     nn.Module.to(model, place).train(False)
     max_length = _max_length(tokenizer, model)
-    probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length))
+    probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(PROBE_TEXTS)), place)
     alone = [collate(probe, [row], place) for row in range(len(PROBE_TEXTS))]
     final_norm = find_final_norm(model, together)
@@ -160,6 +174,7 @@ def load_encoder(
         tokenizer=tokenizer,
         description=ModelDescription(
             name=checkpoint.label,
+            random_init=checkpoint.random_init,
             revision=checkpoint.revision,
             architecture=config.model_type,
             n_blocks=count_blocks(config),
@@ -177,12 +192,15 @@ def load_encoder(
 
 
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return the folder or hub id and the revision in `name`.
+    """Return the folder or hub id and the revision in `name`; ~ is the user's home.
 
     Example:
         >>> split_name("google/electra-base-discriminator@main")
         ('google/electra-base-discriminator', 'main')
     """
+    if name.startswith("~"):
+        with contextlib.suppress(RuntimeError):  # there is no such user
+            name = str(Path(name).expanduser())
     if Path(name).is_dir():
         return name, None
     source, _, revision = name.partition("@")
@@ -239,9 +257,7 @@ def _computes_bfloat16(device: torch.device) -> bool:
 
 def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights in float32; weights that the checkpoint lacks are an error."""
-    # the published ELECTRA has no safetensors; do not convert it in the background
-    os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "1")
-    with _quiet_transformers():
+    with _quiet_transformers(), _no_conversion():
         model, info = auto_class(config).from_pretrained(
             checkpoint.source,
             config=config,
@@ -263,6 +279,21 @@ def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTraine
             "use another checkpoint, or ask for random weights with --random-init SEED"
         )
     return cast(PreTrainedModel, model)
+
+
+@contextlib.contextmanager
+def _no_conversion() -> Iterator[None]:
+    """Keep transformers from asking the hub for safetensors in the background: the published ELECTRA has none."""
+    name = "DISABLE_SAFETENSORS_CONVERSION"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
@@ -291,8 +322,8 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
     return tokenizer
 
 
-def _max_length(tokenizer: Any, model: PreTrainedModel) -> int:
-    limits = [DEFAULT_MAX_LENGTH, tokenizer.model_max_length]
+def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
+    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < NO_LIMIT else []
     positions = None
     with contextlib.suppress(NotImplementedError):  # what XLNet's configuration answers: it has no limit
         positions = getattr(model.config, "max_position_embeddings", None)
@@ -300,7 +331,7 @@ def _max_length(tokenizer: Any, model: PreTrainedModel) -> int:
         # RoBERTa and its kin count positions from the one after padding
         paddings = [m.padding_idx for name, m in model.named_modules() if _is_position_table(name, m)]
         limits.append(positions - max((index + 1 for index in paddings if index is not None), default=0))
-    return int(min(limits))
+    return int(min(limits)) if limits else None
 
 
 def _is_position_table(name: str, module: nn.Module) -> TypeGuard[nn.Embedding]:
@@ -309,11 +340,23 @@ def _is_position_table(name: str, module: nn.Module) -> TypeGuard[nn.Embedding]:
 
 def _tokenizer_digest(tokenizer: Any) -> str:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    rules = json.loads(backend.to_str()) if backend is not None else sorted(tokenizer.get_vocab().items())
-    if isinstance(rules, dict):
+    if backend is None:
+        rules: Any = [sorted(tokenizer.get_vocab().items()), _slow_settings(tokenizer.init_kwargs)]
+    else:
+        rules = json.loads(backend.to_str())
         rules.pop("truncation", None), rules.pop("padding", None)  # set anew by every call
-    text = json.dumps([rules, tokenizer.special_tokens_map], sort_keys=True, default=str)
+    names = ("model_max_length", "truncation_side", "padding_side", "model_input_names")
+    settings = {name: getattr(tokenizer, name) for name in names}
+    text = json.dumps([rules, tokenizer.special_tokens_map, settings], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return what a tokenizer in Python was made with; of files the content, not the place."""
+    places = ("name_or_path", "is_local", "local_files_only", "trust_remote_code")
+    kept = {k: value for k, value in settings.items() if not k.startswith("_") and k not in places}
+    files = {k: value for k, value in kept.items() if k.endswith("_file")}
+    return kept | {k: sha256_of(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()}
 
 
 def folder_digest(folder: Path) -> str:
@@ -362,7 +405,7 @@ def _explanation(name: str, error: BaseException) -> str:
     if "RepositoryNotFoundError" in kinds:
         return f"there is no model {source} on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
     if _is_network_trouble(error):
-        offline = " (HF_HUB_OFFLINE is set)" if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") else ""
+        offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
         return (
             f"{source} is not in the local hub cache and the hub cannot be reached{offline}: "
             "connect once, or give a local folder"

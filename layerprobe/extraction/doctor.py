@@ -21,6 +21,8 @@ class Check:
     passed: bool
     finding: str
     """What was found, in plain words."""
+    warning: bool = False
+    """Whether layerprobe copes with it where it did not pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +34,16 @@ class Diagnosis:
 
     @property
     def healthy(self) -> bool:
-        """Whether every check passed."""
-        return all(check.passed for check in self.checks)
+        """Whether every check passed or is a warning."""
+        return all(check.passed or check.warning for check in self.checks)
 
 
 @torch.inference_mode()
 def examine(encoder: Encoder) -> Diagnosis:
     """Check layers, norm, padding, truncation and numbers of a loaded encoder.
 
-    Truncation is checked at every layer: the truncated model's states must equal the full model's.
+    Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's.
+    Whether states are finite is checked in the precision that the encoder computes in.
     """
     texts = encoder.tokenize(PROBE_TEXTS)
     batch = collate(texts, range(len(PROBE_TEXTS)), encoder.device)
@@ -51,7 +54,9 @@ def examine(encoder: Encoder) -> Diagnosis:
         truncated = TruncatedEncoder(encoder, layer)(batch)
         errors[layer] = ((truncated - state)[mask].abs().max() / state[mask].abs().max().clamp(min=1)).item()
     checks = (_layers(encoder, len(states)), _norm(encoder), _padding(encoder), _truncation(encoder, errors))
-    return Diagnosis(model=encoder.description, checks=(*checks, _finite(states)))
+    with encoder.precision():
+        computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
+    return Diagnosis(model=encoder.description, checks=(*checks, _finite(encoder, computed)))
 
 
 def _layers(encoder: Encoder, found: int) -> Check:
@@ -73,7 +78,7 @@ def _padding(encoder: Encoder) -> Check:
     if encoder.padding_invariant:
         return Check(name="padding", passed=True, finding="a text's states do not depend on the padding beside it")
     finding = "padding changes a text's states: batches will hold texts of one length, which is slower"
-    return Check(name="padding", passed=False, finding=finding)
+    return Check(name="padding", passed=False, finding=finding, warning=True)
 
 
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
@@ -87,7 +92,8 @@ def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
     return Check(name="truncation", passed=not wrong, finding=finding)
 
 
-def _finite(states: list[torch.Tensor]) -> Check:
+def _finite(encoder: Encoder, states: list[torch.Tensor]) -> Check:
     bad = [layer for layer, state in enumerate(states) if not torch.isfinite(state).all()]
     finding = f"not finite at layers {', '.join(map(str, bad))}" if bad else "all states are finite"
+    finding += f" in {encoder.description.dtype}"
     return Check(name="finite", passed=not bad, finding=finding)

@@ -36,6 +36,12 @@ def compared_layers(prediction: DropPrediction, n_blocks: int) -> tuple[int, int
     return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks
 
 
+def check_level(level: float) -> None:
+    """Raise DataError if `level` is no confidence level."""
+    if not 0 < level < 1:
+        raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
+
+
 def mean_interval(values: NDArray[np.float64], level: float) -> tuple[float, float] | None:
     """Return Student's t interval of the mean; None for a single value."""
     if len(values) < 2:
@@ -92,6 +98,7 @@ def confirmation(
     Raises:
         DataError: If a compared layer has no runs, or the seeds differ.
     """
+    check_level(level)
     results = outcomes(runs, level=level)
     by_layer = {result.layer: result for result in results}
     earlier, last = compared_layers(prediction, n_blocks)

@@ -18,7 +18,7 @@ from layerprobe.errors import DataError
 from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_json
+from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +33,20 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def of(cls, root: Path, checkpoint: Checkpoint, task: STSTask, protocol: Protocol, *, dtype: str) -> RunFolder:
-        """Return the folder under `root` that is named by everything the numbers depend on."""
-        model = [checkpoint.revision, checkpoint.tokenizer_digest, checkpoint.random_init, dtype]
-        return cls(path=root / "runs" / digest([LOOP_VERSION, model, task.digest, protocol])[:32])
+    def of(
+        cls, root: Path, checkpoint: Checkpoint, task: STSTask, protocol: Protocol, *, computed_on: str
+    ) -> RunFolder:
+        """Return the folder under `root` that is named by everything the numbers depend on.
+
+        Args:
+            root: Folder of all runs.
+            checkpoint: The pretrained model.
+            task: Sentence pairs.
+            protocol: How to fine-tune.
+            computed_on: Kind of device and precision: their rounding and chance differ.
+        """
+        key = [LOOP_VERSION, checkpoint.identity, computed_on, task.digest, protocol]
+        return cls(path=root / "runs" / digest(key)[:32])
 
     def run_path(self, layer: int, seed: int) -> Path:
         """Return the directory of one run."""
@@ -65,7 +75,7 @@ class RunFolder:
         """
         folder = self.run_path(run.layer, run.seed)
         make_directory(folder)
-        write_whole(folder / "result.json", to_json(run).encode())
+        write_whole(folder / "result.json", to_bytes(run))
 
     def lock(self, layer: int, seed: int) -> FileLock:
         """Return the lock that a process holds while it makes a run."""
@@ -102,7 +112,7 @@ def fine_tune_layers(
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
-    load = functools.cache(load)
+    loaded = functools.cache(lambda: _told_what_is_cut(load(), task, protocol))
     # a run that is named twice is one run: copies would narrow the intervals over seeds
     jobs = list(dict.fromkeys((layer, seed) for seed in seeds for layer in layers))
     # a block costs about as much as the rest of a step
@@ -110,9 +120,20 @@ def fine_tune_layers(
     done, runs = 0.0, []
     for layer, seed in jobs:
         report = part_of(progress, start=done, share=layer + 1.0, whole=total)
-        runs.append(_load_or_run(folder, load, layer, task, seed=seed, protocol=protocol, progress=report))
+        runs.append(_load_or_run(folder, loaded, layer, task, seed=seed, protocol=protocol, progress=report))
         done += layer + 1.0
     return runs
+
+
+def _told_what_is_cut(encoder: Encoder, task: STSTask, protocol: Protocol) -> Encoder:
+    """Warn of sentences that fine-tuning cuts."""
+    texts = list(dict.fromkeys(text for pairs in (task.train, task.validation, task.test) for text in pairs.texts))
+    n_cut = encoder.tokenize(texts, max_length=protocol.max_length).n_truncated
+    if n_cut:
+        logger.warning(
+            "%d of %d sentences were cut at %d tokens in fine-tuning", n_cut, len(texts), protocol.max_length
+        )
+    return encoder
 
 
 def _load_or_run(

@@ -86,6 +86,8 @@ def fine_tune(
         TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
     """
     protocol = protocol or Protocol()
+    if encoder.autocast == torch.float16:
+        raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     start = time.perf_counter()
     _reset_peak_memory(encoder.device)
     train, validation, test = (

@@ -9,9 +9,9 @@ from layerprobe.report.data import LayerRow, layer_rows, outcomes_by_layer
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.results import Confirmation, ModelDescription, Protocol, Study
 
-CONFIRM_COMMAND = "layerprobe run --fine-tuning"
+CONFIRM_COMMAND = "layerprobe run MODEL -r REFERENCE -t TASK"
 """Fine-tunes the layers that decide."""
-ZERO_SHOT_COMMAND = "layerprobe run --task stsb"
+ZERO_SHOT_COMMAND = "layerprobe run MODEL -r REFERENCE -t stsb"
 """Compares on a task whose pairs have scores."""
 
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
@@ -52,7 +52,7 @@ def sections(study: Study) -> Markup:
 
 
 def _header(study: Study) -> Markup:
-    model, reference = study.comparison.model.name, study.comparison.reference.name
+    model, reference = words.names(study)
     heading = element("h1", model, " ", element("span", "against", class_="against"), " ", reference)
     return element(
         "header",
@@ -280,6 +280,7 @@ def _facts(study: Study) -> Markup:
         "Similarity": _similarity(study),
         "Rule": study.prediction.rule,
         "Fine-tuning": _protocol(study.protocol) if study.protocol else None,
+        "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items()) or None,
         "Seeds": ", ".join(map(str, source.seeds)) or None,
         "Device": source.device,
         "Versions": ", ".join([f"layerprobe {source.layerprobe}", *(f"{k} {v}" for k, v in source.versions.items())]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from layerprobe.names import short_names
 from layerprobe.report.data import outcomes_by_layer, pareto_front
 from layerprobe.results import CKAMap, DropPrediction, LayerOutcome, LayerScores, Study
 
@@ -80,10 +81,13 @@ def saved_share(study: Study) -> float:
 
 def labels(study: Study) -> tuple[str, str]:
     """Return short names of model and reference for plots: without organisation or folder, where that is clear."""
-    full = study.comparison.model.name, study.comparison.reference.name
-    short = tuple(re.sub(r"^.*\w[/\\](?=\w)", "", name.rstrip("/\\")) for name in full)
-    names = full if short[0] == short[1] else short
-    return _cut(names[0]), _cut(names[1])
+    model, reference = names(study)
+    return _cut(model), _cut(reference)
+
+
+def names(study: Study) -> tuple[str, str]:
+    """Return names of model and reference for sentences, uncut."""
+    return short_names(study.comparison.model.name, study.comparison.reference.name)
 
 
 def _cut(name: str) -> str:
@@ -101,7 +105,7 @@ def measure(cka: CKAMap) -> str:
 
 def title(study: Study) -> str:
     """Return what was compared with what."""
-    return f"{study.comparison.model.name} against {study.comparison.reference.name}"
+    return " against ".join(names(study))
 
 
 def cka_curve_finding(study: Study) -> str:
@@ -109,7 +113,7 @@ def cka_curve_finding(study: Study) -> str:
     values, evidence = study.comparison.curve.values, study.prediction.evidence
     plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
     return (
-        f"{measure(study.comparison.cka)} against {study.comparison.reference.name} goes from {plateau} to"
+        f"{measure(study.comparison.cka)} against {names(study)[1]} goes from {plateau} to"
         f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
         f" {number(evidence.decline, 3)}; in a drop every layer lies more than {number(evidence.threshold, 3)} below."
         f" {_flagged(study.prediction)}"

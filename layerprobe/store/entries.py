@@ -20,7 +20,7 @@ State = Literal["complete", "partial", "damaged", "newer"]
 class Entry:
     """One extraction in the store, finished or not."""
 
-    fingerprint: str
+    directory: Path
     state: State
     """complete; partial: to be resumed; damaged: to be redone in part; newer: written by a newer layerprobe."""
     bytes: int
@@ -29,6 +29,11 @@ class Entry:
     """When a file was last added, in seconds since 1970."""
     manifest: Manifest | None = None
     """None where it is missing or cannot be read."""
+
+    @property
+    def fingerprint(self) -> str:
+        """That of its key."""
+        return self.directory.name
 
     @property
     def model(self) -> str:
@@ -50,7 +55,7 @@ def entry_of(directory: Path) -> Entry:
                 size += path.stat().st_size
         modified = directory.stat().st_mtime
     state, manifest = _state(directory)
-    return Entry(fingerprint=directory.name, state=state, bytes=size, modified=modified, manifest=manifest)
+    return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
 
 
 def problems_of(directory: Path) -> Iterator[str]:

@@ -10,11 +10,12 @@ from typing import Any
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
 from layerprobe.files import store_errors, write_whole
-from layerprobe.results import from_json, to_json
+from layerprobe.results import digest, from_json, to_bytes, to_dict
 from layerprobe.store.key import FORMAT_VERSION, StoreKey
 
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"
+DESCRIPTION_DIGEST = "description_sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,12 +92,14 @@ class Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all.
+    """Write the manifest, whole or not at all, with a checksum of its description, which has no types to check.
 
     Raises:
         StoreError: If it cannot be written.
     """
-    write_whole(directory / MANIFEST, to_json(manifest).encode("utf-8"))
+    description = json.loads(to_bytes(manifest.description))  # as it will be read
+    data = to_dict(manifest) | {"description": description, DESCRIPTION_DIGEST: digest(description)}
+    write_whole(directory / MANIFEST, to_bytes(data))
 
 
 def read_manifest(directory: Path) -> Manifest | None:
@@ -132,8 +135,8 @@ def _parsed(data: Any, path: Path) -> Manifest:
             f"{path} has format {data['format']}, this layerprobe reads up to {FORMAT_VERSION}:"
             " upgrade layerprobe, or choose another folder with --cache-dir"
         )
-    description = data.pop("description", {})
-    if not isinstance(description, dict):
-        raise DataError("its description is no object")
+    description = data.pop("description", None)
+    if not isinstance(description, dict) or digest(description) != data.pop(DESCRIPTION_DIGEST, None):
+        raise DataError("its description is not the one that was written")
     # The description is free, everything else has the types of the fields.
     return dataclasses.replace(from_json(Manifest, json.dumps(data)), description=description)

@@ -196,7 +196,7 @@ class Store:
         return text
 
     def save_result(self, kind: str, key: str, text: str) -> None:
-        """Cache a JSON text, whole or not at all.
+        """Cache a JSON text, such as `to_json` gives, whole or not at all.
 
         Raises:
             DataError: If kind or key is no plain name.

@@ -26,8 +26,8 @@ def split_role(name: str) -> str | None:
     return word[1] if word[1] in ("train", "test") else "validation"
 
 
-def sibling_splits(train: Path) -> dict[str, Path]:
-    """Return the validation and test file that lie beside a train file and are named like it.
+def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -> dict[str, Path]:
+    """Return the files of `roles` that lie beside a train file and are named like it.
 
     `en-test.csv` belongs to `en-train.csv`; where it is missing, so does a lone `en-test-annotated.csv`.
 
@@ -39,7 +39,7 @@ def sibling_splits(train: Path) -> dict[str, Path]:
     before, after = _around(train)
     like_it = [path for path in _data_files(train.parent) if _is_sibling(path, train, before)]
     siblings = {}
-    for role in ("validation", "test"):
+    for role in roles:
         candidates = [path for path in like_it if split_role(path.stem) == role]
         exact = [path for path in candidates if _around(path)[1] == after]
         if len(exact) > 1:

@@ -130,11 +130,9 @@ def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Ta
     if path.is_dir():
         files = {**folder_splits(path), **given}
         notes = [f"found in {path}: {', '.join(f'{files[role].name} as {role}' for role in files)}"]
-    elif given:
-        files, notes = {"train": path, **given}, []
     else:
-        siblings = sibling_splits(path)
-        files = {"train": path, **siblings}
+        siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given])
+        files = {"train": path, **siblings, **given}
         notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
     return {role: read_table(file) for role, file in files.items()}, notes
 

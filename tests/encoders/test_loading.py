@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import ByT5Tokenizer
 
-from layerprobe.encoders import Encoder, collate, find_checkpoint, load_encoder, resolve_device
+from layerprobe.encoders import Encoder, collate, find_checkpoint, load_encoder, loading, resolve_device
 from layerprobe.encoders.loading import autocast_dtype, folder_digest, split_name
 from layerprobe.errors import ModelError
+from layerprobe.results import ATTENTION, check_attn
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
 
 Saved = Callable[[str], Path]
@@ -56,6 +59,22 @@ def test_a_bin_checkpoint_loads(checkpoint: Saved, tmp_path: Path) -> None:
     assert same(weights_of(load_encoder(str(folder))), weights_of(load_encoder(str(checkpoint("electra")))))
     assert folder_digest(folder) != folder_digest(checkpoint("electra"))
     assert not (folder / "model.safetensors").exists(), "expected no conversion behind the user's back"
+
+
+@pytest.mark.parametrize("before", [None, "0", "1"])
+def test_the_environment_is_left_as_it_was(
+    before: str | None, checkpoint: Saved, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "DISABLE_SAFETENSORS_CONVERSION"
+    monkeypatch.delenv(name, raising=False)
+    if before is not None:
+        monkeypatch.setenv(name, before)
+    during: list[str | None] = []
+    auto_class = loading.auto_class
+    monkeypatch.setattr(loading, "auto_class", lambda config: during.append(os.environ.get(name)) or auto_class(config))
+    load_encoder(str(checkpoint("bert")))
+    assert during == ["1"]
+    assert os.environ.get(name) == before
 
 
 def test_random_weights_depend_on_the_seed_only(checkpoint: Saved) -> None:
@@ -110,9 +129,21 @@ def test_unknown_options_are_refused(checkpoint: Saved) -> None:
         load_encoder(name, dtype="int8")
     with pytest.raises(ModelError, match="expected norm final or raw, got 'none'"):
         load_encoder(name, norm="none")
-    with pytest.raises(ModelError, match='`attn_implementation="fast"` is not supported') as raised:
-        load_encoder(name, attn="fast")
-    assert "\n" not in str(raised.value)
+    for attn in ("fast", "", "a/b/c", "org/", "org/ker nel"):
+        with pytest.raises(ModelError, match=r"expected attn auto, eager, sdpa, .* or a kernel such as org/name, got"):
+            load_encoder(name, attn=attn)
+    assert load_encoder(name, attn="eager").model.config._attn_implementation == "eager"
+
+
+@pytest.mark.parametrize("options", [{"attn": "fast"}, {"dtype": "int8"}, {"norm": "none"}, {"device": "gpu"}])
+def test_unknown_options_are_refused_before_the_model_is_sought(options: dict[str, str]) -> None:
+    with pytest.raises(ModelError, match=r"^expected (attn|dtype|norm|a device)"):
+        load_encoder("./nowhere", **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("attn", ["auto", *ATTENTION, "kernels-community/flash-attn2", "org/kernel@v1:function"])
+def test_attention_implementations_that_transformers_knows(attn: str) -> None:
+    check_attn(attn)
 
 
 @pytest.mark.parametrize("device", ["gpu", "", "cuda:x", "meta", "cuda:99"])
@@ -143,23 +174,29 @@ def test_auto_device_is_the_best_there_is(monkeypatch: pytest.MonkeyPatch) -> No
         ("xlm-roberta", {"max_position_embeddings": 40, "pad_token_id": 1}, 10**30, 38),
         ("mpnet", {"pad_token_id": 1}, 10**30, 94),
         ("gpt2", {}, 10**30, 96),
-        ("t5", {}, 10**30, 512),
-        ("llama", {"max_position_embeddings": 4096}, 10**30, 512),
+        ("t5", {}, 10**30, None),  # relative positions: any length
+        ("t5", {}, 100, 100),
+        ("llama", {"max_position_embeddings": 4096}, 10**30, 4096),
+        ("llama", {"max_position_embeddings": 4096}, 700, 700),
     ],
 )
 @torch.inference_mode()
 def test_maximum_length(
-    name: str, changes: dict[str, Any], tokenizer_limit: int, expected: int, tmp_path: Path
+    name: str, changes: dict[str, Any], tokenizer_limit: int, expected: int | None, tmp_path: Path
 ) -> None:
     tokenizer = tiny_tokenizer(model_max_length=tokenizer_limit)
     if changes.get("pad_token_id") == 1:
         tokenizer = tiny_tokenizer(model_max_length=tokenizer_limit, pad_token="[UNK]", unk_token="[PAD]")
     encoder = load_encoder(str(save_tiny(name, tmp_path, tokenizer=tokenizer, **changes)))
     assert encoder.max_length == expected
-    tokens = encoder.tokenize(["a " * 600])
-    assert tokens.lengths == [expected]
-    for states in encoder.layer_states(collate(tokens, [0])):  # and the model can read that much
-        assert states.shape[1] == expected
+    for wanted in (None, 40, 600, 5000):
+        limit = min(512 if wanted is None else wanted, expected or 10_000)
+        assert encoder.limit(wanted) == limit
+        tokens = encoder.tokenize(["a " * 900], max_length=wanted)
+        assert tokens.lengths == [min(limit, 902)]
+        assert tokens.n_truncated == (limit < 902)
+        for states in encoder.layer_states(collate(tokens, [0])):  # and the model can read that much
+            assert states.shape[1] == min(limit, 902)
 
 
 def test_a_tokenizer_without_padding_token_pads_all_the_same(tmp_path: Path) -> None:
@@ -201,6 +238,56 @@ def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: 
     shutil.copytree(checkpoint("bert"), tmp_path / "other")
     other.save_pretrained(tmp_path / "other")
     assert find_checkpoint(str(tmp_path / "other")).tokenizer_digest != first.tokenizer_digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model_max_length": 32},
+        {"truncation_side": "left"},
+        {"padding_side": "left"},
+        {"model_input_names": ["input_ids", "attention_mask"]},
+    ],
+)
+def test_tokenizer_digest_sees_settings(change: dict[str, Any], checkpoint: Saved, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint("bert"), tmp_path / "other")
+    tiny_tokenizer(**change).save_pretrained(tmp_path / "other")
+    digests = [find_checkpoint(str(folder)).tokenizer_digest for folder in (checkpoint("bert"), tmp_path / "other")]
+    assert digests[0] != digests[1]
+
+
+def test_tokenizer_digest_of_a_tokenizer_in_python(tmp_path: Path) -> None:
+    def digest_of(name: str, **changes: Any) -> str:
+        tokenizer = ByT5Tokenizer(**{"model_max_length": 64, "mode": "a", **changes})
+        tokenizer.save_pretrained(tmp_path / name)
+        (tmp_path / name / "vocab.txt").write_text(changes.get("mode", "a"))
+        found = ByT5Tokenizer.from_pretrained(tmp_path / name)
+        found.init_kwargs["vocab_file"] = str(tmp_path / name / "vocab.txt")
+        return loading._tokenizer_digest(found)
+
+    assert digest_of("here") == digest_of("there"), "expected a digest of the content, not of the place"
+    digests = {digest_of("here"), digest_of("b", mode="b"), digest_of("c", model_max_length=32)}
+    assert len(digests) == 3
+
+
+def test_identity_is_everything_that_names_the_numbers(checkpoint: Saved) -> None:
+    plain = find_checkpoint(str(checkpoint("bert"))).identity
+    assert plain["revision"] == folder_digest(checkpoint("bert"))
+    assert len(plain["tokenizer"]) == 64
+    assert (plain["random_init"], plain["trust_remote_code"]) == (None, False)
+    assert find_checkpoint(str(checkpoint("bert")), random_init=3).identity == {**plain, "random_init": 3}
+    trusting = find_checkpoint(str(checkpoint("bert")), trust_remote_code=True)
+    assert trusting.identity == {**plain, "trust_remote_code": True}
+
+
+def test_home_is_found(checkpoint: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(checkpoint("bert"), tmp_path / "model")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert split_name("~/model") == (str(tmp_path / "model"), None)
+    assert split_name("~nobody-of-this-name/model") == ("~nobody-of-this-name/model", None)
+    encoder = load_encoder("~/model")
+    assert (encoder.description.name, encoder.n_layers) == ("~/model", 4)
+    assert encoder.description.revision == folder_digest(checkpoint("bert"))
 
 
 def test_names_with_a_revision(tmp_path: Path) -> None:

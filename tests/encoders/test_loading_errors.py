@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from layerprobe.encoders import load_encoder
+from layerprobe.encoders import load_encoder, loading
 from layerprobe.errors import ModelError
 
 Saved = Callable[[str], Path]
@@ -46,6 +46,13 @@ def change_config(folder: Path, **changes: Any) -> None:
 @pytest.mark.parametrize("name", ["./nowhere", "/nowhere/at/all", "~/nowhere", "a/b/c"])
 def test_no_such_folder(name: str) -> None:
     assert_one_line(name, f"there is no folder {name}: expected a folder with a checkpoint, or a hub id")
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_offline_is_what_the_hub_takes_for_it(offline: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "false")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
+    assert ("(HF_HUB_OFFLINE is set)" in loading._explanation("org/model", ConnectionError())) == offline
 
 
 def test_no_configuration(folder: Path) -> None:

@@ -25,7 +25,7 @@ STEPS = 8
 
 
 def folder_of(model: Path, root: Path) -> RunFolder:
-    return RunFolder.of(root, find_checkpoint(str(model)), TASK, PROTOCOL, dtype="float32")
+    return RunFolder.of(root, find_checkpoint(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
 
 
 def sweep(model: Path, root: Path, *, progress: Progress = silent) -> list[FineTuningRun]:

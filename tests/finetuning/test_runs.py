@@ -206,14 +206,18 @@ def test_a_lock_that_cannot_be_had_is_an_error(folder: Path, tmp_path: Path, mon
 def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp_path: Path) -> None:
     checkpoint = find_checkpoint(str(folder))
 
-    def path_of(dtype: str = "float32", task: Any = TASK, protocol: Protocol = PROTOCOL, **fields: Any) -> Path:
+    def path_of(
+        computed_on: str = "cpu float32", task: Any = TASK, protocol: Protocol = PROTOCOL, **fields: Any
+    ) -> Path:
         changed = dataclasses.replace(checkpoint, **fields)
-        return RunFolder.of(tmp_path, changed, task, protocol, dtype=dtype).path
+        return RunFolder.of(tmp_path, changed, task, protocol, computed_on=computed_on).path
 
     protocols = [dataclasses.replace(PROTOCOL, **{name: value}) for name, value in OTHER_PROTOCOLS.items()]
     assert OTHER_PROTOCOLS.keys() == {field.name for field in dataclasses.fields(Protocol)}
     others = [
-        path_of(dtype="bfloat16"),
+        path_of(computed_on="cpu bfloat16"),
+        path_of(computed_on="cuda float32"),
+        path_of(options={**checkpoint.options, "trust_remote_code": True}),
         path_of(revision="another"),
         path_of(tokenizer_digest="another"),
         path_of(random_init=0),

@@ -140,8 +140,8 @@ def test_the_verdict_stands_first(whole: Study) -> None:
 def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
     text = Page(render(plain)).text
     assert "not confirmed yet" in text
-    assert "layerprobe run --fine-tuning fills this in" in text
-    assert "layerprobe run --task stsb fills this in" in text
+    assert "layerprobe run MODEL -r REFERENCE -t TASK fills this in" in text
+    assert "layerprobe run MODEL -r REFERENCE -t stsb fills this in" in text
 
 
 @pytest.mark.parametrize("verdict", ["refuted", "undecided"])

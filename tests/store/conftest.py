@@ -19,6 +19,7 @@ def key_of(texts, **fields) -> StoreKey:
         "norm": "none",
         "prompt": "",
         "random_init": None,
+        "trust_remote_code": False,
         "texts_digest": texts_digest(texts),
     }
     return StoreKey(**(fixed | fields))

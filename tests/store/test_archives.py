@@ -42,7 +42,7 @@ def test_format_1_has_the_manifest_that_it_had():
     manifest = json.loads(path.read_text())
     assert set(manifest) == {
         *("format", "key", "n_rows", "n_layers", "width", "rows_per_shard", "created", "layerprobe"),
-        *("samples", "shards", "complete", "description"),
+        *("samples", "shards", "complete", "description", "description_sha256"),
     }
     assert manifest["format"] == 1
     assert [shard["name"] for shard in manifest["shards"]] == [f"shard-0000{i}-of-00002.safetensors" for i in (0, 1)]

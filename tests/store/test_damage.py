@@ -14,6 +14,10 @@ def flip(path) -> None:
     path.write_bytes(data)
 
 
+def fewer(path) -> None:
+    path.write_bytes(b'["a"]'.ljust(path.stat().st_size))
+
+
 def garble_header(path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:8] + b"?" * 20 + data[28:])
@@ -85,6 +89,12 @@ def test_garbled_sample_ids_are_named(store, texts, fill, key_of):
         store.open(key_of(texts))
 
 
+def test_too_few_sample_ids_are_named(store, texts, fill, key_of):
+    fewer(fill(store, texts).directory / "samples.json")
+    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, expected the ids of 5 rows"):
+        store.open(key_of(texts))
+
+
 def test_a_shard_that_goes_after_opening_is_named(store, texts, fill):
     stored = fill(store, texts)
     (stored.directory / SHARD).unlink()
@@ -94,6 +104,10 @@ def test_a_shard_that_goes_after_opening_is_named(store, texts, fill):
 
 def edited(**changes):
     return lambda text: json.dumps(json.loads(text) | changes)
+
+
+def without(name):
+    return lambda text: json.dumps({field: value for field, value in json.loads(text).items() if field != name})
 
 
 def renamed(name):
@@ -123,6 +137,10 @@ def renamed(name):
         edited(extra=1),
         edited(shards=[]),
         edited(description=[]),
+        edited(description={"note": "other"}),
+        edited(description_sha256="0" * 64),
+        without("description"),
+        without("description_sha256"),
         edited(key={"model": "a"}),
         renamed("../../../shard-00000-of-00003.safetensors"),
         renamed("/etc/passwd"),

@@ -23,7 +23,7 @@ def test_entries_say_what_is_there(store, texts, fill, key_of):
     by_state = {entry.state: entry for entry in store.entries()}
     assert set(by_state) == {"complete", "partial"}
     entry = by_state["complete"]
-    assert entry.fingerprint == stored.directory.name
+    assert (entry.directory, entry.fingerprint) == (stored.directory, stored.directory.name)
     assert entry.model == "org/model"
     assert entry.bytes == sum(path.stat().st_size for path in stored.directory.iterdir())
     assert entry.manifest == stored.manifest

@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import re
 import tempfile
 from pathlib import Path
@@ -35,6 +36,17 @@ def test_what_was_written_comes_back(key_of, data):
         for layer in range(n_layers):
             np.testing.assert_array_equal(stored.layer(layer), values[layer])
         assert store.verify() == []
+
+
+@pytest.mark.parametrize("description", [{}, {"model": {"name": "caf\udce9"}}, {"numbers": {10: 0.1, 9: (-0.0, 1e300)}}])
+def test_any_description_comes_back(store, texts, key_of, description):
+    key = key_of(texts, model="caf\udce9")  # a folder whose name is no UTF-8
+    with store.writer(key, texts=texts, n_layers=3, width=4, description=description):
+        pass
+    (entry,) = store.entries()
+    assert entry.state == "partial"
+    assert entry.manifest.description == json.loads(json.dumps(description))
+    assert entry.model == "caf\udce9"
 
 
 def test_shards_are_plain_safetensors(store, texts, fill, values_of):

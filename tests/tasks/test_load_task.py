@@ -80,12 +80,12 @@ def test_siblings_are_named_alike(tmp_path):
     assert sizes(task) == (48, 6, 6)
 
 
-def test_siblings_are_left_alone_when_a_split_is_given(tmp_path):
+def test_a_split_that_is_given_goes_before_its_sibling(tmp_path):
     train = write_splits(tmp_path)
     write_csv(train, rows(60))
     task = load_task(train, test=write_csv(tmp_path / "mine.csv", rows(7)))
     assert len(task.test) == 7
-    assert len(task.train) + len(task.validation) == 60
+    assert (len(task.train), len(task.validation)) == (60, 5)
 
 
 def test_two_siblings_for_one_split_are_an_error(tmp_path):

@@ -54,7 +54,7 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
     entry = _entry(store.entries(), fingerprint)
     summary = _summary(entry)
     if entry.manifest is not None:
-        summary |= {"folder": str(store.root / entry.fingerprint), "created": entry.manifest.created}
+        summary |= {"folder": str(entry.directory), "created": entry.manifest.created}
         summary |= {name: value for name, value in to_dict(entry.manifest.key).items() if name != "model"}
     if json:
         print_json(summary)

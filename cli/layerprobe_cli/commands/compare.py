@@ -6,7 +6,19 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, ReferenceRandomInit, Similarity, TextSource
+from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Extraction,
+    Json,
+    Loading,
+    Model,
+    Quiet,
+    ReferenceRandomInit,
+    Similarity,
+    TextSource,
+    library_options,
+)
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
@@ -17,8 +29,11 @@ def compare(
     source: TextSource,
     similarity: Similarity,
     loading: Loading,
+    embedding: Embedding,
+    extraction: Extraction,
     reference_random_init: ReferenceRandomInit = None,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
+    cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -30,12 +45,17 @@ def compare(
     from layerprobe.study import extract
 
     log_to_stderr(quiet=quiet)
+    settings = similarity.settings()
     data = source.load_texts()
-    options = loading.options()
+    options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     with progress_bar(quiet=quiet) as progress:
-        tested = extract(model, data.texts, random_init=loading.random_init, options=options, progress=progress)
-        base = extract(reference, data.texts, random_init=reference_random_init, options=options, progress=progress)
-        found = compare_models(tested, base, cache_dir=options.cache_dir, progress=progress, **similarity.settings())
+        tested = extract(
+            loading.find(model, random_init=loading.random_init), data.texts, options=options, progress=progress
+        )
+        base = extract(
+            loading.find(reference, random_init=reference_random_init), data.texts, options=options, progress=progress
+        )
+        found = compare_models(tested, base, progress=progress, **settings)
     show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings), quiet=quiet)
     if json:
         print_json(found)

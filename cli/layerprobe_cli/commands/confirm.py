@@ -5,6 +5,9 @@ from __future__ import annotations
 import typer
 
 from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Extraction,
     Json,
     Layers,
     Level,
@@ -15,6 +18,7 @@ from layerprobe_cli.options import (
     Similarity,
     TaskSource,
     Tuning,
+    library_options,
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
@@ -27,9 +31,12 @@ def confirm(
     similarity: Similarity,
     source: TaskSource,
     loading: Loading,
+    embedding: Embedding,
+    extraction: Extraction,
     tuning: Tuning,
     layers: Layers = "",
     level: Level = 0.95,
+    cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -37,27 +44,25 @@ def confirm(
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.encoders import find_checkpoint
     from layerprobe.study import run
 
     log_to_stderr(quiet=quiet)
     seeds = tuning.seed_list()
     task = source.load()
-    n_blocks = find_checkpoint(model, trust_remote_code=loading.trust_remote_code).config.num_hidden_layers
+    settings = similarity.settings()
+    checkpoint = loading.find(model, random_init=loading.random_init)
     with progress_bar(quiet=quiet) as progress:
         study = run(
-            model,
-            reference=reference.reference,
+            checkpoint,
+            reference=loading.find(reference.reference, random_init=reference.reference_random_init),
             task=task,
-            layers=parse_layers(layers, n_blocks) if layers else (),
+            layers=parse_layers(layers, checkpoint),
             seeds=seeds,
-            protocol=tuning.protocol(loading.pooling),
+            protocol=tuning.protocol(embedding),
             level=level,
-            random_init=loading.random_init,
-            reference_random_init=reference.reference_random_init,
-            options=loading.options(),
+            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             progress=progress,
-            **similarity.settings(),
+            **settings,
         )
     show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
     assert study.confirmation is not None

@@ -9,7 +9,7 @@ import typer
 
 from layerprobe_cli.options import CacheDir, Json, Quiet
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_study
+from layerprobe_cli.tables import print_study, show_notes
 
 SEEDS = (0, 1, 2)
 
@@ -33,9 +33,10 @@ def demo(
     """
     from layerprobe.pretraining.embedded import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task
     from layerprobe.study import Options, run
-    from layerprobe_cli.commands.run import save_study
+    from layerprobe_cli.commands.run import make_output_folder, save_study
 
     log_to_stderr(quiet=quiet)
+    make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
     every_layer = tuple(range(N_BLOCKS + 1))
     with progress_bar(quiet=quiet) as progress:
@@ -48,10 +49,11 @@ def demo(
             seeds=SEEDS,
             protocol=DEMO_PROTOCOL,
             options=Options(cache_dir=cache_dir),
-            command="layerprobe demo",
+            command=f"layerprobe demo{' --full' if full else ''}",
             progress=progress,
         )
     path = save_study(study, out)
+    show_notes((), study.provenance.warnings, quiet=quiet)
     if json:
         print_json(study)
     else:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import TYPE_CHECKING
+
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet
+from layerprobe_cli.options import Json, Loading, Model, Norm, Quiet, library_options
 from layerprobe_cli.output import log_to_stderr, print_json, print_table
 
+if TYPE_CHECKING:
+    from layerprobe.extraction import Check
 
-def doctor(model: Model, loading: Loading, json: Json = False, quiet: Quiet = False) -> None:
+
+def doctor(model: Model, loading: Loading, norm: Norm = "final", json: Json = False, quiet: Quiet = False) -> None:
     """Check that layerprobe can trust a model: layers, norm, padding, truncation, finite numbers.
 
     Exits with 1 if a check fails.
@@ -18,7 +24,8 @@ def doctor(model: Model, loading: Loading, json: Json = False, quiet: Quiet = Fa
     from layerprobe.study import doctor as examine
 
     log_to_stderr(quiet=quiet)
-    found = examine(model, random_init=loading.random_init, options=loading.options())
+    options = dataclasses.replace(library_options(loading), norm=norm)
+    found = examine(loading.find(model, random_init=loading.random_init), options=options)
     if json:
         print_json(found)
     else:
@@ -29,7 +36,11 @@ def doctor(model: Model, loading: Loading, json: Json = False, quiet: Quiet = Fa
         )
         print_table(
             ("check", "result", "finding"),
-            [(check.name, "ok" if check.passed else "FAILED", check.finding) for check in found.checks],
+            [(check.name, _result(check), check.finding) for check in found.checks],
         )
     if not found.healthy:
         raise typer.Exit(1)
+
+
+def _result(check: Check) -> str:
+    return "ok" if check.passed else "warning" if check.warning else "FAILED"

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, TextSource
+from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Extraction,
+    Json,
+    Loading,
+    Model,
+    Quiet,
+    TextSource,
+    library_options,
+)
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
 
-def extract(model: Model, source: TextSource, loading: Loading, json: Json = False, quiet: Quiet = False) -> None:
+def extract(
+    model: Model,
+    source: TextSource,
+    loading: Loading,
+    embedding: Embedding,
+    extraction: Extraction,
+    cache_dir: CacheDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
     """Embed texts at every layer in one forward pass and keep the result on disk.
 
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
@@ -18,7 +37,10 @@ def extract(model: Model, source: TextSource, loading: Loading, json: Json = Fal
     data = source.load_texts()
     with progress_bar(quiet=quiet) as progress:
         found = extract_layers(
-            model, data.texts, random_init=loading.random_init, options=loading.options(), progress=progress
+            loading.find(model, random_init=loading.random_init),
+            data.texts,
+            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+            progress=progress,
         )
     show_notes(data.notes, (*data.warnings, *found.warnings), quiet=quiet)
     summary = {

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from layerprobe_cli.options import Json, Layers, Level, Loading, Model, Quiet, TaskSource, Tuning, parse_layers
+from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Json,
+    Layers,
+    Level,
+    Loading,
+    Model,
+    Quiet,
+    TaskSource,
+    Tuning,
+    library_options,
+    parse_layers,
+)
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
 from layerprobe_cli.tables import print_outcomes, show_notes
 
@@ -11,9 +24,11 @@ def finetune(
     model: Model,
     source: TaskSource,
     loading: Loading,
+    embedding: Embedding,
     tuning: Tuning,
     layers: Layers = "all",
     level: Level = 0.95,
+    cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -21,23 +36,22 @@ def finetune(
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
     """
-    from layerprobe.encoders import find_checkpoint
     from layerprobe.finetuning import outcomes
     from layerprobe.study import finetune as finetune_layers
 
     log_to_stderr(quiet=quiet)
     seeds = tuning.seed_list()
     task = source.load()
-    n_blocks = find_checkpoint(model, trust_remote_code=loading.trust_remote_code).config.num_hidden_layers
+    checkpoint = loading.find(model, random_init=loading.random_init)
+    chosen = parse_layers(layers, checkpoint)
     with progress_bar(quiet=quiet) as progress:
         runs = finetune_layers(
-            model,
-            parse_layers(layers, n_blocks),
+            checkpoint,
+            chosen,
             task,
             seeds=seeds,
-            protocol=tuning.protocol(loading.pooling),
-            random_init=loading.random_init,
-            options=loading.options(),
+            protocol=tuning.protocol(embedding),
+            options=library_options(loading, embedding, cache_dir=cache_dir),
             progress=progress,
         )
     show_notes(task.notes, task.warnings, quiet=quiet)

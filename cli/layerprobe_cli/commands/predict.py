@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, Reference, Similarity, TextSource
+from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Extraction,
+    Json,
+    Loading,
+    Model,
+    Quiet,
+    Reference,
+    Similarity,
+    TextSource,
+    library_options,
+)
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
@@ -15,6 +27,9 @@ def predict(
     similarity: Similarity,
     source: TextSource,
     loading: Loading,
+    embedding: Embedding,
+    extraction: Extraction,
+    cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -26,25 +41,22 @@ def predict(
     from layerprobe.study import predict as predict_drop
 
     log_to_stderr(quiet=quiet)
+    settings = similarity.settings()
     data = source.load_texts()
-    options = loading.options()
+    options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
+    checkpoint = loading.find(model, random_init=loading.random_init)
+    base_checkpoint = loading.find(reference.reference, random_init=reference.reference_random_init)
     with progress_bar(quiet=quiet) as progress:
-        tested = extract(model, data.texts, random_init=loading.random_init, options=options, progress=progress)
-        base = extract(
-            reference.reference,
-            data.texts,
-            random_init=reference.reference_random_init,
-            options=options,
-            progress=progress,
-        )
-        comparison = compare(tested, base, cache_dir=options.cache_dir, progress=progress, **similarity.settings())
+        tested = extract(checkpoint, data.texts, options=options, progress=progress)
+        base = extract(base_checkpoint, data.texts, options=options, progress=progress)
+        comparison = compare(tested, base, progress=progress, **settings)
         labelled = None
         if data.task is not None:
             pairs = data.task.validation
-            validated = extract(model, pairs.texts, random_init=loading.random_init, options=options, progress=progress)
+            validated = extract(checkpoint, pairs.texts, options=options, progress=progress)
             labelled = zero_shot(validated, pairs, split="validation")
     prediction = predict_drop(comparison, zero_shot_validation=labelled)
-    doubts = cautions(prediction, labelled, reference_random_init=reference.reference_random_init)
+    doubts = cautions(comparison, prediction, labelled)
     show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings, *doubts), quiet=quiet)
     if json:
         print_json(prediction)

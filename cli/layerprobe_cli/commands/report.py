@@ -7,10 +7,14 @@ from typing import Annotated
 
 import typer
 
+from layerprobe_cli.options import Json
+from layerprobe_cli.output import print_json
+
 
 def report(
     study: Annotated[Path, typer.Argument(help="The study.json that `layerprobe run` wrote.", show_default=False)],
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    json: Json = False,
 ) -> None:
     """Write the report of a finished study again: one HTML file that opens offline.
 
@@ -28,4 +32,8 @@ def report(
         found = from_json(Study, text)
     except DataError as error:
         raise DataError(f"{study} is no study: {error}; expected the study.json of `layerprobe run`") from error
-    typer.echo(write_report(found, out))
+    path = write_report(found, out)
+    if json:
+        print_json({"report": str(path)})
+    else:
+        typer.echo(path)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.errors import LayerProbeError
 from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Extraction,
     Json,
     Layers,
     Level,
@@ -20,6 +26,7 @@ from layerprobe_cli.options import (
     Similarity,
     TaskSource,
     Tuning,
+    library_options,
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
@@ -35,6 +42,8 @@ def run(
     similarity: Similarity,
     source: TaskSource,
     loading: Loading,
+    embedding: Embedding,
+    extraction: Extraction,
     tuning: Tuning,
     layers: Layers = "",
     reference_layers: Annotated[
@@ -57,6 +66,7 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path(
         "layerprobe-report"
     ),
+    cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -67,33 +77,31 @@ def run(
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.encoders import find_checkpoint
     from layerprobe.study import run as run_study
 
     log_to_stderr(quiet=quiet)
-    seeds = tuning.seed_list()
+    if not fine_tuning and (layers or reference_layers):
+        raise typer.BadParameter("expected no --layers or --reference-layers with --no-fine-tuning")
+    seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
-
-    def chosen(text: str, name: str) -> tuple[int, ...]:
-        return parse_layers(text, find_checkpoint(name).config.num_hidden_layers) if text else ()
-
+    checkpoint = loading.find(model, random_init=loading.random_init)
+    base_checkpoint = loading.find(reference.reference, random_init=reference.reference_random_init)
+    make_output_folder(out)
     with progress_bar(quiet=quiet) as progress:
         study = run_study(
-            model,
-            reference=reference.reference,
+            checkpoint,
+            reference=base_checkpoint,
             task=task,
             fine_tuning=fine_tuning,
-            layers=chosen(layers, model),
-            reference_layers=chosen(reference_layers, reference.reference),
+            layers=parse_layers(layers, checkpoint),
+            reference_layers=parse_layers(reference_layers, base_checkpoint),
             seeds=seeds,
-            protocol=tuning.protocol(loading.pooling),
+            protocol=tuning.protocol(embedding),
             level=level,
-            random_init=loading.random_init,
-            reference_random_init=reference.reference_random_init,
-            options=loading.options(),
+            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,
-            **similarity.settings(),
+            **settings,
         )
     path = save_study(study, out)
     show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
@@ -103,12 +111,28 @@ def run(
         print_study(study, path)
 
 
+def make_output_folder(folder: Path) -> None:
+    """Make the folder of the report before the work begins, or say why it cannot be."""
+    with _errors_of_output(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
 def save_study(study: Study, folder: Path) -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
-    from layerprobe.files import make_directory, write_whole
+    from layerprobe.files import replace_file
     from layerprobe.report import write_report
-    from layerprobe.results import to_json
+    from layerprobe.results import to_bytes
 
-    make_directory(folder)
-    write_whole(folder / "study.json", to_json(study).encode())
+    with _errors_of_output(folder):
+        replace_file(folder / "study.json", to_bytes(study))
     return write_report(study, folder / "report.html")
+
+
+@contextlib.contextmanager
+def _errors_of_output(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LayerProbeError(
+            f"cannot write to the folder {folder}: {error.strerror or error}; choose another --out"
+        ) from error
