@@ -471,14 +471,13 @@ class Study:
         for scores, scored in (self.zero_shot, model), (self.reference_zero_shot, reference):
             if scores is not None and len(scores.spearman) != scored.n_layers:
                 raise DataError(
-                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.spearman)}"
+                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, "
+                    f"got {len(scores.spearman)}"
                 )
         if self.confirmation is not None:
             tuned = (*self.confirmation.compared_layers, *(outcome.layer for outcome in self.confirmation.outcomes))
             _check_layers(tuned, model, what="fine-tuned layers")
-        _check_layers(
-            tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers"
-        )
+        _check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
 
 
 def _check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:

@@ -315,7 +315,11 @@ EDITS: list[tuple[str, Any, str]] = [
     ("comparison.cka.values", [], r"rows of one length, got rows of lengths \[\]"),
     ("comparison.cka.values", [[], [], []], r"rows of one length, got rows of lengths \[0\]"),
     ("comparison.cka.values", [[0.9, 0.5], [0.6], [0.8, 0.2]], r"rows of one length, got rows of lengths \[1, 2\]"),
-    ("comparison.cka.values", [[0.9, 0.5], [0.6, 0.7]], r"expected a sigma\^2 for each of \(2, 2\) layers, got \(3, 2\)"),
+    (
+        "comparison.cka.values",
+        [[0.9, 0.5], [0.6, 0.7]],
+        r"expected a sigma\^2 for each of \(2, 2\) layers, got \(3, 2\)",
+    ),
     ("comparison.cka", {**to_dict(STUDY.comparison.cka), "values": [[0.9]], "sigma_squared": None}, r"got \(1, 1\)"),
     ("comparison.cka.bandwidth_multiplier", None, "expected a bandwidth multiplier for an rbf CKA map, got none"),
     ("comparison.curve.values", [0.9, 0.7], "got 2 values and 3 reference layers"),
@@ -337,7 +341,11 @@ EDITS: list[tuple[str, Any, str]] = [
     ("zero_shot.pearson", [1.0], "expected a Spearman and a Pearson score of every layer, got 3 and 1"),
     ("confirmation.compared_layers", [1, 3], "expected fine-tuned layers from 0 to 2 of m, got 3"),
     ("confirmation.outcomes", [{**to_dict(OUTCOME), "layer": 9}], "expected fine-tuned layers from 0 to 2 of m, got 9"),
-    ("confirmation.outcomes", [{**to_dict(OUTCOME), "seeds": [0]}], r"test and a validation score each, got \(1, 2, 2\)"),
+    (
+        "confirmation.outcomes",
+        [{**to_dict(OUTCOME), "seeds": [0]}],
+        r"test and a validation score each, got \(1, 2, 2\)",
+    ),
     ("reference_outcomes", [to_dict(OUTCOME)], "expected fine-tuned layers from 0 to 1 of r, got 2"),
 ]
 

@@ -33,7 +33,7 @@ class StoreKey:
     """What stands before every text."""
     random_init: int | None
     """Seed of random weights; None for those of the checkpoint."""
-    trust_remote_code: bool = False
+    trust_remote_code: bool
     """Whether code of the checkpoint could run."""
     texts_digest: str
     """Of the distinct texts in their order, by `texts_digest`."""

@@ -122,6 +122,7 @@ def study(
         provenance=Provenance(
             layerprobe="0.1.0",
             created="2026-11-02T14:20:31+00:00",
+            settings={"prompt": "query: "},
             command="layerprobe study google/electra-base-discriminator google-bert/bert-base-cased --task stsb"
             " --seeds 5 --pooling mean",
             task="stsb",

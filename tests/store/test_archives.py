@@ -21,6 +21,7 @@ def test_format_1_is_read_for_ever():
         norm="none",
         prompt="",
         random_init=None,
+        trust_remote_code=False,
         texts_digest=texts_digest(TEXTS),
     )
     (entry,) = store.entries()

@@ -38,7 +38,9 @@ def test_what_was_written_comes_back(key_of, data):
         assert store.verify() == []
 
 
-@pytest.mark.parametrize("description", [{}, {"model": {"name": "caf\udce9"}}, {"numbers": {10: 0.1, 9: (-0.0, 1e300)}}])
+@pytest.mark.parametrize(
+    "description", [{}, {"model": {"name": "caf\udce9"}}, {"numbers": {10: 0.1, 9: (-0.0, 1e300)}}]
+)
 def test_any_description_comes_back(store, texts, key_of, description):
     key = key_of(texts, model="caf\udce9")  # a folder whose name is no UTF-8
     with store.writer(key, texts=texts, n_layers=3, width=4, description=description):
