@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import sys
 from collections.abc import Iterator, Sequence
@@ -17,9 +16,9 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """Print a result as JSON."""
-    from layerprobe.results import to_dict
+    from layerprobe.results import to_json
 
-    typer.echo(json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(to_json(value))
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
