@@ -1,8 +1,18 @@
-"""What two models are called in sentences and plots. Knows names only."""
+"""What models are called in sentences, plots and progress. Knows names only."""
 
 from __future__ import annotations
 
 import re
+
+
+def short_name(name: str) -> str:
+    """Return a model's name without organisation or folder.
+
+    Example:
+        >>> short_name("google/electra-base-discriminator")
+        'electra-base-discriminator'
+    """
+    return re.sub(r"^.*\w[/\\](?=\w)", "", name.rstrip("/\\"))
 
 
 def short_names(model: str, reference: str) -> tuple[str, str]:
@@ -14,5 +24,5 @@ def short_names(model: str, reference: str) -> tuple[str, str]:
         >>> short_names("old/model", "new/model")
         ('old/model', 'new/model')
     """
-    first, second = (re.sub(r"^.*\w[/\\](?=\w)", "", name.rstrip("/\\")) for name in (model, reference))
+    first, second = short_name(model), short_name(reference)
     return (model, reference) if first == second else (first, second)

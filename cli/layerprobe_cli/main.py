@@ -98,6 +98,8 @@ app.callback(help=_unwrapped(_root))(_root)
 def main() -> None:
     """Run the command line."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    # the hub's client tells of every retry; what it ends in becomes our one line
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     app()
 
 

@@ -76,7 +76,7 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
             stage = task.split(" ", 1)[0]
             if stage not in shown:
                 shown[stage] = bars.add_task(task, total=total)
-            bars.update(shown[stage], description=task[-60:], completed=done, total=total)
+            bars.update(shown[stage], description=task, completed=done, total=total)
 
         yield report
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders import Encoder, TokenizedTexts, collate, pool, token_batches
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.names import short_name
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Pooling
 
@@ -53,7 +54,7 @@ def embed_layers(
     for rows in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
         result[:, rows] = _pooled(encoder, texts, rows, pooling)
         done += sum(lengths[row] for row in rows)
-        progress(f"embedding with {encoder.description.name}", done, total)
+        progress(f"embedding with {short_name(encoder.description.name)}", done, total)
     _check_finite(result, encoder)
     return result
 

@@ -41,12 +41,14 @@ def compare(
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.study import compare as compare_models
-    from layerprobe.study import extract
-
     log_to_stderr(quiet=quiet)
     settings = similarity.settings()
     data = source.load_texts()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.study import compare as compare_models
+    from layerprobe.study import extract
+
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     with progress_bar(quiet=quiet) as progress:
         tested = extract(

@@ -44,11 +44,13 @@ def confirm(
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.study import run
-
     log_to_stderr(quiet=quiet)
     seeds = tuning.seed_list()
     task = source.load()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.study import run
+
     settings = similarity.settings()
     checkpoint = loading.find(model, random_init=loading.random_init)
     with progress_bar(quiet=quiet) as progress:

@@ -31,10 +31,12 @@ def extract(
 
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
-    from layerprobe.study import extract as extract_layers
-
     log_to_stderr(quiet=quiet)
     data = source.load_texts()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.study import extract as extract_layers
+
     with progress_bar(quiet=quiet) as progress:
         found = extract_layers(
             loading.find(model, random_init=loading.random_init),

@@ -36,12 +36,14 @@ def finetune(
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
     """
-    from layerprobe.finetuning import outcomes
-    from layerprobe.study import finetune as finetune_layers
-
     log_to_stderr(quiet=quiet)
     seeds = tuning.seed_list()
     task = source.load()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.finetuning import outcomes
+    from layerprobe.study import finetune as finetune_layers
+
     checkpoint = loading.find(model, random_init=loading.random_init)
     chosen = parse_layers(layers, checkpoint)
     with progress_bar(quiet=quiet) as progress:

@@ -37,12 +37,14 @@ def predict(
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.study import cautions, compare, extract, zero_shot
-    from layerprobe.study import predict as predict_drop
-
     log_to_stderr(quiet=quiet)
     settings = similarity.settings()
     data = source.load_texts()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.study import cautions, compare, extract, zero_shot
+    from layerprobe.study import predict as predict_drop
+
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)
     base_checkpoint = loading.find(reference.reference, random_init=reference.reference_random_init)

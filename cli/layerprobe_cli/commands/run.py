@@ -77,13 +77,15 @@ def run(
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    from layerprobe.study import run as run_study
-
     log_to_stderr(quiet=quiet)
     if not fine_tuning and (layers or reference_layers):
         raise typer.BadParameter("expected no --layers or --reference-layers with --no-fine-tuning")
     seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.study import run as run_study
+
     checkpoint = loading.find(model, random_init=loading.random_init)
     base_checkpoint = loading.find(reference.reference, random_init=reference.reference_random_init)
     make_output_folder(out)
