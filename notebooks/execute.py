@@ -20,8 +20,9 @@ def execute(path: Path, *, write: bool) -> None:
     notebook = nbformat.read(path, as_version=4)
     NotebookClient(notebook, timeout=900, kernel_name="python3", resources={"metadata": {"path": HERE}}).execute()
     if write:
-        for cell in notebook.cells:
+        for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
             cell.metadata.pop("execution", None)  # times differ from run to run
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
         nbformat.write(notebook, path)
     print(f"{path.name}: ran in {time.perf_counter() - start:.0f} s")
 
