@@ -2,13 +2,14 @@
 
 `mlm` was pretrained by masked language modelling, `rtd` as an ELECTRA discriminator by replaced token
 detection, both on the synthetic language, with the same sentences, order and number of steps. Their weights
-ship with the package. To make them again (about 25 minutes on two cores):
+ship with the package. To make them again (about half an hour of processor time):
 
     python -m layerprobe.pretraining.embedded DIRECTORY
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import multiprocessing
 import os
@@ -138,7 +139,9 @@ def _make_in_process(name: str, directory: Path) -> None:
 
 def main() -> None:
     """Pretrain both models side by side."""
-    directory = Path(sys.argv[1])
+    parser = argparse.ArgumentParser(prog="python -m layerprobe.pretraining.embedded", description=main.__doc__)
+    parser.add_argument("directory", type=Path, help="where the checkpoints mlm and rtd are written")
+    directory = parser.parse_args().directory
     context = multiprocessing.get_context("spawn")
     jobs = [context.Process(target=_make_in_process, args=(name, directory)) for name in ("mlm", "rtd")]
     for job in jobs:
