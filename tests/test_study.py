@@ -90,7 +90,7 @@ def fail(*arguments: Any, **settings: Any) -> Any:
 @pytest.fixture
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """From here on no weights can be loaded."""
-    monkeypatch.setattr(study, "load_encoder", fail)
+    monkeypatch.setattr("layerprobe.study.options.load_encoder", fail)
 
 
 # ---- the whole ----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_an_empty_store_gives_the_same_values(
 def test_without_fine_tuning_it_stops_at_the_prediction(
     complete: Study, models: dict[str, str], task: STSTask, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(study, "fine_tune_layers", fail)
+    monkeypatch.setattr("layerprobe.study.tuning.fine_tune_layers", fail)
     found = whole(models, task, options, fine_tuning=False)
     assert (found.confirmation, found.protocol, found.reference_outcomes) == (None, None, ())
     assert found.provenance.seeds == ()
@@ -158,7 +158,7 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
     whole(models, task, options, progress=lambda *call: calls.append(call))
     kinds = {name.split()[0] for name, _, _ in calls}
     assert kinds == {"embedding", "comparing", "TMFT"}
-    embedding = [(done, total) for name, done, total in calls if name == f"embedding with {models['bert']}"]
+    embedding = [(done, total) for name, done, total in calls if name == "embedding with bert"]
     assert len(embedding) > 5
     assert embedding == sorted(embedding)
     assert embedding[-1][0] == pytest.approx(embedding[-1][1])
@@ -280,7 +280,7 @@ def test_a_moved_model_is_known_by_its_content(
     before = extract(models["bert"], TEXTS, options=short)
     moved = str(tmp_path / "elsewhere")
     shutil.copytree(models["bert"], moved)
-    monkeypatch.setattr(study, "load_encoder", fail)
+    monkeypatch.setattr("layerprobe.study.options.load_encoder", fail)
     after = extract(moved, TEXTS, options=short)
     assert after.fingerprint == before.fingerprint
     assert after.model == dataclasses.replace(before.model, name=moved)
@@ -350,7 +350,7 @@ def test_a_comparison_is_made_once_for_its_settings(
     assert len({to_json(comparison) for comparison in found}) == len(settings)
     turned = compare(*pair[::-1])
     np.testing.assert_allclose(turned.cka.values, np.transpose(found[0].cka.values), atol=1e-6)
-    monkeypatch.setattr(study, "cka_map", fail)
+    monkeypatch.setattr("layerprobe.study.comparison.cka_map", fail)
     assert [compare(*pair, **changes) for changes in settings] == found
 
 
@@ -502,7 +502,7 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
     found = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
     assert [(run.seed, run.layer) for run in found] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
     shutil.copytree(models["electra"], tmp_path / "moved")
-    monkeypatch.setattr(study, "load_encoder", fail)
+    monkeypatch.setattr("layerprobe.study.options.load_encoder", fail)
     assert finetune(str(tmp_path / "moved"), (2,), task, **settings) == [found[2], found[6]]
     with pytest.raises(AssertionError, match="read from the store"):
         finetune(models["electra"], (2,), task, **{**settings, "seeds": (2,)})

@@ -61,7 +61,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stage that was done is done again")
 
-    monkeypatch.setattr("layerprobe.study.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.study.options.load_encoder", refuse)
     out = tmp_path / "out"
     study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
     assert study["comparison"]["cka"] == compared["cka"]

@@ -1,0 +1,27 @@
+"""The pipeline, in the order a reader tells it: extract, compare, predict, confirm.
+
+Each stage is one function; what was done before is read from the store instead of done again.
+"""
+
+from layerprobe.study.comparison import compare, zero_shot
+from layerprobe.study.embeddings import Embeddings, extract
+from layerprobe.study.options import Options
+from layerprobe.study.pipeline import doctor, run, versions
+from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
+
+__all__ = [
+    "PAPER_SEEDS",
+    "Embeddings",
+    "Options",
+    "cautions",
+    "compare",
+    "confirm",
+    "doctor",
+    "extract",
+    "finetune",
+    "predict",
+    "run",
+    "versions",
+    "zero_shot",
+]

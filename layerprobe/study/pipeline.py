@@ -1,0 +1,186 @@
+"""All stages in the order a reader tells them, and what somebody needs to do them again."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from importlib import metadata
+
+from layerprobe._version import __version__
+from layerprobe.encoders import (
+    Checkpoint,
+    resolve_device,
+)
+from layerprobe.extraction import Diagnosis, examine
+from layerprobe.finetuning import check_level, outcomes
+from layerprobe.progress import Progress, silent
+from layerprobe.results import (
+    Alignment,
+    Confirmation,
+    Estimator,
+    Kernel,
+    LayerOutcome,
+    Protocol,
+    Provenance,
+    STSTask,
+    Study,
+)
+from layerprobe.study.comparison import compare, zero_shot
+from layerprobe.study.embeddings import extract
+from layerprobe.study.options import Options, found, load
+from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.tuning import DEFAULT_LEVEL, PAPER_SEEDS, agreed, check_layers, check_seeds, confirm, finetune
+
+
+def run(
+    model: str | Checkpoint,
+    *,
+    reference: str | Checkpoint,
+    task: STSTask,
+    fine_tuning: bool = True,
+    layers: Sequence[int] = (),
+    reference_layers: Sequence[int] = (),
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    level: float = DEFAULT_LEVEL,
+    kernel: Kernel = "linear",
+    estimator: Estimator = "debiased",
+    bandwidth_multiplier: float = 1.0,
+    alignment: Alignment | None = None,
+    random_init: int | None = None,
+    reference_random_init: int | None = None,
+    options: Options | None = None,
+    command: str = "layerprobe.run",
+    progress: Progress = silent,
+) -> Study:
+    """Extract, compare, predict and confirm; what was done before is not done again.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        reference: The same of a model that was pretrained by masked language modelling.
+        task: Sentence pairs; models are compared on the texts of its test split.
+        fine_tuning: False stops at the prediction.
+        layers: Layers to fine-tune beside those that decide.
+        reference_layers: Layers of the reference to fine-tune, for the contrast.
+        seeds: One fine-tuning run each.
+        protocol: The paper's by default.
+        level: Confidence level of the intervals.
+        kernel: linear or rbf.
+        estimator: debiased or biased.
+        bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
+        alignment: same-index, relative-depth or best-match.
+        random_init: Seed of fresh random weights for the model.
+        reference_random_init: The same for the reference.
+        options: How to load and embed.
+        command: How this study was asked for; kept in its provenance.
+        progress: Told what is being done, and how much of it.
+
+    Raises:
+        LayerProbeError: If any stage cannot be done; see the stages.
+    """
+    options = options or Options()
+    protocol = agreed(protocol, options)
+    check_level(level)
+    check_seeds(seeds)
+    checkpoint, base_checkpoint = found(model, random_init, options), found(reference, reference_random_init, options)
+    check_layers(checkpoint, layers)
+    check_layers(base_checkpoint, reference_layers)
+    texts = task.test.texts
+    tested = extract(checkpoint, texts, options=options, progress=progress)
+    base = extract(base_checkpoint, texts, options=options, progress=progress)
+    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
+    comparison = compare(
+        tested,
+        base,
+        kernel=kernel,
+        estimator=estimator,
+        bandwidth_multiplier=bandwidth_multiplier,
+        alignment=alignment,
+        progress=progress,
+    )
+    labelled = zero_shot(validated, task.validation, split="validation")
+    prediction = predict(comparison, zero_shot_validation=labelled)
+    confirmed: Confirmation | None = None
+    contrast: tuple[LayerOutcome, ...] = ()
+    if fine_tuning:
+        confirmed = confirm(
+            checkpoint,
+            prediction,
+            task,
+            layers=layers,
+            seeds=seeds,
+            protocol=protocol,
+            level=level,
+            options=options,
+            progress=progress,
+        )
+        if reference_layers:
+            runs = finetune(
+                base_checkpoint,
+                reference_layers,
+                task,
+                seeds=seeds,
+                protocol=protocol,
+                options=options,
+                progress=progress,
+            )
+            contrast = outcomes(runs, level=level)
+    return Study(
+        comparison=comparison,
+        prediction=prediction,
+        provenance=Provenance(
+            layerprobe=__version__,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            command=command,
+            settings=_settings(options, level=level),
+            task=task.name,
+            task_digest=task.digest,
+            texts_digest=comparison.texts_digest,
+            n_texts=len(texts),
+            seeds=tuple(dict.fromkeys(seeds)) if fine_tuning else (),
+            device=str(resolve_device(options.device)),
+            versions=versions(),
+            notes=task.notes,
+            warnings=(
+                *task.warnings,
+                *tested.warnings,
+                *base.warnings,
+                *validated.warnings,
+                *cautions(comparison, prediction, labelled),
+            ),
+        ),
+        zero_shot=zero_shot(tested, task.test),
+        reference_zero_shot=zero_shot(base, task.test),
+        protocol=protocol if fine_tuning else None,
+        confirmation=confirmed,
+        reference_outcomes=contrast,
+    )
+
+
+def _settings(options: Options, *, level: float) -> dict[str, str]:
+    """Return the settings that differ from their defaults, without where things are kept."""
+    changed = {
+        f.name: str(getattr(options, f.name))
+        for f in fields(options)
+        if f.name != "cache_dir" and getattr(options, f.name) != f.default
+    }
+    return changed | ({} if level == DEFAULT_LEVEL else {"level": str(level)})
+
+
+def doctor(model: str | Checkpoint, *, random_init: int | None = None, options: Options | None = None) -> Diagnosis:
+    """Load a model and check that what layerprobe relies on holds for it.
+
+    Raises:
+        ModelError: If the model cannot be had or its architecture is refused.
+    """
+    options = options or Options()
+    checkpoint = found(model, random_init, options)
+    return examine(load(checkpoint, options))
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that the numbers depend on."""
+    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}

@@ -1,0 +1,167 @@
+"""A prediction -> what fine-tuning says of it; finished runs are read, not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from layerprobe.encoders import (
+    Checkpoint,
+    count_blocks,
+    resolve_device,
+)
+from layerprobe.errors import DataError
+from layerprobe.finetuning import RunFolder, check_level, confirmation, fine_tune_layers, layers_to_confirm
+from layerprobe.progress import Progress, silent
+from layerprobe.results import (
+    Confirmation,
+    DropPrediction,
+    FineTuningRun,
+    Protocol,
+    SentencePairs,
+    STSTask,
+)
+from layerprobe.store import Store
+from layerprobe.study.options import Options, dtype_name, found, load
+
+PAPER_SEEDS = (0, 1, 2, 3, 4)
+DEFAULT_LEVEL = 0.95
+
+
+def finetune(
+    model: str | Checkpoint,
+    layers: Sequence[int],
+    task: STSTask,
+    *,
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> list[FineTuningRun]:
+    """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        layers: Blocks kept, 0 .. n_blocks.
+        task: Sentence pairs.
+        seeds: One run each.
+        protocol: The paper's by default.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load, and the prompt; pooling and length are the protocol's.
+        progress: Told the share of the work that is done.
+
+    Raises:
+        ModelError: If the model cannot be had.
+        DataError: If the model has no such layer, or there are no layers or seeds.
+        TrainingError: If a run fails.
+        StoreError: If a result cannot be written.
+    """
+    options = options or Options()
+    protocol = agreed(protocol, options)
+    check_seeds(seeds)
+    checkpoint = found(model, random_init, options)
+    if not layers:
+        raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
+    check_layers(checkpoint, layers)
+    task = _prompted(task, options.prompt)
+    return fine_tune_layers(
+        lambda: load(checkpoint, options),
+        layers,
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        folder=RunFolder.of(
+            Store(options.cache_dir).root, checkpoint, task, protocol, computed_on=_computed_on(options)
+        ),
+        progress=progress,
+    )
+
+
+def confirm(
+    model: str | Checkpoint,
+    prediction: DropPrediction,
+    task: STSTask,
+    *,
+    layers: Sequence[int] = (),
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    level: float = DEFAULT_LEVEL,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> Confirmation:
+    """Fine-tune at the flagged, the recommended and the last layer, and say what that shows.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        prediction: What `predict` gave for it.
+        task: Sentence pairs.
+        layers: Further layers to fine-tune.
+        seeds: One run each; with a single one the verdict is undecided.
+        protocol: The paper's by default.
+        level: Confidence level of the intervals.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load.
+        progress: Told the share of the work that is done.
+
+    Raises:
+        DataError: If a layer does not exist.
+        TrainingError: If a run fails.
+    """
+    check_level(level)
+    options = options or Options()
+    checkpoint = found(model, random_init, options)
+    n_blocks = count_blocks(checkpoint.config)
+    wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
+    runs = finetune(
+        checkpoint,
+        wanted,
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        options=options,
+        progress=progress,
+    )
+    return confirmation(prediction, runs, n_blocks, level=level)
+
+
+def agreed(protocol: Protocol | None, options: Options) -> Protocol:
+    """Return the protocol, the paper's by default; extraction and fine-tuning must pool alike."""
+    protocol = protocol or Protocol(pooling=options.pooling)
+    if protocol.pooling != options.pooling:
+        raise DataError(
+            f"expected one way of pooling, got {options.pooling} in the options and {protocol.pooling} in the protocol"
+        )
+    return protocol
+
+
+def check_seeds(seeds: Sequence[int]) -> None:
+    """Raise DataError if there is no seed, or one that no generator takes."""
+    if not seeds or not all(0 <= seed < 2**63 for seed in seeds):
+        raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(seeds)}")
+
+
+def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
+    """Raise DataError if the model has no such layer."""
+    n_blocks = count_blocks(checkpoint.config)
+    wrong = [str(layer) for layer in layers if not 0 <= layer <= n_blocks]
+    if wrong:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
+
+
+def _computed_on(options: Options) -> str:
+    """Return what the numbers of fine-tuning depend on beside the model: dropout is another on another device."""
+    return f"{resolve_device(options.device).type} {dtype_name(options)}"
+
+
+def _prompted(task: STSTask, prompt: str) -> STSTask:
+    """Return the task with the prompt before every sentence, as extraction has it."""
+
+    def pairs(split: SentencePairs) -> SentencePairs:
+        first, second = (tuple(prompt + text for text in texts) for texts in (split.first, split.second))
+        return replace(split, first=first, second=second)
+
+    if not prompt:
+        return task
+    return replace(task, train=pairs(task.train), validation=pairs(task.validation), test=pairs(task.test))
