@@ -15,7 +15,7 @@ from scipy import stats
 from transformers import AutoModel
 
 from layerprobe import study
-from layerprobe.encoders import load_encoder
+from layerprobe.encoders import find_checkpoint, load_encoder
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.results import (
     CKACurve,
@@ -439,7 +439,7 @@ def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embed
 
 
 def described(name: str, **changes: Any) -> ModelDescription:
-    kind: dict[str, Any] = {"revision": "1", "architecture": "bert", "n_blocks": 4, "hidden_size": 8, "norm": "none"}
+    kind: dict[str, Any] = {"revision": name, "architecture": "bert", "n_blocks": 4, "hidden_size": 8, "norm": "none"}
     return ModelDescription(name=name, dtype="float32", parameters=(1, 2, 3, 4, 5), **{**kind, **changes})
 
 
@@ -473,7 +473,8 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     (caution,) = cautions(compared(electra, random, falling), drop)
     assert caution.startswith("the reference has random weights")
     assert cautions(compared(electra, random, level), none, ahead) == ()
-    (caution,) = cautions(compared(bert, bert, level), none)
+    elsewhere = described("./bert", revision="bert")
+    (caution,) = cautions(compared(bert, elsewhere, level), none)
     assert caution.startswith("the model was compared with itself")
 
 
@@ -608,6 +609,19 @@ def test_settings_that_contradict_each_other_are_refused(
         run(model, reference=other, task=task, reference_layers=[9], options=options)
     with pytest.raises(DataError, match="to fine-tune, got none"):
         finetune(model, [], task, options=options)
+    with pytest.raises(DataError, match="float32 or bfloat16 to fine-tune in, got float16"):
+        run(model, reference=other, task=task, options=dataclasses.replace(options, dtype="float16"))
+
+
+def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: STSTask, options: Options) -> None:
+    folder, checkpoint = Path(models["bert"]), find_checkpoint(models["bert"], random_init=1)
+    by_name, by_path = (extract(model, task.test.texts, options=options) for model in (models["bert"], folder))
+    assert by_name.fingerprint == by_path.fingerprint
+    assert extract(checkpoint, task.test.texts, options=options).model.random_init == 1
+    with pytest.raises(ModelError, match=r"one seed of random weights, got 2 for .*bert \(random init 1\)"):
+        extract(checkpoint, task.test.texts, random_init=2, options=options)
+    with pytest.raises(ModelError, match="a local folder has no revisions"):
+        extract(f"{folder}@main", task.test.texts, options=options)
 
 
 def test_settings_are_kept_with_the_study(models: dict[str, str], task: STSTask, options: Options) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from layerprobe.encoders import Checkpoint
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
+MAX_SEEDS = 1000
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")]
 CacheDir = Annotated[
@@ -140,7 +142,7 @@ class TaskSource:
         """Return the task."""
         from layerprobe import load_task
 
-        if self.task is None:
+        if not self.task:
             raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
         return load_task(
             self.task,
@@ -167,8 +169,8 @@ class TextSource(TaskSource):
 
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
-        if self.texts is not None and (self.score_range or self.validation or self.test):
-            raise typer.BadParameter("expected no --score-range, --validation or --test with --texts")
+        if self.texts is not None and (self.score_range or self.validation or self.test or self.split_seed):
+            raise typer.BadParameter("expected no --score-range, --validation, --test or --split-seed with --texts")
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
@@ -190,7 +192,7 @@ class LoadedTexts:
 
 
 ReferenceRandomInit = Annotated[
-    int | None, _option("Comparison", metavar="SEED", help="Fresh random weights for the reference.")
+    int | None, _option("Comparison", metavar="SEED", min=0, help="Fresh random weights for the reference.")
 ]
 
 
@@ -221,7 +223,10 @@ class Similarity:
         _option("Comparison", help="Estimator of HSIC; biased values rise with the width."),
     ] = "debiased"
     bandwidth: Annotated[
-        float, _option("Comparison", min=1e-6, help="rbf: sigma in units of the root of the median squared distance.")
+        float,
+        _option(
+            "Comparison", min=1e-6, max=1e6, help="rbf: sigma in units of the root of the median squared distance."
+        ),
     ] = 1.0
     alignment: Annotated[
         Literal["auto", "same-index", "relative-depth", "best-match"],
@@ -270,6 +275,8 @@ class Tuning:
     def seed_list(self) -> tuple[int, ...]:
         """Return the seeds."""
         seeds = _integers(self.seeds, "--seeds")
+        if "," not in self.seeds and seeds[0] > MAX_SEEDS:
+            raise typer.BadParameter(f"expected at most {MAX_SEEDS} seeds, or a list such as 3,5,8, got {self.seeds!r}")
         listed = seeds if "," in self.seeds else tuple(range(seeds[0]))
         if not listed or max(listed) >= 2**63:
             raise typer.BadParameter(f"expected at least one seed, none above 2^63, for --seeds, got {self.seeds!r}")

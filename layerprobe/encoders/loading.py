@@ -204,6 +204,8 @@ def split_name(name: str) -> tuple[str, str | None]:
     if Path(name).is_dir():
         return name, None
     source, _, revision = name.partition("@")
+    if revision and Path(source).is_dir():
+        raise ModelError(f"a local folder has no revisions: expected {source} or a hub id, got {name}")
     return source, revision or None
 
 

@@ -131,7 +131,10 @@ def _told_what_is_cut(encoder: Encoder, task: STSTask, protocol: Protocol) -> En
     n_cut = encoder.tokenize(texts, max_length=protocol.max_length).n_truncated
     if n_cut:
         logger.warning(
-            "%d of %d sentences were cut at %d tokens in fine-tuning", n_cut, len(texts), protocol.max_length
+            "%d of %d sentences were cut at %d tokens in fine-tuning",
+            n_cut,
+            len(texts),
+            encoder.limit(protocol.max_length),
         )
     return encoder
 

@@ -51,8 +51,9 @@ def plateau_rule(
         t = max(0.05, 3 w),   w = the median change |c_l - c_(l-1)| of the layers l < o.
 
     The first such o is the onset, the layer before it is recommended. A curve that sinks steadily has w as
-    large as its steps and no onset; so has one that falls early and stays level. At least two layers must
-    come before o, or there would be no wobble to compare with.
+    large as its steps and no onset; nor has one whose only fall is from layer 0 to 1, since at least two layers
+    must come before o, or there would be no wobble to compare with. A later fall counts even if the curve is
+    level from there on: all those layers are unlike the reference.
 
     Args:
         curve: CKA of every layer against the reference.

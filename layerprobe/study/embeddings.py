@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,7 +73,7 @@ class Embeddings:
 
 
 def extract(
-    model: str | Checkpoint,
+    model: str | Path | Checkpoint,
     texts: Sequence[str],
     *,
     random_init: int | None = None,

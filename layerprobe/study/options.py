@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -14,7 +15,7 @@ from layerprobe.encoders import (
     resolve_device,
 )
 from layerprobe.encoders.loading import autocast_dtype
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, ModelError
 from layerprobe.results import (
     Pooling,
     check_attn,
@@ -56,15 +57,17 @@ class Options:
             raise DataError(f"expected at least one token a batch, got batch_tokens={self.batch_tokens}")
 
 
-def found(model: str | Checkpoint, random_init: int | None, options: Options) -> Checkpoint:
+def found(model: str | Path | Checkpoint, random_init: int | None, options: Options) -> Checkpoint:
     """Return the checkpoint of `model`, found once and passed on: a branch of the hub may move meanwhile.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be had.
     """
     if isinstance(model, Checkpoint):
+        if random_init not in (None, model.random_init):
+            raise ModelError(f"expected one seed of random weights, got {random_init} for {model.label}")
         return model
-    return find_checkpoint(model, random_init=random_init, trust_remote_code=options.trust_remote_code)
+    return find_checkpoint(os.fspath(model), random_init=random_init, trust_remote_code=options.trust_remote_code)
 
 
 def load(checkpoint: Checkpoint, options: Options) -> Encoder:

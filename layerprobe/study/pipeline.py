@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata
+from pathlib import Path
 
 from layerprobe._version import __version__
 from layerprobe.encoders import (
@@ -31,13 +32,22 @@ from layerprobe.study.comparison import compare, zero_shot
 from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, found, load
 from layerprobe.study.prediction import cautions, predict
-from layerprobe.study.tuning import DEFAULT_LEVEL, PAPER_SEEDS, agreed, check_layers, check_seeds, confirm, finetune
+from layerprobe.study.tuning import (
+    DEFAULT_LEVEL,
+    PAPER_SEEDS,
+    agreed,
+    check_layers,
+    check_precision,
+    check_seeds,
+    confirm,
+    finetune,
+)
 
 
 def run(
-    model: str | Checkpoint,
+    model: str | Path | Checkpoint,
     *,
-    reference: str | Checkpoint,
+    reference: str | Path | Checkpoint,
     task: STSTask,
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
@@ -84,6 +94,8 @@ def run(
     protocol = agreed(protocol, options)
     check_level(level)
     check_seeds(seeds)
+    if fine_tuning:
+        check_precision(options)
     checkpoint, base_checkpoint = found(model, random_init, options), found(reference, reference_random_init, options)
     check_layers(checkpoint, layers)
     check_layers(base_checkpoint, reference_layers)
@@ -134,7 +146,7 @@ def run(
             layerprobe=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command,
-            settings=_settings(options, level=level),
+            settings=_settings(options, level=level if fine_tuning else DEFAULT_LEVEL),
             task=task.name,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
@@ -169,7 +181,9 @@ def _settings(options: Options, *, level: float) -> dict[str, str]:
     return changed | ({} if level == DEFAULT_LEVEL else {"level": str(level)})
 
 
-def doctor(model: str | Checkpoint, *, random_init: int | None = None, options: Options | None = None) -> Diagnosis:
+def doctor(
+    model: str | Path | Checkpoint, *, random_init: int | None = None, options: Options | None = None
+) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it.
 
     Raises:

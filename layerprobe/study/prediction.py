@@ -46,7 +46,8 @@ def cautions(
         labelled: Zero-shot scores of the model, where there are labels.
     """
     said = []
-    if comparison.model == comparison.reference:
+    model, reference = comparison.model, comparison.reference
+    if (model.revision, model.random_init) == (reference.revision, reference.random_init):
         said.append("the model was compared with itself: expected another model as the reference, such as BERT")
     if prediction.drops and comparison.reference.random_init is not None:
         said.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from layerprobe.encoders import (
     Checkpoint,
@@ -29,7 +30,7 @@ DEFAULT_LEVEL = 0.95
 
 
 def finetune(
-    model: str | Checkpoint,
+    model: str | Path | Checkpoint,
     layers: Sequence[int],
     task: STSTask,
     *,
@@ -59,6 +60,7 @@ def finetune(
     """
     options = options or Options()
     protocol = agreed(protocol, options)
+    check_precision(options)
     check_seeds(seeds)
     checkpoint = found(model, random_init, options)
     if not layers:
@@ -79,7 +81,7 @@ def finetune(
 
 
 def confirm(
-    model: str | Checkpoint,
+    model: str | Path | Checkpoint,
     prediction: DropPrediction,
     task: STSTask,
     *,
@@ -134,6 +136,12 @@ def agreed(protocol: Protocol | None, options: Options) -> Protocol:
             f"expected one way of pooling, got {options.pooling} in the options and {protocol.pooling} in the protocol"
         )
     return protocol
+
+
+def check_precision(options: Options) -> None:
+    """Raise DataError for float16, in which small gradients vanish."""
+    if options.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
 
 
 def check_seeds(seeds: Sequence[int]) -> None:

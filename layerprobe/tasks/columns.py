@@ -17,6 +17,7 @@ SENTENCE_NAMES = (
     ("text1", "text2"),
     ("texta", "textb"),
     ("first", "second"),
+    ("s1", "s2"),
     ("#1string", "#2string"),
     ("question1", "question2"),
     ("premise", "hypothesis"),
@@ -74,11 +75,23 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
     if columns is not None:
         wanted = _wanted(columns)
         table = _with_header_for(table, wanted)
+        if table.header is None and _looks_like_header(table):
+            table = table.with_header()
         return table, tuple(_index(table, column) for column in wanted)
-    names = {_plain(cell) for cell in table.rows[0]}
-    if table.header is None and (names & {*TEXT_NAMES, *(name for pair in SENTENCE_NAMES for name in pair)}):
+    if table.header is None and _looks_like_header(table):
         table = table.with_header()
     return table, _known_text_columns(table)
+
+
+def _looks_like_header(table: Table) -> bool:
+    """Return whether the first row names a text column, or has words where all other rows have numbers."""
+    first, rest = table.rows[0], table.rows[1:]
+    known = {*TEXT_NAMES, *(name for pair in SENTENCE_NAMES for name in pair)}
+    if {_plain(cell) for cell in first} & known:
+        return True
+    return any(
+        bool(rest) and not is_number(cell) and all(is_number(row[i]) for row in rest) for i, cell in enumerate(first)
+    )
 
 
 def is_number(cell: str) -> bool:
@@ -136,7 +149,10 @@ def _known_text_columns(table: Table) -> tuple[int, ...]:
     if table.width == 1:
         return (0,)
     if table.header is None:
-        return _unnamed_pair_columns(table)[:2]
+        try:
+            return _unnamed_pair_columns(table)[:2]
+        except TaskError:
+            raise _unknown_layout(table, "the texts", 1) from None
     if (sentences := _named_sentences(table.header)) is not None:
         return sentences
     if (text := _named(table.header, TEXT_NAMES)) is not None:

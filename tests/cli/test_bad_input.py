@@ -130,6 +130,13 @@ def test_wrong_usage_exits_with_2(layerprobe: Layerprobe, pair: tuple[Path, Path
     assert layerprobe("run", pair[0], "-t", pairs_file).code == 2
     assert layerprobe("extract", pair[0], "-t", pairs_file, "--pooling", "sum").code == 2
     assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "x").code == 2
+    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "3-1").code == 2
+    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--seeds", "0").code == 2
+    assert layerprobe("finetune", pair[0], "-t", pairs_file, "--seeds", "12345").code == 2
+    assert layerprobe("compare", *pair, "-t", pairs_file, "--bandwidth", "2").code == 2
+    assert layerprobe("compare", *pair, "-t", "").code == 2
+    assert layerprobe("predict", pair[0], "-r", pair[1], "--texts", pairs_file, "--split-seed", "1").code == 2
+    assert layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", "--seeds", "3").code == 2
     assert layerprobe("cache", "prune").code == 2
 
 

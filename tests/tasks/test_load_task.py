@@ -277,3 +277,14 @@ def test_a_folder_of_many_languages_is_ambiguous(shared_data):
 def test_files_of_other_tasks(shared_data, source, columns, expected, score_range):
     task = load_task(shared_data / source, columns=columns)
     assert (sizes(task), task.score_range) == (expected, score_range)
+
+
+def test_texts_of_a_pair_table_are_its_sentences(tmp_path):
+    file = tmp_path / "pairs.csv"
+    file.write_text("s1,s2,score\na,b,1\nc,d,2\n")
+    for columns in (None, "0,1", "s1,s2"):
+        assert load_texts(file, columns=columns).texts == ("a", "b", "c", "d")
+    file.write_text("id,left,right,points\n1,a,b,1\n2,c,d,2\n")
+    assert load_texts(file, columns="1,2").texts == ("a", "b", "c", "d")
+    with pytest.raises(TaskError, match="cannot tell which columns are the texts"):
+        load_texts(file)

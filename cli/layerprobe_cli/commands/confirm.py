@@ -42,16 +42,17 @@ def confirm(
 ) -> None:
     """Predict, then fine-tune at the flagged, the recommended and the last layer: confirmed, refuted or undecided.
 
+    Where no drop is predicted, the best zero-shot layer is held against the last.
+
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
     log_to_stderr(quiet=quiet)
-    seeds = tuning.seed_list()
+    seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
 
     # after the data: what is wrong with it is told before torch is loaded
     from layerprobe.study import run
 
-    settings = similarity.settings()
     checkpoint = loading.find(model, random_init=loading.random_init)
     with progress_bar(quiet=quiet) as progress:
         study = run(

@@ -73,13 +73,14 @@ def run(
     """Extract, compare, predict, confirm and report, in one go.
 
     What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the
-    flagged, the recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130.
+    flagged, the recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130; where no drop is
+    predicted, the best zero-shot layer and the last.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
     log_to_stderr(quiet=quiet)
-    if not fine_tuning and (layers or reference_layers):
-        raise typer.BadParameter("expected no --layers or --reference-layers with --no-fine-tuning")
+    if not fine_tuning and (layers or reference_layers or tuning != Tuning()):
+        raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
 
