@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from layerprobe.encoders import (
-    Checkpoint,
-    Encoder,
-    find_checkpoint,
-    load_encoder,
-    resolve_device,
-)
+from layerprobe.encoders import Checkpoint, Encoder, find_checkpoint, load_encoder, resolve_device
 from layerprobe.encoders.loading import autocast_dtype
 from layerprobe.errors import DataError, ModelError
-from layerprobe.results import (
-    Pooling,
-    check_attn,
-)
+from layerprobe.results import Pooling, check_attn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from layerprobe.names import short_names
 from layerprobe.prediction import plateau_rule
-from layerprobe.results import (
-    Comparison,
-    DropPrediction,
-    LayerScores,
-)
+from layerprobe.results import Comparison, DropPrediction, LayerScores
 
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
@@ -27,12 +23,7 @@ def predict(comparison: Comparison, *, zero_shot_validation: LayerScores | None 
     """
     other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
     model, reference = short_names(comparison.model.name, comparison.reference.name)
-    return plateau_rule(
-        comparison.curve,
-        model=model,
-        reference=reference,
-        other_baselines=other,
-    )
+    return plateau_rule(comparison.curve, model=model, reference=reference, other_baselines=other)
 
 
 def cautions(

@@ -6,22 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from layerprobe.encoders import (
-    Checkpoint,
-    count_blocks,
-    resolve_device,
-)
+from layerprobe.encoders import Checkpoint, count_blocks, resolve_device
 from layerprobe.errors import DataError
 from layerprobe.finetuning import RunFolder, check_level, confirmation, fine_tune_layers, layers_to_confirm
 from layerprobe.progress import Progress, silent
-from layerprobe.results import (
-    Confirmation,
-    DropPrediction,
-    FineTuningRun,
-    Protocol,
-    SentencePairs,
-    STSTask,
-)
+from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, Protocol, SentencePairs, STSTask
 from layerprobe.store import Store
 from layerprobe.study.options import Options, dtype_name, found, load
 
@@ -95,6 +84,8 @@ def confirm(
 ) -> Confirmation:
     """Fine-tune at the flagged, the recommended and the last layer, and say what that shows.
 
+    Where no drop is predicted, the best zero-shot layer is held against the last.
+
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         prediction: What `predict` gave for it.
@@ -116,15 +107,7 @@ def confirm(
     checkpoint = found(model, random_init, options)
     n_blocks = count_blocks(checkpoint.config)
     wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
-    runs = finetune(
-        checkpoint,
-        wanted,
-        task,
-        seeds=seeds,
-        protocol=protocol,
-        options=options,
-        progress=progress,
-    )
+    runs = finetune(checkpoint, wanted, task, seeds=seeds, protocol=protocol, options=options, progress=progress)
     return confirmation(prediction, runs, n_blocks, level=level)
 
 
