@@ -10,28 +10,37 @@ import typing
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerprobe import results
 from layerprobe.errors import DataError
 from layerprobe.results import (
-    CKACurve,
-    CKAMap,
     Comparison,
+    Comparisons,
     Confirmation,
+    CurveUncertainty,
+    Difference,
     DropPrediction,
+    DropProbability,
     EpochMetrics,
     Evidence,
     FineTuningRun,
+    LayerDiagnostics,
     LayerOutcome,
     LayerScores,
+    MapUncertainty,
+    Measure,
     ModelDescription,
+    PermutationNull,
     Protocol,
     Provenance,
     SentencePairs,
+    SimilarityCurve,
+    SimilarityMap,
     STSTask,
     Study,
+    TextFile,
     digest,
     from_json,
     to_bytes,
@@ -47,15 +56,30 @@ TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
 LAYER = st.integers(0, 2)
 LAYERS = st.lists(LAYER, min_size=1, max_size=3).map(tuple)
 THREE = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+SHARE = st.floats(0, 1)
+MATRIX = st.tuples(THREE, THREE, THREE)
 # Fields that must fit each other: both models have three layers.
 OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     ModelDescription: {"n_blocks": st.just(2), "parameters": st.tuples(*[st.integers()] * 3)},
-    CKAMap: {
-        "values": st.tuples(THREE, THREE, THREE),
-        "bandwidth_multiplier": NUMBERS,
-        "sigma_squared": st.none() | st.tuples(THREE, THREE),
+    Measure: {"name": st.just("cka"), "kernel": st.just("linear"), "bandwidth_multiplier": st.none()}
+    | {"estimator": st.sampled_from(["debiased", "biased"]), "neighbours": st.none()},
+    MapUncertainty: dict.fromkeys(("standard_errors", "lower", "upper"), MATRIX),
+    PermutationNull: dict.fromkeys(("mean", "threshold", "p_values", "calibrated"), MATRIX),
+    SimilarityMap: {"values": MATRIX, "sigma_squared": st.none() | st.tuples(THREE, THREE)},
+    CurveUncertainty: {
+        **dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE),
+        "covariance": MATRIX,
     },
-    CKACurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
+    TextFile: {"texts": st.tuples(TEXTS, TEXTS), "documents": st.none() | st.tuples(TEXTS, TEXTS)},
+    Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
+    DropProbability: {
+        **dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)),
+        "any_drop": SHARE,
+        "level": st.floats(0.5, 0.99),
+    },
+    Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
+    Study: dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())),
+    SimilarityCurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
     LayerScores: {"spearman": THREE, "pearson": THREE},
     Evidence: {"plateau_layers": LAYERS},
     DropPrediction: {
@@ -84,7 +108,7 @@ def values_with(kind: Any, **fields: st.SearchStrategy[Any]) -> st.SearchStrateg
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
     """Any value of a type that results are made of."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is types.UnionType:
+    if origin in (types.UnionType, typing.Union):
         return st.one_of([st.none() if option is type(None) else values_of(option) for option in arguments])
     if origin is tuple and arguments[-1] is Ellipsis:
         return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
@@ -135,12 +159,13 @@ def changed(**fields: Any) -> str:
 
 
 def test_every_result_is_looked_at() -> None:
-    assert {Study, STSTask, Confirmation, FineTuningRun, CKACurve} <= set(KINDS)
+    assert {Study, STSTask, Confirmation, FineTuningRun, SimilarityCurve} <= set(KINDS)
     assert len(KINDS) >= 17
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_json_gives_back_the_same_value(kind: type) -> None:
+    @settings(deadline=None)  # a study takes a second to make up
     @given(value=values_of(kind))
     def check(value: Any) -> None:
         text = to_json(value)
@@ -254,6 +279,7 @@ OUTCOME = LayerOutcome(
     std=0.7,
     interval=(0.0, 3.0),
 )
+ZEROS = ((0.0, 0.0),) * 3
 # three layers against two
 STUDY = Study(
     comparison=Comparison(
@@ -261,15 +287,28 @@ STUDY = Study(
         reference=model("r", 1),
         texts_digest="1",
         pooling="mean",
-        cka=CKAMap(
+        map=SimilarityMap(
+            measure=Measure(kernel="rbf", bandwidth_multiplier=1.0),
             values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
-            kernel="rbf",
-            estimator="debiased",
             n_samples=50,
-            bandwidth_multiplier=1.0,
             sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
+            uncertainty=MapUncertainty(
+                level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
+            ),
         ),
-        curve=CKACurve(values=(0.9, 0.7, 0.2), reference_layers=(0, 1, 1), alignment="relative-depth"),
+        curve=SimilarityCurve(
+            values=(0.9, 0.7, 0.2),
+            reference_layers=(0, 1, 1),
+            alignment="relative-depth",
+            uncertainty=CurveUncertainty(
+                level=0.95,
+                lower=(0.0,) * 3,
+                upper=(1.0,) * 3,
+                band_lower=(0.0,) * 3,
+                band_upper=(1.0,) * 3,
+                covariance=((0.0,) * 3,) * 3,
+            ),
+        ),
     ),
     prediction=DropPrediction(
         drop_layers=(2,),
@@ -307,27 +346,73 @@ STUDY = Study(
     reference_outcomes=(dataclasses.replace(OUTCOME, layer=1),),
 )
 SCORES = {"split": "test", "spearman": [1.0] * 4, "pearson": [1.0] * 4}
+NARROW = {
+    "level": 0.95,
+    **{end: [0.5] for end in ("lower", "upper", "band_lower", "band_upper")},
+    "covariance": [[0.0]],
+}
+DIAGNOSTICS = to_dict(
+    LayerDiagnostics(
+        n_samples=50,
+        n_features=4,
+        dtype="float32",
+        norm="none",
+        duplicates=0,
+        constant_features=0,
+        mean_norm=1.0,
+        mean_cosine=0.1,
+        top_dimension_share=0.3,
+        top_three_share=0.8,
+        effective_rank=3.0,
+        intrinsic_dimension=None,
+        chance_cka=0.1,
+    )
+)
+STEP = to_dict(
+    Difference(
+        label="layer 1 less layer 0",
+        value=0.1,
+        standard_error=0.1,
+        lower=-0.1,
+        upper=0.3,
+        level=0.95,
+        p_value=0.3,
+    )
+)
 # where in the study, what to write there, what to read
 EDITS: list[tuple[str, Any, str]] = [
     ("comparison.model.parameters", [1, 2], "expected the parameters of layers 0 to 2 of m, got 2"),
     ("comparison.model.n_blocks", 3, "expected the parameters of layers 0 to 3 of m, got 3"),
     ("comparison.model.n_blocks", -1, "expected the parameters of layers 0 to -1 of m, got 3"),
-    ("comparison.cka.values", [], r"rows of one length, got rows of lengths \[\]"),
-    ("comparison.cka.values", [[], [], []], r"rows of one length, got rows of lengths \[0\]"),
-    ("comparison.cka.values", [[0.9, 0.5], [0.6], [0.8, 0.2]], r"rows of one length, got rows of lengths \[1, 2\]"),
+    ("comparison.map.values", [], r"rows of one length, got rows of lengths \[\]"),
+    ("comparison.map.values", [[], [], []], r"rows of one length, got rows of lengths \[0\]"),
+    ("comparison.map.values", [[0.9, 0.5], [0.6], [0.8, 0.2]], r"rows of one length, got rows of lengths \[1, 2\]"),
     (
-        "comparison.cka.values",
+        "comparison.map.values",
         [[0.9, 0.5], [0.6, 0.7]],
         r"expected a sigma\^2 for each of \(2, 2\) layers, got \(3, 2\)",
     ),
-    ("comparison.cka", {**to_dict(STUDY.comparison.cka), "values": [[0.9]], "sigma_squared": None}, r"got \(1, 1\)"),
-    ("comparison.cka.bandwidth_multiplier", None, "expected a bandwidth multiplier for an rbf CKA map, got none"),
+    (
+        "comparison.map",
+        {**to_dict(STUDY.comparison.map), "values": [[0.9]], "sigma_squared": None, "uncertainty": None},
+        r"got \(1, 1\)",
+    ),
+    ("comparison.map.uncertainty.lower", [[0.0]], r"expected lower of \(3, 2\) layers, as the map has"),
+    ("comparison.map.uncertainty.standard_errors", [[0.0], [0.0, 1.0]], "expected standard errors of"),
+    ("comparison.map.measure.bandwidth_multiplier", None, "expected a bandwidth multiplier for the rbf kernel"),
+    ("comparison.map.measure.neighbours", 3, "expected neighbours for mutual-knn and cknna alone"),
+    ("comparison.map.measure.name", "rsa", "expected a kernel and an estimator for cka and for no other"),
+    ("comparison.curve.uncertainty.upper", [1.0], "expected ends and covariances of the same layers"),
+    ("comparison.curve.uncertainty", NARROW, "expected intervals of 3 layers, got 1"),
+    ("comparison.model_diagnostics", [DIAGNOSTICS], "expected diagnostics of 3 layers of m, got 1"),
+    ("comparison.steps", [STEP], "expected 2 steps from layer to layer, got 1"),
+    ("further_predictions", [to_dict(STUDY.prediction)], "expected a prediction from each further reference, got 1"),
     ("comparison.curve.values", [0.9, 0.7], "got 2 values and 3 reference layers"),
     ("comparison.curve", {"values": [], "reference_layers": [], "alignment": "same-index"}, "got 0 values"),
     (
         "comparison.curve",
         {"values": [0.9, 0.7], "reference_layers": [0, 1], "alignment": "same-index"},
-        "expected a CKA curve of 3 layers, got 2",
+        "expected a curve of 3 layers, got 2",
     ),
     ("comparison.curve.reference_layers", [0, 2, -1], "expected reference layers from 0 to 1 of r, got 2, -1"),
     ("prediction.onset", None, "expected the first drop layer, 2, as onset, got None"),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, LayerOutcome, Verdict
+from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, LayerOutcome, Verdict, check_level
 
 # Spearman points x 100: an effect below this is not worth another layer.
 MARGIN = 0.5
@@ -34,12 +34,6 @@ def compared_layers(prediction: DropPrediction, n_blocks: int) -> tuple[int, int
     rivals = [prediction.baselines[name] for name in names if name in prediction.baselines]
     earlier = [layer for layer in rivals if layer != n_blocks]
     return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks
-
-
-def check_level(level: float) -> None:
-    """Raise DataError if `level` is no confidence level."""
-    if not 0 < level < 1:
-        raise DataError(f"expected a confidence level between 0 and 1, such as 0.95, got {level}")
 
 
 def mean_interval(values: NDArray[np.float64], level: float) -> tuple[float, float] | None:

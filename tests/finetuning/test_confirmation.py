@@ -15,7 +15,15 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
 from layerprobe.finetuning.confirmation import MARGIN, compared_layers, mean_interval, outcome
 from layerprobe.prediction import plateau_rule
-from layerprobe.results import CKACurve, Confirmation, DropPrediction, FineTuningRun, Protocol, from_json, to_json
+from layerprobe.results import (
+    Confirmation,
+    DropPrediction,
+    FineTuningRun,
+    Protocol,
+    SimilarityCurve,
+    from_json,
+    to_json,
+)
 
 N_BLOCKS = 6
 SCORES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=6)
@@ -43,7 +51,7 @@ def runs_at(layer: int, scores: Sequence[float]) -> list[FineTuningRun]:
 
 
 def prediction_of(values: Sequence[float], *, best_zero_shot: int | None = None) -> DropPrediction:
-    curve = CKACurve(values=tuple(values), reference_layers=tuple(range(len(values))), alignment="same-index")
+    curve = SimilarityCurve(values=tuple(values), reference_layers=tuple(range(len(values))), alignment="same-index")
     return plateau_rule(
         curve, other_baselines={} if best_zero_shot is None else {"best zero-shot layer": best_zero_shot}
     )

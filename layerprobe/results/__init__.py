@@ -1,0 +1,84 @@
+"""The frozen values that travel between stages, to and from JSON.
+
+Knows what each stage hands to the next. All fields are plain Python values, so a result can be written down,
+compared and read back; arrays of embeddings stay in the store. Layers count from 0, the output of the
+embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
+"""
+
+from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
+from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
+from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.results.similarity import (
+    NEIGHBOUR_MEASURES,
+    Alignment,
+    Comparison,
+    Comparisons,
+    CurveUncertainty,
+    Difference,
+    Estimator,
+    Interval,
+    Kernel,
+    LayerDiagnostics,
+    LayerScores,
+    MapUncertainty,
+    Matrix,
+    Measure,
+    MeasureName,
+    Normalize,
+    PermutationNull,
+    SimilarityCurve,
+    SimilarityMap,
+    check_choice,
+    check_level,
+)
+from layerprobe.results.studies import Provenance, Study
+from layerprobe.results.tasks import SentencePairs, STSTask, TextFile
+
+__all__ = [
+    "ATTENTION",
+    "NEIGHBOUR_MEASURES",
+    "Alignment",
+    "Comparison",
+    "Comparisons",
+    "Confirmation",
+    "CurveUncertainty",
+    "Difference",
+    "DropPrediction",
+    "DropProbability",
+    "EpochMetrics",
+    "Estimator",
+    "Evidence",
+    "FineTuningRun",
+    "Interval",
+    "Kernel",
+    "LayerDiagnostics",
+    "LayerOutcome",
+    "LayerScores",
+    "MapUncertainty",
+    "Matrix",
+    "Measure",
+    "MeasureName",
+    "ModelDescription",
+    "Normalize",
+    "PermutationNull",
+    "Pooling",
+    "Protocol",
+    "Provenance",
+    "STSTask",
+    "SentencePairs",
+    "SimilarityCurve",
+    "SimilarityMap",
+    "Study",
+    "TextFile",
+    "Verdict",
+    "check_attn",
+    "check_choice",
+    "check_layers",
+    "check_level",
+    "digest",
+    "from_json",
+    "to_bytes",
+    "to_dict",
+    "to_json",
+]

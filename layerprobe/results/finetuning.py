@@ -1,0 +1,130 @@
+"""What fine-tuning truncated models showed."""
+
+from __future__ import annotations
+
+import math
+import typing
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.errors import DataError
+from layerprobe.results.models import Pooling
+
+Verdict = Literal["confirmed", "refuted", "undecided"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""
+
+    learning_rate: float = 2e-5
+    """Peak of AdamW's linear schedule."""
+    weight_decay: float = 0.01
+    """On everything but biases and norms."""
+    epochs: int = 10
+    """Passes over the training pairs."""
+    batch_size: int = 32
+    """Pairs a step."""
+    warmup: float = 0.1
+    """Share of the steps with a rising learning rate."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    max_length: int = 128
+    """Tokens a sentence at most."""
+    pooling: Pooling = "mean"
+    """How token states become one embedding."""
+
+    def __post_init__(self) -> None:
+        expected = {
+            "a learning rate above 0": 0 < self.learning_rate < math.inf,
+            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
+            "at least one epoch": self.epochs >= 1,
+            "at least one pair a batch": self.batch_size >= 1,
+            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
+            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
+            "room for at least two tokens": self.max_length >= 2,
+            f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        if wrong:
+            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochMetrics:
+    """What one epoch of fine-tuning left."""
+
+    epoch: int
+    """From 1."""
+    train_loss: float
+    """Mean squared error between cosine and gold score over the epoch."""
+    validation_spearman: float
+    """x 100."""
+    validation_pearson: float
+    """x 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuningRun:
+    """One truncated model, fine-tuned with one seed; scores are those of the best epoch by validation."""
+
+    layer: int
+    seed: int
+    protocol: Protocol
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    best_epoch: int
+    """The epoch with the highest validation Spearman."""
+    validation_spearman: float
+    validation_pearson: float
+    test_spearman: float
+    test_pearson: float
+    epochs: tuple[EpochMetrics, ...]
+    seconds: float
+    """Wall time of the run."""
+    peak_memory: int | None
+    """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOutcome:
+    """The fine-tuning runs of one layer, put together."""
+
+    layer: int
+    parameters: int
+    seeds: tuple[int, ...]
+    test_spearman: tuple[float, ...]
+    """By seed, x 100."""
+    validation_spearman: tuple[float, ...]
+    """By seed, x 100."""
+    mean: float
+    """Of the test Spearman."""
+    std: float | None
+    """Of the test Spearman; None for one seed."""
+    interval: tuple[float, float] | None
+    """Of the mean, Student's t at the level of the confirmation; None for one seed."""
+
+    def __post_init__(self) -> None:
+        lengths = len(self.seeds), len(self.test_spearman), len(self.validation_spearman)
+        if not self.seeds or len(set(lengths)) > 1:
+            raise DataError(f"expected seeds with a test and a validation score each, got {lengths}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What fine-tuning says about a prediction."""
+
+    verdict: Verdict
+    """confirmed, refuted or undecided."""
+    compared_layers: tuple[int, int]
+    """The recommended layer and the layer it is held against."""
+    effect: float
+    """Mean test Spearman of the first less the second, over paired seeds, x 100."""
+    interval: tuple[float, float] | None
+    """Of the effect, paired Student's t; None for one seed."""
+    level: float
+    """Confidence level of the intervals, such as 0.95."""
+    outcomes: tuple[LayerOutcome, ...]
+    """By layer, ascending."""
+    sentence: str
+    """The verdict in plain words."""

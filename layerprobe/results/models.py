@@ -1,0 +1,69 @@
+"""What a loaded encoder is. Layers count from 0, the output of the embedding module."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.errors import DataError, ModelError
+
+Pooling = Literal["mean", "cls", "max", "last"]
+
+ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
+
+
+def check_attn(attn: str) -> None:
+    """Check the name of an attention implementation: auto, one of transformers, or a kernel on the hub.
+
+    Raises:
+        ModelError: If it is none of these.
+    """
+    if attn != "auto" and attn not in ATTENTION and not re.fullmatch(r"[^/\s]+/[^/\s]+", attn):
+        raise ModelError(f"expected attn auto, {', '.join(ATTENTION)} or a kernel such as org/name, got {attn!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What a loaded encoder is."""
+
+    name: str
+    """Hub id, id@revision or folder, as the user gave it, with the seed where weights are random."""
+    revision: str
+    """Resolved commit, or the content digest of a local folder."""
+    architecture: str
+    """Hugging Face's model type."""
+    n_blocks: int
+    """Transformer blocks; layers count from 0 to this."""
+    hidden_size: int
+    """Features of a layer."""
+    norm: Literal["none", "final", "raw"]
+    """none: post-norm; final: the model's final norm is applied at every layer; raw: it was left out."""
+    dtype: str
+    """What the forward pass computes in."""
+    parameters: tuple[int, ...]
+    """Parameters of the model truncated at each layer, without the pooler."""
+    random_init: int | None = None
+    """Seed of random weights; None for trained ones."""
+
+    def __post_init__(self) -> None:
+        if self.n_blocks < 0 or len(self.parameters) != self.n_layers:
+            raise DataError(
+                f"expected the parameters of layers 0 to {self.n_blocks} of {self.name}, got {len(self.parameters)}"
+            )
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return self.n_blocks + 1
+
+
+def check_layers(layers: tuple[int, ...], model: ModelDescription, *, what: str) -> None:
+    """Raise unless all are layers of the model.
+
+    Raises:
+        DataError: If one is not.
+    """
+    wrong = [layer for layer in layers if not 0 <= layer < model.n_layers]
+    if wrong:
+        raise DataError(f"expected {what} from 0 to {model.n_blocks} of {model.name}, got {', '.join(map(str, wrong))}")

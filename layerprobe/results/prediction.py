@@ -1,0 +1,93 @@
+"""Which layers are expected to drop, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerprobe.errors import DataError
+from layerprobe.results.similarity import check_level
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The numbers behind a prediction."""
+
+    plateau_layers: tuple[int, ...]
+    """The layers just before the decline."""
+    plateau: float
+    """Their median CKA, from which the decline is measured."""
+    decline: float
+    """The plateau less CKA at the last layer; negative where the curve rises."""
+    wobble: float
+    """The median change from layer to layer before the decline."""
+    threshold: float
+    """How far below the plateau every layer of the decline must lie."""
+
+    def __post_init__(self) -> None:
+        if not self.plateau_layers:
+            raise DataError("expected at least one plateau layer, got none")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropProbability:
+    """How often a rule flags what, on curves redrawn within the errors of the observed one.
+
+    This is the sampling error of the texts: how surely the curve declines, and not whether fine-tuning will drop.
+    """
+
+    level: float
+    """Confidence level of the decline's interval, that of the curve."""
+    draws: int
+    """Curves redrawn."""
+    seed: int
+    """They were drawn from."""
+    by_layer: tuple[float, ...]
+    """Share of the draws that flag each layer, 0 .. 1."""
+    any_drop: float
+    """Share that flags any layer."""
+    recommended: tuple[float, ...]
+    """Share that recommends each layer; they sum to 1."""
+    decline_interval: tuple[float, float]
+    """Of the observed plateau layers' median less the last layer."""
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+        if not self.by_layer or len(self.by_layer) != len(self.recommended):
+            raise DataError(
+                f"expected two shares for every layer, got {len(self.by_layer)} of flags and {len(self.recommended)} "
+                "of recommendations"
+            )
+        shares = (self.any_drop, *self.by_layer, *self.recommended)
+        if not all(0 <= share <= 1 for share in shares):
+            raise DataError(f"expected shares of draws from 0 to 1, got {min(shares)} to {max(shares)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPrediction:
+    """Which layers are expected to score lower after fine-tuning than an earlier one."""
+
+    drop_layers: tuple[int, ...]
+    """The final run of flagged layers; empty where no drop is expected."""
+    onset: int | None
+    """The first drop layer."""
+    recommended_layer: int
+    """Where to truncate."""
+    rule: str
+    """Name of the rule."""
+    evidence: Evidence
+    sentence: str
+    """The prediction in plain words."""
+    baselines: dict[str, int]
+    """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
+    probability: DropProbability | None = None
+    """How far the sampling error of the texts could change it; None where the curve has no intervals."""
+
+    def __post_init__(self) -> None:
+        first = self.drop_layers[0] if self.drop_layers else None
+        if self.onset != first:
+            raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
+
+    @property
+    def drops(self) -> bool:
+        """Whether any layer is flagged."""
+        return bool(self.drop_layers)
