@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import typing
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,17 +16,6 @@ MIN_SAMPLES = 4
 
 NOISE = 8
 """Rounding errors of an encoder's forward pass, in units of the spacing of its dtype."""
-
-
-def check_choice(value: object, kind: Any, *, name: str) -> None:
-    """Raise unless `value` is one of the strings of the Literal `kind`.
-
-    Raises:
-        DataError: Naming the choices.
-    """
-    choices = typing.get_args(kind)
-    if value not in choices:
-        raise DataError(f"{name} is {value!r}, expected one of {', '.join(map(repr, choices))}")
 
 
 def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
@@ -54,21 +42,25 @@ def finite_matrix(X: ArrayLike, *, name: str) -> Array:
         DegenerateLayerError: If a value is NaN or infinite.
     """
     array = np.asarray(X)
-    if array.ndim != 2 or array.shape[1] == 0:
-        raise DataError(
-            f"{name} has shape {array.shape}, expected (samples, features): pool tokens to one vector a text"
-        )
-    if array.dtype.kind not in "fiu":
-        raise DataError(f"{name} has dtype {array.dtype}, expected real numbers: convert it to float32 or float64")
+    check_shape(array.shape, array.dtype, name=name)
     matrix = array.astype(np.float64)
     bad = ~np.isfinite(matrix)
     if bad.any():
         row = int(bad.any(axis=1).argmax())
-        raise DegenerateLayerError(
-            f"{name} has {int(bad.sum())} NaN or infinite values, the first in row {row}, expected finite numbers: "
-            "extract it again in float32"
-        )
+        raise DegenerateLayerError(not_finite(int(bad.sum()), row, name=name))
     return matrix
+
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], *, name: str) -> None:
+    """Raise unless a layer is a matrix of real numbers.
+
+    Raises:
+        DataError: If it is not.
+    """
+    if len(shape) != 2 or shape[1] == 0:
+        raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector a text")
+    if dtype.kind not in "fiu":
+        raise DataError(f"{name} has dtype {dtype}, expected real numbers: convert it to float32 or float64")
 
 
 def centred_layer(X: ArrayLike, *, name: str) -> Array:
@@ -88,22 +80,45 @@ def centred_layer(X: ArrayLike, *, name: str) -> Array:
     """
     layer = finite_matrix(X, name=name)
     if len(layer) < MIN_SAMPLES:
-        raise DegenerateLayerError(
-            f"{name} has {len(layer)} samples, expected at least {MIN_SAMPLES}: compare models on more texts"
-        )
+        raise DegenerateLayerError(few_samples(len(layer), name=name))
     centred: Array = layer - layer.mean(axis=0)
-    if _is_noise(centred, layer, dtype=np.asarray(X).dtype):
-        raise DegenerateLayerError(
-            f"{name} is the same for all {len(layer)} samples, expected embeddings that vary: leave it out, "
-            "or pool otherwise (the first token is the same in every text before the first block)"
-        )
+    floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), np.asarray(X).dtype)
+    if (np.abs(centred).max(axis=0) <= floor).all():
+        raise DegenerateLayerError(constant_layer(len(layer), name=name))
     return centred
 
 
-def _is_noise(centred: Array, layer: Array, *, dtype: np.dtype[Any]) -> bool:
-    """Return whether no column varies by more than rounding: of its own storage, and of sums over all columns."""
+def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
+    """Return by how much each feature may vary through rounding alone: of its own storage, and of sums over all.
+
+    Args:
+        largest: (d,) the largest magnitude of each feature.
+        root_mean_square: Of all values.
+        dtype: Of the stored layer.
+    """
     spacing = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     # float16 is a storage format here: the sums were made in float32.
-    sums = min(spacing, float(np.finfo(np.float32).eps)) * np.sqrt(np.mean(layer**2))
-    floor = NOISE * (max(spacing, float(np.finfo(np.float64).eps)) * np.abs(layer).max(axis=0) + sums)
-    return bool((np.abs(centred).max(axis=0) <= floor).all())
+    sums = min(spacing, float(np.finfo(np.float32).eps)) * root_mean_square
+    floor: Array = NOISE * (max(spacing, float(np.finfo(np.float64).eps)) * largest + sums)
+    return floor
+
+
+def few_samples(n: int, *, name: str) -> str:
+    """Return what to say of a layer with fewer than `MIN_SAMPLES` rows."""
+    return f"{name} has {n} samples, expected at least {MIN_SAMPLES}: compare models on more texts"
+
+
+def not_finite(n_values: int, row: int, *, name: str) -> str:
+    """Return what to say of a layer with NaN or infinite values."""
+    return (
+        f"{name} has {n_values} NaN or infinite values, the first in row {row}, expected finite numbers: "
+        "extract it again in float32"
+    )
+
+
+def constant_layer(n: int, *, name: str) -> str:
+    """Return what to say of a layer that is the same for all samples."""
+    return (
+        f"{name} is the same for all {n} samples, expected embeddings that vary: leave it out, "
+        "or pool otherwise (the first token is the same in every text before the first block)"
+    )

@@ -2,61 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import itertools
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.results import CKAMap, Estimator, Kernel
-from layerprobe.similarity.checks import Array, centred_layer, check_choice, check_same_samples
-from layerprobe.similarity.grams import check_bandwidth_multiplier, gaussian, sigma_squared, squared_distances
-from layerprobe.similarity.hsic import unit_gram
+from layerprobe.progress import Progress, silent
+from layerprobe.results import (
+    Alignment,
+    CurveUncertainty,
+    Difference,
+    Estimator,
+    Interval,
+    Kernel,
+    MapUncertainty,
+    Matrix,
+    Measure,
+    Normalize,
+    SimilarityCurve,
+    SimilarityMap,
+    check_level,
+)
+from layerprobe.similarity.checks import Array
+from layerprobe.similarity.curve import similarity_curve
+from layerprobe.similarity.engine import NamedLayers, Sums, cka_values, influence, pair_variance, sums_of
+from layerprobe.similarity.inference import (
+    MIN_UNITS,
+    Spread,
+    band_width,
+    cluster_numbers,
+    covariance,
+    difference,
+    difference_label,
+    interval,
+    spread,
+)
+
+LEVEL = 0.95
+"""Of intervals and bands by default."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
-    """A kernel and an estimator."""
-
-    kernel: Kernel
-    """linear or rbf."""
-    estimator: Estimator
-    """debiased or biased."""
-    bandwidth_multiplier: float = 1.0
-    """rbf: sigma in units of the root of the median squared distance."""
-
-    def __post_init__(self) -> None:
-        check_choice(self.kernel, Kernel, name="kernel")
-        check_choice(self.estimator, Estimator, name="estimator")
-        check_bandwidth_multiplier(self.bandwidth_multiplier)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class UnitGram:
-    """A layer, ready to be compared: CKA is the inner product of two."""
-
-    values: Array
-    """(n, n), centred, of norm 1."""
-    sigma_squared: float | None
-    """rbf: the squared bandwidth."""
-
-    def cka(self, other: UnitGram) -> float:
-        """Return the inner product with another."""
-        return float(np.vdot(self.values, other.values))
-
-
-def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased") -> float:
+def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased", normalize: Normalize = "raw") -> float:
     """Return the linear centred kernel alignment of two layers.
 
     CKA = HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with K = X X^T, L = Y Y^T. It is the same for X + c, aX and XQ
     with orthogonal Q, but not for other invertible maps.
 
     Args:
-        X: (n, d) embeddings, n >= 4.
+        X: (n, d) embeddings, n >= 4. Products are made in float64 if either array is float64, else in float32.
         Y: (n, e) embeddings of the same samples in the same order.
         estimator: debiased or biased. The biased value of independent layers is far from 0 unless n is much larger
             than the number of features.
+        normalize: raw, or zscore to divide every feature by its standard deviation first.
 
     Returns:
         biased: [0, 1]. debiased: [-1, 1], can be negative. Bounds hold up to rounding: nothing is clamped.
@@ -76,23 +78,29 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased")
         >>> linear_cka(X, X**2) < 0.1 < linear_cka(X, X**2, estimator="biased")
         True
     """
-    return _cka(X, Y, Measure(kernel="linear", estimator=estimator))
+    return _cka(X, Y, Measure(kernel="linear", estimator=estimator, normalize=normalize))
 
 
 def rbf_cka(
-    X: ArrayLike, Y: ArrayLike, *, bandwidth_multiplier: float = 1.0, estimator: Estimator = "debiased"
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    bandwidth_multiplier: float = 1.0,
+    estimator: Estimator = "debiased",
+    normalize: Normalize = "raw",
 ) -> float:
     """Return the centred kernel alignment of two layers under Gaussian kernels.
 
     CKA = HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with K_ij = exp(-d_ij^2 / (2 sigma^2)) and
     sigma^2 = multiplier^2 x median of d^2 over i < j, each layer with its own sigma. It is the same for X + c, aX
-    and XQ with orthogonal Q.
+    and XQ with orthogonal Q. Beyond 4096 samples the median is that of 4096 evenly spaced ones.
 
     Args:
-        X: (n, d) embeddings, n >= 4.
+        X: (n, d) embeddings, n >= 4. Products are made in float64 if either array is float64, else in float32.
         Y: (n, e) embeddings of the same samples in the same order.
         bandwidth_multiplier: sigma in units of the root of the median squared distance.
         estimator: debiased or biased.
+        normalize: raw, or zscore to divide every feature by its standard deviation first.
 
     Returns:
         biased: [0, 1]. debiased: [-1, 1], can be negative. Bounds hold up to rounding: nothing is clamped.
@@ -110,31 +118,74 @@ def rbf_cka(
         >>> round(rbf_cka(X, 3 * X + 1), 12)
         1.0
     """
-    return _cka(X, Y, Measure(kernel="rbf", estimator=estimator, bandwidth_multiplier=bandwidth_multiplier))
+    measure = Measure(kernel="rbf", estimator=estimator, bandwidth_multiplier=bandwidth_multiplier, normalize=normalize)
+    return _cka(X, Y, measure)
+
+
+def cka_interval(
+    X: ArrayLike,
+    Y: ArrayLike,
+    *,
+    measure: Measure | None = None,
+    level: float = LEVEL,
+    clusters: ArrayLike | None = None,
+) -> Interval:
+    """Return the debiased CKA of two layers with its interval.
+
+    Args:
+        X: (n, d) embeddings, n >= 5.
+        Y: (n, e) embeddings of the same samples in the same order.
+        measure: Kernel, bandwidth and normalization; linear of raw features by default.
+        level: Confidence level.
+        clusters: (n,) labels of documents, where these and not the samples are independent of each other.
+
+    Raises:
+        DataError: If an argument is no matrix of real numbers, there are fewer than five samples or documents, or
+            the estimator is biased.
+        DegenerateLayerError: If a layer is constant, not finite, or has fewer than 4 rows.
+        MisalignedSamplesError: If the numbers of rows differ.
+
+    Example:
+        >>> X, noise = np.random.default_rng(0).normal(size=(2, 200, 8))
+        >>> found = cka_interval(X, X + noise)
+        >>> found.lower < found.value < found.upper
+        True
+    """
+    measure = measure or Measure()
+    if measure.estimator != "debiased":
+        raise DataError(
+            f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"
+        )
+    layers: list[NamedLayers] = [[("X", np.asarray(X))], [("Y", np.asarray(Y))]]
+    (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
+    value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
+    lower, upper = interval(value, error, level=level)
+    return Interval(value=value, standard_error=error.standard_error, lower=lower, upper=upper, level=level)
 
 
 def cka_map(
-    model_layers: Iterable[ArrayLike],
-    reference_layers: Iterable[ArrayLike],
+    model_layers: Iterable[Any],
+    reference_layers: Iterable[Any],
     *,
     kernel: Kernel = "linear",
     estimator: Estimator = "debiased",
     bandwidth_multiplier: float = 1.0,
+    normalize: Normalize = "raw",
+    level: float = LEVEL,
     model_name: str = "the model",
     reference_name: str = "the reference",
-) -> CKAMap:
+) -> SimilarityMap:
     """Compare every layer of one model with every layer of another.
 
-    Each layer is read once and its Gram matrix made once. The Gram matrices of the reference stay in memory,
-    those of the model are made one at a time: 8 n^2 bytes for every layer of the reference and three times that
-    on top. Generators may load layers lazily.
-
     Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
+        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer. Arrays,
+            memory maps, or other objects whose rows can be sliced: rows are read block by block.
         reference_layers: The same of the reference, for the same samples in the same order.
         kernel: linear or rbf.
         estimator: debiased or biased.
         bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
+        normalize: raw, or zscore to divide every feature by its standard deviation first.
+        level: Confidence level of the intervals; only the debiased estimator has them.
         model_name: What messages call the model.
         reference_name: What messages call the reference.
 
@@ -156,58 +207,223 @@ def cka_map(
         >>> len(result.values), len(result.values[0]), round(result.values[1][1], 12), result.n_samples
         (3, 2, 1.0, 50)
     """
-    measure = Measure(kernel=kernel, estimator=estimator, bandwidth_multiplier=bandwidth_multiplier)
-    reference = list(_unit_grams(reference_layers, measure, model=reference_name))
-    if not reference:
-        raise DataError(f"{reference_name} has no layers, expected at least one")
-    n_samples = len(reference[0].values)
-    expected = n_samples, f"layer 0 of {reference_name}"
-    values, bandwidths = [], []
-    for layer in _unit_grams(model_layers, measure, model=model_name, expected=expected):
-        values.append(tuple(layer.cka(other) for other in reference))
-        bandwidths.append(layer.sigma_squared)
-    if not values:
-        raise DataError(f"{model_name} has no layers, expected at least one")
-    return CKAMap(
-        values=tuple(values),
+    measure = Measure(
         kernel=kernel,
         estimator=estimator,
-        n_samples=n_samples,
         bandwidth_multiplier=bandwidth_multiplier if kernel == "rbf" else None,
-        sigma_squared=_bandwidths(bandwidths, [other.sigma_squared for other in reference]),
+        normalize=normalize,
     )
+    models = [(model_name, list(model_layers)), (reference_name, list(reference_layers))]
+    (estimate,) = estimate_cka(models, measures=[measure], pairs=[(0, 1)], level=level)
+    return estimate.map
+
+
+def estimate_cka(
+    models: Sequence[tuple[str, Sequence[Any]]],
+    *,
+    measures: Sequence[Measure] = (Measure(),),
+    pairs: Sequence[tuple[int, int]] | None = None,
+    level: float | None = LEVEL,
+    clusters: ArrayLike | None = None,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> list[CKAEstimate]:
+    """Compare all layers of any number of models in one pass over the samples.
+
+    Args:
+        models: What messages call each, and the (n, d) embeddings of its layers 0, 1, ...; the same n samples in
+            the same order in all. Arrays, memory maps, or other objects whose rows can be sliced.
+        measures: Kernels, bandwidths, estimators and normalizations of CKA.
+        pairs: Which models to compare, by position in `models`; each with every later one by default.
+        level: Confidence level of intervals and bands; None leaves them out, which takes less time, and for n
+            samples (layers, layers, n) numbers less memory a pair.
+        clusters: (n,) labels of documents, where these and not the samples are independent of each other.
+        device: cpu, cuda or cuda:1: where products are made.
+        progress: Told the tiles that are done.
+
+    Returns:
+        For every measure the pairs in their order.
+
+    Raises:
+        DataError: If there is nothing to compare, or a layer is no matrix of real numbers.
+        DegenerateLayerError: If a layer is constant, not finite, has fewer than 4 rows, or, for rbf, most rows
+            are equal; the message names the layer.
+        MisalignedSamplesError: If layers have different numbers of rows.
+
+    Example:
+        >>> rng = np.random.default_rng(0)
+        >>> models = [(name, rng.normal(size=(3, 50, 8))) for name in "abc"]
+        >>> [estimate.map.shape for estimate in estimate_cka(models)]
+        [(3, 3), (3, 3), (3, 3)]
+    """
+    if level is not None:
+        check_level(level)
+    if pairs is None:
+        pairs = [(i, j) for i in range(len(models)) for j in range(i + 1, len(models))]
+    if not pairs or not measures:
+        raise DataError(f"expected models and measures to compare by, got {len(pairs)} pairs, {len(measures)} measures")
+    for name, layers in models:
+        if not len(layers):
+            raise DataError(f"{name} has no layers, expected at least one")
+    named = [[(f"layer {i} of {name}", layer) for i, layer in enumerate(layers)] for name, layers in models]
+    return _estimates(named, measures, pairs, level=level, clusters=clusters, device=device, progress=progress)
+
+
+def _estimates(
+    models: Sequence[NamedLayers],
+    measures: Sequence[Measure],
+    pairs: Sequence[tuple[int, int]],
+    *,
+    level: float | None,
+    clusters: ArrayLike | None = None,
+    device: str = "cpu",
+    progress: Progress = silent,
+) -> list[CKAEstimate]:
+    # Only the debiased estimator has intervals.
+    per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
+    found = sums_of(models, measures, pairs, per_sample=per_sample, device=device, progress=progress)
+    n_samples = len(next(iter(found.values())).rows[0].diagonal)
+    numbers = None if clusters is None else cluster_numbers(clusters, n_samples)
+    return [
+        CKAEstimate(measure=measure, sums=found[measure, pair], level=level, clusters=numbers)
+        for measure in measures
+        for pair in pairs
+    ]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CKAEstimate:
+    """CKA of two models with what every sample adds to it, from which intervals, bands and tests follow."""
+
+    measure: Measure
+    sums: Sums
+    level: float | None
+    """None: no uncertainties."""
+    clusters: NDArray[np.intp] | None = None
+    """(n,) the document of each sample, counted from 0."""
+
+    @cached_property
+    def values(self) -> Array:
+        """(layers, layers) CKA."""
+        assert self.measure.estimator is not None
+        return cka_values(self.sums.pair, self.sums.rows, self.sums.columns, self.measure.estimator)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether there are intervals: those of the debiased estimator, from five samples on."""
+        enough = len(self.sums.rows[0].diagonal) >= MIN_UNITS
+        return self.level is not None and self.measure.estimator == "debiased" and enough
+
+    @cached_property
+    def map(self) -> SimilarityMap:
+        """Every layer against every layer."""
+        rows, columns = self.sums.rows, self.sums.columns
+        sigma = [tuple(s.sigma_squared for s in sums if s.sigma_squared is not None) for sums in (rows, columns)]
+        return SimilarityMap(
+            measure=self.measure,
+            values=as_matrix(self.values),
+            n_samples=len(rows[0].diagonal),
+            sigma_squared=(sigma[0], sigma[1]) if sigma[0] else None,
+            sigma_samples=rows[0].sigma_samples,
+            uncertainty=self._map_uncertainty() if self.uncertain else None,
+        )
+
+    def spread(self, layer: int, reference_layer: int) -> Spread:
+        """Return how the estimate for two layers varies."""
+        parts = self._pair_variance
+        return spread(
+            influence(self.sums.pair, self.sums.rows, self.sums.columns, (layer, reference_layer)),
+            pair_variance=0.0 if parts is None else float(parts[layer, reference_layer]),
+            clusters=self.clusters,
+        )
+
+    @cached_property
+    def _pair_variance(self) -> Array | None:
+        return pair_variance(self.sums.pair, self.sums.rows, self.sums.columns)
+
+    def curve(self, alignment: Alignment) -> SimilarityCurve:
+        """Return one value for every layer of the model, with its interval and the band of the whole curve.
+
+        Raises:
+            DataError: If same-index is asked for models of different depth.
+        """
+        curve = similarity_curve(self.map, alignment=alignment)
+        if not self.uncertain:
+            return curve
+        assert self.level is not None
+        errors = [self.spread(layer, partner) for layer, partner in enumerate(curve.reference_layers)]
+        covariances = covariance(errors)
+        width = band_width(covariances, level=self.level)
+        pointwise = [interval(v, e, level=self.level) for v, e in zip(curve.values, errors, strict=True)]
+        band = [interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
+        return SimilarityCurve(
+            values=curve.values,
+            reference_layers=curve.reference_layers,
+            alignment=alignment,
+            uncertainty=CurveUncertainty(
+                level=self.level,
+                lower=tuple(low for low, _ in pointwise),
+                upper=tuple(high for _, high in pointwise),
+                band_lower=tuple(low for low, _ in band),
+                band_upper=tuple(high for _, high in band),
+                covariance=as_matrix(covariances),
+            ),
+        )
+
+    def steps(self, curve: SimilarityCurve) -> tuple[Difference, ...]:
+        """Return the change of a curve from each layer to the next, tested on the same samples."""
+        at = list(enumerate(curve.reference_layers))
+        return self.differences(self, list(itertools.pairwise(at)))
+
+    def differences(
+        self, other: CKAEstimate, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]
+    ) -> tuple[Difference, ...]:
+        """Return values of `other` less values of this estimate, tested on the same samples.
+
+        Args:
+            other: An estimate from the same samples, or this one.
+            at: Pairs of (layer, reference layer) here and there.
+
+        Returns:
+            One for each; none for the biased estimator or without a level.
+        """
+        if not (self.uncertain and other.uncertain):
+            return ()
+        assert self.level is not None
+        return tuple(
+            difference(
+                float(other.values[there]),
+                float(self.values[here]),
+                (other.spread(*there), self.spread(*here)),
+                label=difference_label(here, there),
+                level=self.level,
+            )
+            for here, there in at
+        )
+
+    def _map_uncertainty(self) -> MapUncertainty:
+        assert self.level is not None
+        shape = self.values.shape
+        errors, lower, upper = np.empty(shape), np.empty(shape), np.empty(shape)
+        for at in np.ndindex(*shape):
+            error = self.spread(*at)
+            errors[at] = error.standard_error
+            lower[at], upper[at] = interval(float(self.values[at]), error, level=self.level)
+        return MapUncertainty(
+            level=self.level,
+            standard_errors=as_matrix(errors),
+            lower=as_matrix(lower),
+            upper=as_matrix(upper),
+            method="influence of each sample" if self.clusters is None else "influence of each document",
+            n_clusters=None if self.clusters is None else int(self.clusters.max()) + 1,
+        )
+
+
+def as_matrix(values: Array) -> Matrix:
+    """Return an array as plain numbers."""
+    return tuple(tuple(float(value) for value in row) for row in values)
 
 
 def _cka(X: ArrayLike, Y: ArrayLike, measure: Measure) -> float:
-    first, second = centred_layer(X, name="X"), centred_layer(Y, name="Y")
-    check_same_samples(len(second), len(first), name="Y", other="X")
-    return _unit_gram(first, measure, name="X").cka(_unit_gram(second, measure, name="Y"))
-
-
-def _unit_grams(
-    layers: Iterable[ArrayLike], measure: Measure, *, model: str, expected: tuple[int, str] | None = None
-) -> Iterator[UnitGram]:
-    """Yield one a layer; `expected` is how many samples it must have, and which layer says so."""
-    for i, layer in enumerate(layers):
-        name = f"layer {i} of {model}"
-        centred = centred_layer(layer, name=name)
-        expected = expected or (len(centred), name)
-        check_same_samples(len(centred), expected[0], name=name, other=expected[1])
-        yield _unit_gram(centred, measure, name=name)
-
-
-def _unit_gram(centred: Array, measure: Measure, *, name: str) -> UnitGram:
-    if measure.kernel == "linear":
-        values = unit_gram(centred @ centred.T, estimator=measure.estimator, name=name)
-        return UnitGram(values=values, sigma_squared=None)
-    distances = squared_distances(centred)
-    bandwidth = sigma_squared(distances, bandwidth_multiplier=measure.bandwidth_multiplier, name=name)
-    values = unit_gram(gaussian(distances, bandwidth), estimator=measure.estimator, name=name)
-    return UnitGram(values=values, sigma_squared=bandwidth)
-
-
-def _bandwidths(
-    model: list[float | None], reference: list[float | None]
-) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    first, second = (tuple(value for value in values if value is not None) for values in (model, reference))
-    return (first, second) if first else None
+    (estimate,) = _estimates([[("X", np.asarray(X))], [("Y", np.asarray(Y))]], [measure], [(0, 1)], level=None)
+    return float(estimate.values[0, 0])

@@ -1,21 +1,21 @@
-"""From a CKA map to one value a layer. Knows maps; knows no arrays of embeddings."""
+"""From a map to one value a layer. Knows maps; knows no arrays of embeddings."""
 
 from __future__ import annotations
 
 from layerprobe.errors import DataError
-from layerprobe.results import Alignment, CKACurve, CKAMap
-from layerprobe.similarity.checks import check_choice
+from layerprobe.results import Alignment, SimilarityCurve, SimilarityMap, check_choice
 
 
-def cka_curve(cka_map: CKAMap, *, alignment: Alignment = "same-index") -> CKACurve:
+def similarity_curve(found: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
     """Return the similarity of each layer of the model to its partner in the reference.
 
     same-index: layer l against layer l. relative-depth: layer l of n blocks against layer round(l m / n) of m
     blocks, halves up. best-match: layer l against the layer of the reference most similar to it, the earlier one
-    of equals; such a curve never shows less similarity than the others.
+    of equals; such a curve never shows less similarity than the others. previous-layer, for a map of a model against
+    itself: layer l against l - 1, which says how little block l changes; layer 0 against itself.
 
     Args:
-        cka_map: Every layer of the model against every layer of the reference.
+        found: Every layer of the model against every layer of the reference.
         alignment: How partners are chosen.
 
     Returns:
@@ -25,28 +25,30 @@ def cka_curve(cka_map: CKAMap, *, alignment: Alignment = "same-index") -> CKACur
         DataError: If same-index is asked for models of different depth, or the alignment is unknown.
 
     Example:
-        >>> from layerprobe.results import CKAMap
+        >>> from layerprobe.results import Measure, SimilarityMap
         >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))
-        >>> three_by_two = CKAMap(values=values, kernel="linear", estimator="debiased", n_samples=50)
-        >>> cka_curve(three_by_two, alignment="relative-depth").values
+        >>> three_by_two = SimilarityMap(measure=Measure(), values=values, n_samples=50)
+        >>> similarity_curve(three_by_two, alignment="relative-depth").values
         (0.9, 0.7, 0.2)
-        >>> cka_curve(three_by_two, alignment="best-match").reference_layers
+        >>> similarity_curve(three_by_two, alignment="best-match").reference_layers
         (0, 1, 0)
     """
     check_choice(alignment, Alignment, name="alignment")
-    partners = _partners(cka_map, alignment)
-    values = tuple(row[partner] for row, partner in zip(cka_map.values, partners, strict=True))
-    return CKACurve(values=values, reference_layers=partners, alignment=alignment)
+    partners = _partners(found, alignment)
+    values = tuple(row[partner] for row, partner in zip(found.values, partners, strict=True))
+    return SimilarityCurve(values=values, reference_layers=partners, alignment=alignment)
 
 
-def _partners(cka_map: CKAMap, alignment: Alignment) -> tuple[int, ...]:
-    rows = cka_map.values
+def _partners(found: SimilarityMap, alignment: Alignment) -> tuple[int, ...]:
+    rows = found.values
     n, m = len(rows) - 1, len(rows[0]) - 1
     if alignment == "best-match":
         return tuple(row.index(max(row)) for row in rows)
     if alignment == "relative-depth":
         # Integers, because round() takes halves to the even neighbour: 8 blocks against 4 would skip unevenly.
         return tuple((2 * layer * m + n) // (2 * n) if n else 0 for layer in range(n + 1))
+    if alignment == "previous-layer":
+        return tuple(min(max(layer - 1, 0), m) for layer in range(n + 1))
     if n != m:
         raise DataError(
             f"the model has {n + 1} layers and the reference {m + 1}, expected equally many for same-index: "

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.results import Estimator
-from layerprobe.similarity.checks import MIN_SAMPLES, Array, check_choice, check_same_samples, finite_matrix
+from layerprobe.results import Estimator, check_choice
+from layerprobe.similarity.checks import MIN_SAMPLES, Array, check_same_samples, finite_matrix
 
 ROUNDING = 1e-11
 """What is left of a Gram matrix that centring should have made zero, relative to its norm."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from layerprobe.results import Measure
 from layerprobe.similarity import (
     cka_map,
     hsic,
@@ -19,7 +19,9 @@ from layerprobe.similarity import (
     rbf_gram,
     rbf_sigma_squared,
 )
+from layerprobe.similarity.engine import cka_values, sums_of
 from layerprobe.similarity.grams import squared_distances
+from tests.similarity.oracle import brute_force_hsic
 
 REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference"
 CASES = [
@@ -83,8 +85,24 @@ def test_bandwidth_is_that_of_the_oracle(case: Any) -> None:
 def test_float32_input_is_within_its_own_rounding(case: Any) -> None:
     X, Y, oracle = case
     x, y = X.astype(np.float32), Y.astype(np.float32)
-    np.testing.assert_allclose(linear_cka(x, y), oracle["linear_debiased"], rtol=0, atol=2e-6)
-    np.testing.assert_allclose(rbf_cka(x, y), oracle["rbf_debiased"], rtol=0, atol=1e-6)
+    linear = [linear_cka(x, y), linear_cka(x, y, estimator="biased")]
+    np.testing.assert_allclose(linear, [oracle["linear_debiased"], oracle["linear_biased"]], rtol=0, atol=2e-6)
+    rbf = [rbf_cka(x, y), rbf_cka(x, y, estimator="biased")]
+    expected = [oracle["rbf_debiased"], oracle["rbf_biased exp(-d2/(2 sigma2))"]]
+    np.testing.assert_allclose(rbf, expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize("path", ["gram", "features"])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, TOLERANCE), (np.float32, 2e-6)])
+def test_both_paths_give_the_oracle(case: Any, path: Any, per_sample: bool, dtype: type, tolerance: float) -> None:
+    X, Y, oracle = case
+    measures = [Measure(), Measure(estimator="biased")]
+    models = [[("X", X.astype(dtype))], [("Y", Y.astype(dtype))]]
+    found = sums_of(models, measures, [(0, 1)], path=path, per_sample=per_sample, tile=37)
+    values = [cka_values(s.pair, s.rows, s.columns, m.estimator).item() for (m, _), s in found.items()]
+    expected = [oracle["linear_debiased"], oracle["linear_biased"]]
+    np.testing.assert_allclose(values, expected, rtol=0, atol=tolerance)
 
 
 def test_outlier_dimensions_keep_their_negative_value(oracles: dict[str, Any]) -> None:
@@ -113,8 +131,5 @@ def test_nine_rows_give_the_stored_values(nine_rows: Any) -> None:
 
 @pytest.mark.parametrize("gram", [linear_gram, rbf_gram])
 def test_debiased_hsic_is_its_definition(gram: Any, nine_rows: Any) -> None:
-    """The mean of K_ij L_ij + K_ij L_qr - 2 K_ij L_iq over ordered 4-tuples of distinct rows."""
     K, L = map(gram, nine_rows)
-    i, j, q, r = np.array(list(itertools.permutations(range(9), 4))).T
-    expected = np.mean(K[i, j] * L[i, j] + K[i, j] * L[q, r] - 2 * K[i, j] * L[i, q])
-    np.testing.assert_allclose(hsic(K, L, estimator="debiased"), expected, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(hsic(K, L, estimator="debiased"), brute_force_hsic(K, L), rtol=0, atol=1e-12)

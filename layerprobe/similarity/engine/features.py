@@ -1,0 +1,179 @@
+"""The feature path: the linear kernel from cross-covariances, in time linear in the number of samples.
+
+With right factors (x_j, 1, a_j) of `rows`, C = sum_j a_j b_j^T has d + 2 rows and e + 2 columns, and
+sum_j A_ij B_ij = a_i C b_i over all j, with left factors. What j = i adds is subtracted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from layerprobe.progress import Progress, silent
+from layerprobe.similarity.checks import Array
+from layerprobe.similarity.engine.grams import Gram
+from layerprobe.similarity.engine.rows import BLOCK, CentredLayer
+from layerprobe.similarity.engine.sums import LayerSums, PairSums
+from layerprobe.similarity.engine.tiles import Group, tile_sums
+
+MEMORY = 2**29
+"""Bytes of cross-covariances that are accumulated in one pass over the rows."""
+
+MOMENT_SAMPLES = 1024
+"""Fourth moments are exact up to so many samples, and those of the pairs of so many evenly spaced ones beyond: no
+cross-covariance has them, and only the smaller part of a variance follows from them."""
+
+Pair = tuple[int, int]
+Moments = tuple[Array, Array, Array]
+
+
+def feature_sums(
+    layers: Sequence[CentredLayer],
+    grams: Sequence[Gram],
+    pairs: Mapping[Pair, tuple[slice, slice]],
+    *,
+    per_sample: bool,
+    memory: int = MEMORY,
+    progress: Progress = silent,
+) -> tuple[list[LayerSums], dict[Pair, PairSums]]:
+    """Accumulate the sums of the linear kernel, as `tile_sums` does; fourth moments are those of some samples.
+
+    Args:
+        layers: Of all models, one model after the other.
+        grams: What centres each.
+        pairs: Models to compare, each with the slices of its layers in `layers`.
+        per_sample: Whether to keep per-sample parts and fourth moments, for standard errors: a second pass over
+            the rows.
+        memory: Bytes of cross-covariances at a time; more than that takes more passes.
+        progress: Told the products that are done.
+    """
+    wanted = sorted(_wanted(len(layers), pairs))
+    samples: dict[Pair, Tensor] = {}
+    inner: dict[Pair, float] = {}
+    batches = list(_batches(wanted, layers, memory))
+    for number, batch in enumerate(batches):
+        covariances = _covariances(layers, grams, batch)
+        for pair, covariance in covariances.items():
+            inner[pair] = _inner(covariance, grams[pair[0]], grams[pair[1]])
+        if per_sample:
+            samples |= _per_sample(layers, grams, covariances)
+        progress("comparing", number + 1, len(batches))
+    fourths, moments = _moments(layers, grams, pairs) if per_sample else ([None] * len(layers), {})
+    own = [
+        LayerSums(
+            name=layer.name,
+            inner=inner[i, i],
+            diagonal=gram.diagonal.numpy(),
+            spacing=torch.finfo(layer.dtype).eps,
+            per_sample=samples[i, i].numpy() if per_sample else None,
+            fourth=fourths[i],
+        )
+        for i, (layer, gram) in enumerate(zip(layers, grams, strict=True))
+    ]
+    return own, {pair: _pair_sums(*slices, inner, samples, moments.get(pair)) for pair, slices in pairs.items()}
+
+
+def _wanted(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set[Pair]:
+    """Return the layers to multiply, the earlier one first."""
+    wanted = {(i, i) for i in range(n_layers)}
+    for a, b in pairs.values():
+        for i, j in itertools.product(range(a.start, a.stop), range(b.start, b.stop)):
+            wanted.add((min(i, j), max(i, j)))
+    return wanted
+
+
+def _batches(wanted: Sequence[Pair], layers: Sequence[CentredLayer], memory: int) -> Iterator[list[Pair]]:
+    batch, used = list[Pair](), 0
+    for i, j in wanted:
+        size = 8 * (layers[i].width + 2) * (layers[j].width + 2)
+        if batch and used + size > memory:
+            yield batch
+            batch, used = [], 0
+        batch.append((i, j))
+        used += size
+    yield batch
+
+
+def _blocks(n: int) -> Iterator[slice]:
+    for start in range(0, n, BLOCK):
+        yield slice(start, min(start + BLOCK, n))
+
+
+def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: Sequence[Pair]) -> dict[Pair, Tensor]:
+    found = {
+        (i, j): torch.zeros(layers[i].width + 2, layers[j].width + 2, dtype=torch.float64, device=layers[i].mean.device)
+        for i, j in batch
+    }
+    read = sorted({i for pair in batch for i in pair})
+    for rows in _blocks(layers[0].n_samples):
+        factors = {i: layers[i].factor(rows, grams[i].additive, left=False) for i in read}
+        for (i, j), covariance in found.items():
+            covariance += factors[i].T @ factors[j]
+    return found
+
+
+def _inner(covariance: Tensor, a: Gram, b: Gram) -> float:
+    """Return <A, B>: (x_i x_j - o_i - o_j)(y_i y_j - p_i - p_j) summed over i and j, less i = j."""
+    n, cross = len(a.offsets), covariance[:-2, :-2]
+    o, p = a.additive.double().cpu(), b.additive.double().cpu()
+    sums = covariance.cpu()
+    everything = (
+        float(cross.square().sum())
+        + 2 * float(sums[:-2, -1] @ sums[:-2, -2] + sums[-1, :-2] @ sums[-2, :-2])
+        + 2 * n * float(o @ p)
+        + 2 * float(o.sum() * p.sum())
+    )
+    return everything - float(a.diagonal @ b.diagonal)
+
+
+def _per_sample(
+    layers: Sequence[CentredLayer], grams: Sequence[Gram], covariances: Mapping[Pair, Tensor]
+) -> dict[Pair, Tensor]:
+    dtype = layers[0].dtype
+    read = sorted({i for pair in covariances for i in pair})
+    narrow = {pair: covariance.to(dtype) for pair, covariance in covariances.items()}
+    found = {(i, j): -grams[i].diagonal * grams[j].diagonal for i, j in covariances}
+    for rows in _blocks(layers[0].n_samples):
+        factors = {i: layers[i].factor(rows, grams[i].additive, left=True) for i in read}
+        for (i, j), covariance in narrow.items():
+            found[i, j][rows] += ((factors[i] @ covariance) * factors[j]).sum(dim=1).cpu()
+    return found
+
+
+def _moments(
+    layers: Sequence[CentredLayer], grams: Sequence[Gram], pairs: Mapping[Pair, tuple[slice, slice]]
+) -> tuple[list[float | None], dict[Pair, Moments]]:
+    """Return the fourth moments of every layer and of every pair of models."""
+    n = layers[0].n_samples
+    chosen = np.linspace(0, n - 1, min(n, MOMENT_SAMPLES)).round().astype(np.intp)
+    some = [replace(layer, source=layer.source[chosen], squared_norms=layer.squared_norms[chosen]) for layer in layers]
+    # Centred by the sums over all samples.
+    group = Group(
+        grams=[
+            replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen])
+            for g in grams
+        ]
+    )
+    ((own, found),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 2)
+    scale = n * (n - 1) / (len(chosen) * (len(chosen) - 1))
+    moments = {pair: sums.moments for pair, sums in found.items() if sums.moments is not None}
+    return (
+        [None if layer.fourth is None else scale * layer.fourth for layer in own],
+        {pair: (scale * both, scale * left, scale * right) for pair, (both, left, right) in moments.items()},
+    )
+
+
+def _pair_sums(
+    a: slice, b: slice, inner: Mapping[Pair, float], samples: Mapping[Pair, Tensor], moments: Moments | None
+) -> PairSums:
+    order = [[(min(i, j), max(i, j)) for j in range(b.start, b.stop)] for i in range(a.start, a.stop)]
+    values = torch.tensor([[inner[pair] for pair in row] for row in order], dtype=torch.float64)
+    if not samples:
+        return PairSums(inner=values.numpy())
+    parts = torch.stack([torch.stack([samples[pair] for pair in row]) for row in order])
+    return PairSums(inner=values.numpy(), per_sample=parts.numpy(), moments=moments)

@@ -1,0 +1,154 @@
+"""U-centred Gram matrices, tile by tile. Knows kernels; knows no pairs of layers.
+
+For zero diagonals and row sums r_i, U-centring subtracts r_i / (n - 2) + r_j / (n - 2) - r / ((n - 1)(n - 2)) from
+K_ij. That is a sum of an offset of i and an offset of j, so once the row sums are known a tile is centred as it
+is made, and what float32 rounds are small numbers: no large terms are left to cancel later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.similarity.engine.rows import CentredLayer
+
+Index = NDArray[np.intp]
+
+MEDIAN_SAMPLES = 4096
+"""The median distance is exact up to so many samples, and that of so many evenly spaced ones beyond: its error is
+then about 0.1 %, and memory does not grow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Gram:
+    """What centres the Gram matrix of a layer under one kernel."""
+
+    offsets: Tensor
+    """(n,) what U-centring subtracts for a row, and again for a column."""
+    additive: Tensor
+    """(n,) what products have added for a row, and again for a column: the linear kernel's are then U-centred, and
+    the Gaussian's are -d^2 / 2."""
+    diagonal: Tensor
+    """(n,) float64: k_ii less what U-centring would subtract from it."""
+    exponent: float | None = None
+    """rbf: 1 / sigma^2, for scaled rows."""
+    sigma_squared: float | None = None
+    """rbf: in units of the layer."""
+    sigma_samples: int | None = None
+    """rbf: how many samples the median was taken over."""
+
+
+def linear_gram(layer: CentredLayer) -> Gram:
+    """Return what centres the linear kernel: the rows have mean zero, so a row sum is the diagonal's negative."""
+    return _gram(layer, row_sums=-layer.squared_norms, diagonal=layer.squared_norms)
+
+
+def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -> list[Gram]:
+    """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances.
+
+    Raises:
+        DegenerateLayerError: If the median distance is 0.
+    """
+    n = layer.n_samples
+    chosen = np.linspace(0, n - 1, min(n, MEDIAN_SAMPLES)).round().astype(np.intp)
+    distances = list(_distances(layer, chosen, tile=tile))
+    median = _median(distances)
+    if median == 0:
+        raise DegenerateLayerError(
+            f"{layer.name} has a median distance of 0 between samples, expected most samples to differ: "
+            "remove duplicate texts, or use the linear kernel"
+        )
+    exponents = [-0.5 / (multiplier**2 * median) for multiplier in multipliers]
+    # All of them where there are few, a second pass where there are many.
+    sums = _row_sums(n, distances if len(chosen) == n else _distances(layer, np.arange(n), tile=tile), exponents)
+    ones = torch.ones(n, dtype=torch.float64)
+    return [
+        _gram(
+            layer,
+            row_sums=row_sums,
+            diagonal=ones,
+            additive=-layer.squared_norms / 2,
+            exponent=-2 * exponent,
+            sigma_squared=multiplier**2 * median * layer.unit,
+            sigma_samples=len(chosen),
+        )
+        for multiplier, exponent, row_sums in zip(multipliers, exponents, sums, strict=True)
+    ]
+
+
+def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the row and column blocks of the upper triangle, row by row, diagonal first."""
+    for start in range(0, n, tile):
+        for other in range(start, n, tile):
+            yield slice(start, min(start + tile, n)), slice(other, min(other + tile, n))
+
+
+def n_tiles(n: int, tile: int) -> int:
+    """Return how many tiles there are."""
+    blocks = -(-n // tile)
+    return blocks * (blocks + 1) // 2
+
+
+def _gram(
+    layer: CentredLayer,
+    *,
+    row_sums: Tensor,
+    diagonal: Tensor,
+    additive: Tensor | None = None,
+    exponent: float | None = None,
+    sigma_squared: float | None = None,
+    sigma_samples: int | None = None,
+) -> Gram:
+    n = layer.n_samples
+    offsets = row_sums / (n - 2) - row_sums.sum() / (2 * (n - 1) * (n - 2))
+    return Gram(
+        offsets=offsets.to(layer.mean),
+        additive=(-offsets if additive is None else additive).to(layer.mean),
+        diagonal=diagonal - 2 * offsets,
+        exponent=exponent,
+        sigma_squared=sigma_squared,
+        sigma_samples=sigma_samples,
+    )
+
+
+def _distances(layer: CentredLayer, chosen: Index, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield the tiles of the squared distances between the chosen samples."""
+    halves = -layer.squared_norms.to(layer.mean) / 2
+    last, left = None, torch.empty(0)
+    for rows, columns in tiles(len(chosen), tile):
+        if rows != last:
+            last, left = rows, layer.factor(chosen[rows], halves, left=True)
+        products = left @ layer.factor(chosen[columns], halves, left=False).T
+        yield rows, columns, products.mul_(-2).clamp_(min=0)
+
+
+def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
+    """Return the median over i < j."""
+    above = [
+        values[tuple(torch.triu_indices(len(values), len(values), offset=1))] if rows == columns else values.view(-1)
+        for rows, columns, values in distances
+    ]
+    values = torch.cat(above).cpu().numpy()
+    middle = len(values) // 2
+    values.partition(middle)
+    upper = float(values[middle])
+    return upper if len(values) % 2 else (upper + float(values[:middle].max())) / 2
+
+
+def _row_sums(n: int, distances: Iterable[tuple[slice, slice, Tensor]], exponents: Sequence[float]) -> list[Tensor]:
+    sums = [torch.zeros(n, dtype=torch.float64) for _ in exponents]
+    for rows, columns, values in distances:
+        for total, exponent in zip(sums, exponents, strict=True):
+            kernel = torch.mul(values, exponent).exp_()
+            if rows == columns:
+                kernel.fill_diagonal_(0)
+            else:
+                total[columns] += kernel.sum(dim=0).double().cpu()
+            total[rows] += kernel.sum(dim=1).double().cpu()
+    return sums

@@ -1,0 +1,230 @@
+"""A layer as the engine reads it: block by block, centred and scaled. Knows dtypes and devices; knows no kernels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.results import Normalize
+from layerprobe.similarity.checks import (
+    MIN_SAMPLES,
+    check_same_samples,
+    check_shape,
+    constant_layer,
+    few_samples,
+    not_finite,
+    rounding,
+)
+
+Chosen = slice | NDArray[np.intp]
+
+BLOCK = 1024
+"""Rows read at once while a layer is centred."""
+
+
+class Rows(Protocol):
+    """A layer: an array, a memory map, or anything with a shape and a dtype whose rows can be sliced."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(samples, features)."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+
+    def __getitem__(self, rows: Chosen, /) -> NDArray[Any]:
+        """Return some rows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CentredLayer:
+    """A layer whose mean and scale are known; its rows are centred as they are read."""
+
+    source: Rows
+    name: str
+    """What messages call it, such as "layer 3 of bert-tiny"."""
+    mean: Tensor
+    """(features,)."""
+    scale: Tensor
+    """(features,): what centred features are multiplied with, so that the mean squared norm of a row is 1."""
+    squared_norms: Tensor
+    """(samples,) of the centred and scaled rows, float64, on the CPU."""
+    unit: float
+    """A squared distance in units of the layer (of its z-scores, where it is z-scored) by one of scaled rows."""
+    kept: Tensor | None = None
+    """Features that vary; None for all. Only z-scoring leaves out the others."""
+
+    @property
+    def n_samples(self) -> int:
+        """Rows."""
+        return len(self.squared_norms)
+
+    @property
+    def width(self) -> int:
+        """Features."""
+        return len(self.mean)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of products."""
+        return self.mean.dtype
+
+    def rows(self, chosen: Chosen) -> Tensor:
+        """Return rows, centred and scaled, (rows, features)."""
+        return self.factor(chosen, torch.zeros(self.n_samples), left=True)[:, :-2]
+
+    def factor(self, chosen: Chosen, additive: Tensor, *, left: bool) -> Tensor:
+        """Return rows with two more columns, (rows, features + 2), for products with something added.
+
+        With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j.
+
+        Args:
+            chosen: Which rows.
+            additive: (n,) a, of all samples.
+            left: Which of the two.
+        """
+        values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
+        if self.kept is not None:
+            values = values[:, self.kept]
+        found = torch.empty(len(values), self.width + 2, dtype=self.dtype, device=values.device)
+        torch.sub(values, self.mean, out=found[:, :-2])
+        found[:, :-2].mul_(self.scale)
+        found[:, -2 if left else -1] = additive[chosen]
+        found[:, -1 if left else -2] = 1
+        return found
+
+
+def centred_layers(
+    sources: Sequence[tuple[str, Rows]], *, normalize: Normalize = "raw", device: torch.device | str = "cpu"
+) -> list[CentredLayer]:
+    """Read layers three times: for their means, their scales, and the norms of their rows.
+
+    Products are made in float64 where a layer is float64, and in float32 otherwise. Sums run over blocks of rows
+    from which a row near the mean was subtracted first, so that a common offset costs no digits; sums over blocks
+    are in float64.
+
+    Args:
+        sources: What messages call a layer, and its (n, d) embeddings, n >= 4, of any real dtype; d may differ.
+        normalize: raw, or zscore to divide every feature by its standard deviation; constant ones are left out.
+        device: Where products are made.
+
+    Raises:
+        DataError: If one is no matrix of real numbers.
+        DegenerateLayerError: If one has fewer than 4 rows, values that are not finite, or rows that differ by no
+            more than the rounding of its dtype.
+        MisalignedSamplesError: If they differ in the number of rows.
+    """
+    for name, source in sources:
+        _check(source, name=name, first=sources[0])
+    wide = any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
+    # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
+    for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
+        found = [
+            _centred(source, name=name, normalize=normalize, device=torch.device(device), dtype=dtype)
+            for name, source in sources
+        ]
+        layers = [layer for layer in found if layer is not None]
+        if len(layers) == len(found):
+            return layers
+    names = ", ".join(name for (name, _), layer in zip(sources, found, strict=True) if layer is None)
+    raise DegenerateLayerError(f"{names} has values too large or too small to square in float64, expected embeddings")
+
+
+def _check(source: Rows, *, name: str, first: tuple[str, Rows]) -> None:
+    check_shape(source.shape, source.dtype, name=name)
+    if source.shape[0] < MIN_SAMPLES:
+        raise DegenerateLayerError(few_samples(source.shape[0], name=name))
+    check_same_samples(source.shape[0], first[1].shape[0], name=name, other=first[0])
+
+
+def _centred(
+    source: Rows, *, name: str, normalize: Normalize, device: torch.device, dtype: torch.dtype
+) -> CentredLayer | None:
+    """Return the layer, or None where squares overflow or vanish in `dtype`."""
+    n = source.shape[0]
+    first = _tensor(source[0:1], dtype=dtype, device=device)[0]
+    total = torch.zeros(len(first), dtype=torch.float64, device=device)
+    largest = torch.zeros(len(first), dtype=torch.float64, device=device)
+    for start, block in _blocks(source, dtype=dtype, device=device):
+        total += (block - first).sum(dim=0)
+        largest = torch.maximum(largest, block.abs().amax(dim=0))
+        if not torch.isfinite(total).all():
+            _check_finite(source, name=name, start=start)
+            return None
+    mean = (first.double() + total / n).to(dtype)
+    squares, spread = torch.zeros_like(total), torch.zeros_like(total)
+    for _, block in _blocks(source, dtype=dtype, device=device):
+        centred_block = block.sub_(mean)
+        spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
+        squares += centred_block.square_().sum(dim=0)
+    root_mean_square = float((mean.double().square() + squares / n).mean().sqrt())
+    if not math.isfinite(root_mean_square):
+        return None
+    floor = rounding(largest.cpu().numpy(), root_mean_square, source.dtype)
+    varies = spread > torch.from_numpy(floor).to(device)
+    if not varies.any():
+        raise DegenerateLayerError(constant_layer(n, name=name))
+    if not 0 < float(squares.sum()) < torch.finfo(dtype).max:
+        return None
+    return _scaled(source, name=name, mean=mean, variances=squares / n, varies=varies, normalize=normalize)
+
+
+def _scaled(
+    source: Rows, *, name: str, mean: Tensor, variances: Tensor, varies: Tensor, normalize: Normalize
+) -> CentredLayer | None:
+    kept = None
+    if normalize == "zscore":
+        if not varies.all():
+            kept = varies.nonzero()[:, 0]
+            mean, variances = mean[kept], variances[kept]
+        unit = float(len(variances))
+        scale = (variances * unit).rsqrt()
+    else:
+        unit = float(variances.sum())
+        scale = torch.full_like(variances, unit**-0.5)
+    layer = CentredLayer(
+        source=source,
+        name=name,
+        mean=mean,
+        scale=scale.to(mean.dtype),
+        squared_norms=torch.empty(source.shape[0], dtype=torch.float64),
+        unit=unit,
+        kept=kept,
+    )
+    for start in range(0, layer.n_samples, BLOCK):
+        block = layer.rows(slice(start, start + BLOCK))
+        layer.squared_norms[start : start + BLOCK] = (block * block).sum(dim=1).cpu()
+    return layer if torch.isfinite(layer.squared_norms).all() and layer.squared_norms.any() else None
+
+
+def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    for start in range(0, source.shape[0], BLOCK):
+        yield start, _tensor(source[start : start + BLOCK], dtype=dtype, device=device)
+
+
+def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a copy: memory maps are read-only."""
+    kind = np.float64 if dtype == torch.float64 else np.float32
+    return torch.from_numpy(np.array(values, dtype=kind, order="C")).to(device)
+
+
+def _check_finite(source: Rows, *, name: str, start: int) -> None:
+    """Raise if a value is NaN or infinite; the first lies in the block at `start`."""
+    bad_rows = 0
+    first: int | None = None
+    for at in range(start, source.shape[0], BLOCK):
+        bad = ~np.isfinite(np.asarray(source[at : at + BLOCK], dtype=np.float64))
+        bad_rows += int(bad.sum())
+        if first is None and bad.any():
+            first = at + int(bad.any(axis=1).argmax())
+    if first is not None:
+        raise DegenerateLayerError(not_finite(bad_rows, first, name=name))

@@ -1,0 +1,147 @@
+"""What the engine accumulates, and the CKA that follows from it. Knows numbers; knows no layers.
+
+For U-centred Gram matrices A and B, <A, B> = n (n - 3) HSIC_1. With delta_i = k_ii less what U-centring would
+subtract from it, the biased <HKH, HLH> is <A, B> + (1 - 2 / n) sum delta_i epsilon_i + sum delta sum epsilon / n^2:
+K is A plus terms that H removes plus diag(delta). So one pass serves both estimators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.results import Estimator
+from layerprobe.similarity.checks import Array
+
+ROUNDING = 100
+"""Units in the last place: what is left of the norm of a Gram matrix that centring should have made zero."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayerSums:
+    """Sums of one U-centred Gram matrix A."""
+
+    name: str
+    inner: float
+    """<A, A>."""
+    diagonal: Array
+    """(n,) delta."""
+    spacing: float
+    """Relative spacing of the numbers that products were made in."""
+    per_sample: Array | None = None
+    """(n,) sum_j A_ij^2."""
+    fourth: float | None = None
+    """sum_ij A_ij^4."""
+    sigma_squared: float | None = None
+    sigma_samples: int | None = None
+
+    @property
+    def biased(self) -> float:
+        """<HKH, HKH>."""
+        return self.inner + _diagonal_product(self.diagonal, self.diagonal)
+
+    def norm(self, estimator: Estimator) -> float:
+        """Return the root of the inner product with itself.
+
+        Raises:
+            DegenerateLayerError: If it is zero up to rounding.
+        """
+        inner = self.inner if estimator == "debiased" else self.biased
+        # Written so that NaN fails as well.
+        if not inner > (ROUNDING * self.spacing) ** 2 * abs(self.biased):
+            raise DegenerateLayerError(
+                f"{self.name} has a {estimator} HSIC with itself that is not positive, expected samples that differ "
+                "from each other by different amounts: compare models on more and different texts, or with another "
+                "bandwidth"
+            )
+        return float(np.sqrt(inner))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PairSums:
+    """Sums over the U-centred Gram matrices of every layer of one model (A) and of another (B)."""
+
+    inner: Array
+    """(layers, layers) <A, B>."""
+    per_sample: Array | None = None
+    """(layers, layers, n) sum_j A_ij B_ij."""
+    moments: tuple[Array, Array, Array] | None = None
+    """(layers, layers) sums of A^2 B^2, of A^3 B and of A B^3."""
+
+
+def cka_values(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], estimator: Estimator) -> Array:
+    """Return (layers, layers) CKA."""
+    norms = [np.array([layer.norm(estimator) for layer in layers]) for layers in (rows, columns)]
+    inner = pair.inner
+    if estimator == "biased":
+        diagonals = [np.stack([layer.diagonal for layer in layers]) for layers in (rows, columns)]
+        n = diagonals[0].shape[1]
+        first, second = diagonals
+        inner = inner + (1 - 2 / n) * first @ second.T + np.outer(first.sum(axis=1), second.sum(axis=1)) / n**2
+    values: Array = inner / np.outer(*norms)
+    return values
+
+
+def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], at: tuple[int, int]) -> Array:
+    """Return the influence of every sample on one debiased CKA value.
+
+    psi_i = n (2 h_i(A, B) - theta (h_i(A, A) + h_i(B, B))) for A and B of norm 1, with h_i the part of the inner
+    product that sample i takes part in: the derivative of the ratio of U-statistics in the weight of a sample. Its
+    mean is 0 and its variance over n that of theta, to first order.
+
+    Args:
+        pair: Sums with per-sample parts.
+        rows: Of the model's layers.
+        columns: Of the reference's layers.
+        at: Which two layers.
+
+    Returns:
+        (n,)
+    """
+    first, second = rows[at[0]], columns[at[1]]
+    a, b = first.norm("debiased"), second.norm("debiased")
+    assert pair.per_sample is not None
+    assert first.per_sample is not None
+    assert second.per_sample is not None
+    theta = pair.inner[at] / (a * b)
+    own = first.per_sample / a**2 + second.per_sample / b**2
+    psi: Array = len(own) * (2 * pair.per_sample[at] / (a * b) - theta * own)
+    return psi
+
+
+def pair_variance(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums]) -> Array | None:
+    """Return the part of the variance of each debiased CKA value that comes from pairs of samples.
+
+    2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two that the value is the mean of,
+    n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2). None where the sums of fourth order were not made.
+
+    Returns:
+        (layers, layers), 0 or more.
+    """
+    if pair.moments is None:
+        return None
+    a = np.array([layer.norm("debiased") for layer in rows])[:, None]
+    b = np.array([layer.norm("debiased") for layer in columns])
+    n = len(rows[0].diagonal)
+    theta = pair.inner / (a * b)
+    both, left, right = pair.moments
+    fourth: NDArray[np.float64] = (
+        4 * both / (a * b) ** 2
+        + theta**2 * (_fourth(rows)[:, None] / a**4 + _fourth(columns) / b**4 + 2 * both / (a * b) ** 2)
+        - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
+    )
+    zeta = n**4 * fourth / 4 / (n * (n - 1))
+    # Rounding can leave less than nothing where two layers are the same.
+    return 2 * np.maximum(zeta, 0) / (n * (n - 1))
+
+
+def _fourth(layers: list[LayerSums]) -> Array:
+    return np.array([layer.fourth for layer in layers], dtype=np.float64)
+
+
+def _diagonal_product(first: Array, second: Array) -> float:
+    n = len(first)
+    return float((1 - 2 / n) * (first @ second) + first.sum() * second.sum() / n**2)

@@ -1,0 +1,165 @@
+"""The Gram path: all pairs of layers from one pass over the tiles of their Gram matrices.
+
+Work memory is a tile for every layer, whatever the number of samples; results of per-sample parts are as large as
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerprobe.progress import Progress, silent
+from layerprobe.similarity.engine.grams import Gram, n_tiles, tiles
+from layerprobe.similarity.engine.rows import CentredLayer
+from layerprobe.similarity.engine.sums import LayerSums, PairSums
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Group:
+    """Gram matrices that are compared with each other: one kernel, one bandwidth, every layer of every model."""
+
+    grams: Sequence[Gram]
+    """By layer, models one after the other."""
+
+
+def tile_sums(
+    layers: Sequence[CentredLayer],
+    groups: Sequence[Group],
+    pairs: Mapping[tuple[int, int], tuple[slice, slice]],
+    *,
+    per_sample: bool,
+    tile: int,
+    progress: Progress = silent,
+) -> list[tuple[list[LayerSums], dict[tuple[int, int], PairSums]]]:
+    """Accumulate the sums of all groups over all tiles.
+
+    Args:
+        layers: Of all models, one model after the other.
+        groups: Their Gram matrices; for rbf one group a bandwidth, which share their distances.
+        pairs: Models to compare, each with the slices of its layers in `layers`.
+        per_sample: Whether to keep per-sample parts and fourth moments, for standard errors.
+        tile: Rows of a tile.
+        progress: Told the tiles that are done.
+    """
+    n = layers[0].n_samples
+    device, dtype = layers[0].mean.device, layers[0].dtype
+    found = [_Accumulator(layers, group, pairs, per_sample=per_sample) for group in groups]
+    buffer = torch.empty(len(layers) * min(tile, n) ** 2, dtype=dtype, device=device)
+    base = torch.empty_like(buffer) if len(groups) > 1 else buffer
+    additive = [gram.additive for gram in groups[0].grams]
+    total, last_rows, lefts = n_tiles(n, tile), None, list[Tensor]()
+    for number, (rows, columns) in enumerate(tiles(n, tile)):
+        if rows != last_rows:
+            lefts.clear()
+            last_rows, lefts = (
+                rows,
+                [layer.factor(rows, a, left=True) for layer, a in zip(layers, additive, strict=True)],
+            )
+        shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
+        size = shape[0] * shape[1] * shape[2]
+        products = base[:size].view(shape)
+        for product, left, layer, a in zip(products, lefts, layers, additive, strict=True):
+            torch.mm(left, layer.factor(columns, a, left=False).T, out=product)
+        for accumulator in found:
+            values = buffer[:size].view(shape)
+            accumulator.centre(products, values, rows, columns)
+            accumulator.add(values, rows, columns)
+        progress("comparing", number + 1, total)
+    return [accumulator.sums() for accumulator in found]
+
+
+class _Accumulator:
+    """The sums of one group while tiles are added."""
+
+    def __init__(
+        self,
+        layers: Sequence[CentredLayer],
+        group: Group,
+        pairs: Mapping[tuple[int, int], tuple[slice, slice]],
+        *,
+        per_sample: bool,
+    ) -> None:
+        n, device = layers[0].n_samples, layers[0].mean.device
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        self.layers, self.group, self.pairs, self.per_sample = layers, group, pairs, per_sample
+        shapes = {pair: (a.stop - a.start, b.stop - b.start) for pair, (a, b) in pairs.items()}
+        self.own_inner = zeros(len(layers))
+        self.inner = {pair: zeros(*shape) for pair, shape in shapes.items()}
+        if per_sample:
+            self.own_samples, self.own_fourth = zeros(len(layers), n), zeros(len(layers))
+            self.samples = {pair: zeros(*shape, n) for pair, shape in shapes.items()}
+            self.moments = {pair: zeros(*shape, 3) for pair, shape in shapes.items()}
+
+    def centre(self, products: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
+        """Turn products into tiles of U-centred Gram matrices; those of the linear kernel already are."""
+        for product, value, gram in zip(products, values, self.group.grams, strict=True):
+            if gram.exponent is not None:
+                torch.clamp(product, max=0, out=value).mul_(gram.exponent).exp_()
+                value.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
+            if rows == columns:
+                value.fill_diagonal_(0)
+
+    def add(self, values: Tensor, rows: slice, columns: slice) -> None:
+        """Add a tile, and its mirror image where it is not on the diagonal."""
+        if self.per_sample:
+            self._add_samples(values, rows, columns)
+            return
+        weight, flat = (1 if rows == columns else 2), values.flatten(1)
+        self.own_inner += weight * torch.stack([torch.dot(value, value) for value in flat])
+        for pair, (a, b) in self.pairs.items():
+            self.inner[pair] += weight * (flat[a] @ flat[b].T)
+
+    def _add_samples(self, values: Tensor, rows: slice, columns: slice) -> None:
+        weight, mirrored = (1, False) if rows == columns else (2, True)
+        squares = values * values
+        for own, fourth, square in zip(self.own_samples, self.own_fourth, squares, strict=True):
+            _add_sums(own, square, rows, columns, mirrored=mirrored)
+            fourth += weight * torch.vdot(square.view(-1), square.view(-1))
+        product = torch.empty_like(values[0])
+        for pair, (a, b) in self.pairs.items():
+            for i, (first, left) in enumerate(zip(values[a], squares[a], strict=True)):
+                for j, (second, right) in enumerate(zip(values[b], squares[b], strict=True)):
+                    torch.mul(first, second, out=product)
+                    _add_sums(self.samples[pair][i, j], product, rows, columns, mirrored=mirrored)
+                    flat = product.view(-1)
+                    dots = torch.stack([flat.dot(flat), flat.dot(left.view(-1)), flat.dot(right.view(-1))])
+                    self.moments[pair][i, j] += weight * dots
+
+    def sums(self) -> tuple[list[LayerSums], dict[tuple[int, int], PairSums]]:
+        """Return what was accumulated."""
+        own_inner = self.own_samples.sum(dim=1) if self.per_sample else self.own_inner
+        own = [
+            LayerSums(
+                name=layer.name,
+                inner=float(own_inner[i]),
+                diagonal=gram.diagonal.numpy(),
+                spacing=torch.finfo(layer.dtype).eps,
+                per_sample=self.own_samples[i].cpu().numpy() if self.per_sample else None,
+                fourth=float(self.own_fourth[i]) if self.per_sample else None,
+                sigma_squared=gram.sigma_squared,
+                sigma_samples=gram.sigma_samples,
+            )
+            for i, (layer, gram) in enumerate(zip(self.layers, self.group.grams, strict=True))
+        ]
+        return own, {pair: self._pair(pair) for pair in self.pairs}
+
+    def _pair(self, pair: tuple[int, int]) -> PairSums:
+        if not self.per_sample:
+            return PairSums(inner=self.inner[pair].cpu().numpy())
+        samples, moments = self.samples[pair].cpu().numpy(), self.moments[pair].cpu().numpy()
+        return PairSums(
+            inner=samples.sum(axis=2), per_sample=samples, moments=(moments[..., 0], moments[..., 1], moments[..., 2])
+        )
+
+
+def _add_sums(total: Tensor, values: Tensor, rows: slice, columns: slice, *, mirrored: bool) -> None:
+    total[rows] += values.sum(dim=1)
+    if mirrored:
+        total[columns] += values.sum(dim=0)

@@ -1,0 +1,214 @@
+"""From the influence of every sample to standard errors, intervals, bands and tests. Knows arrays of influences.
+
+A bootstrap would draw samples twice, and a copy is a perfect match to itself: it shifts debiased CKA upwards
+(by 0.05 at n = 100). Influence values need no redraw, and those of two similarities on the same samples give the
+covariance of their errors.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from layerprobe.errors import DataError
+from layerprobe.results import Difference, check_level
+from layerprobe.similarity.checks import Array, check_same_samples
+
+DRAWS = 20_000
+"""Curves drawn to find the half-width of a simultaneous band: its level is then right to 0.3 points."""
+
+TINY = 1e-6
+"""Standard errors below this are rounding: the layers are copies of each other, and the z scale has no room left."""
+
+MIN_UNITS = 5
+"""Samples or clusters: the fourth power of the debiased estimator needs one more than four."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Spread:
+    """How the estimate of one similarity varies."""
+
+    standard_error: float
+    freedom: float
+    """Degrees of freedom of the standard error."""
+    influences: Array
+    """(units,) of each sample, or summed over each cluster; of mean 0."""
+
+
+def spread(influences: Array, *, pair_variance: float = 0.0, clusters: NDArray[np.intp] | None = None) -> Spread:
+    r"""Return the standard error of a debiased CKA value.
+
+    The variance of a U-statistic is that of its influence values and that of pairs of samples,
+    v = 4 zeta_1 / n + 2 zeta_2 / n^2; the variance of estimated influence values over n holds the second part
+    twice, so it is taken off once, and what is left is never less than it. A factor ((n - 1) / (n - 4))^2 makes
+    the first part that of the jackknife of a statistic of four samples. The degrees of freedom follow from the
+    kurtosis of the influence values, 2 n / (kurtosis - 1), by matching the variance of the variance.
+
+    Args:
+        influences: (n,) of mean 0.
+        pair_variance: 2 zeta_2 / (n (n - 1)); 0 where it is not known, or small as for many samples.
+        clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
+
+    Raises:
+        DataError: If there are fewer than five units.
+
+    Source: Hoeffding 1948 (Annals of Mathematical Statistics 19), section 5; Arvesen 1969 (same, 40); clusters:
+    Liang and Zeger 1986 (Biometrika 73).
+    """
+    units: Array = influences if clusters is None else np.bincount(clusters, weights=influences).astype(np.float64)
+    n = len(units)
+    if n < MIN_UNITS:
+        raise DataError(f"expected at least {MIN_UNITS} samples or clusters for an interval, got {n}")
+    squares = float(units @ units)
+    if clusters is None:
+        first = squares / (n * (n - 1)) * ((n - 1) / (n - 4)) ** 2
+        variance = max(first - pair_variance, pair_variance)
+    else:
+        variance = squares / len(influences) ** 2 * n / (n - 1)
+    kurtosis = n * float((units**4).sum()) / squares**2 if squares > 0 else 3.0
+    freedom = min(n - 1.0, max(2 * n / max(kurtosis - 1, 1e-9), 3.0))
+    return Spread(standard_error=math.sqrt(variance), freedom=freedom, influences=units)
+
+
+def interval(value: float, error: Spread, *, level: float, width: float | None = None) -> tuple[float, float]:
+    """Return the interval of a similarity on the scale where its spread is about the same for all values.
+
+    CKA is akin to a squared correlation (it is one, for layers of one feature), so that is Fisher's z of its root:
+    z = artanh(sqrt(value)), z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the
+    root: value and 1 are moved up by c = max(4 se - value, 0) for the scale, and the ends moved back.
+
+    Args:
+        value: The similarity, at most 1.
+        error: Its spread.
+        level: Confidence level, such as 0.95.
+        width: Half-width in standard errors of a normal estimate, as for a band; Student's t of the same
+            probability is used.
+
+    Returns:
+        Lower and upper end, in [-1, 1].
+
+    Source: Fisher 1921 (Metron 1); on the scale of z without the root, estimates that came out low have intervals
+    that are too short: bands of six layers and 100 samples then hold the truth in 91 % where 95 % was asked for.
+    """
+    check_level(level)
+    tail = (1 - level) / 2 if width is None else stats.norm.sf(width)
+    half = float(stats.t.isf(tail, error.freedom)) * error.standard_error
+    if error.standard_error < TINY or abs(value) >= 1:
+        return value - half, value + half
+    moved = max(4 * error.standard_error - value, 0.0)
+    root = math.sqrt((value + moved) / (1 + moved))
+    centre, half = math.atanh(root), half / (2 * root * (1 - value))
+    lower, upper = ((1 + moved) * math.tanh(end) ** 2 - moved for end in (max(centre - half, 0.0), centre + half))
+    return max(lower, -1.0), upper
+
+
+def covariance(errors: list[Spread]) -> Array:
+    """Return the covariance of the errors of several similarities on the same samples.
+
+    Correlations are those of the influence values, variances those of the standard errors.
+
+    Returns:
+        (k, k)
+    """
+    stacked = np.stack([error.influences for error in errors])
+    norms = np.linalg.norm(stacked, axis=1)
+    units = np.divide(stacked, norms[:, None], out=np.zeros_like(stacked), where=norms[:, None] > 0)
+    scale = np.array([error.standard_error for error in errors])
+    correlations = units @ units.T
+    np.fill_diagonal(correlations, 1.0)
+    scaled: Array = correlations * np.outer(scale, scale)
+    return scaled
+
+
+def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
+    """Return the half-width, in standard errors, of a band that holds all values together at the level.
+
+    The quantile of max_l |g_l| with g normal and correlated as the errors are: the multiplier bootstrap with
+    normal multipliers, drawn from the covariance that it has.
+
+    Source: Chernozhukov, Chetverikov and Kato 2013 (Annals of Statistics 41).
+    """
+    check_level(level)
+    scale = np.sqrt(np.diag(covariances))
+    varies = scale > TINY
+    if not varies.any():
+        return float(stats.norm.isf((1 - level) / 2))
+    correlations = covariances[np.ix_(varies, varies)] / np.outer(scale[varies], scale[varies])
+    values, vectors = np.linalg.eigh(correlations)
+    draws = np.random.default_rng(seed).standard_normal((DRAWS, len(values)))
+    curves = draws @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    return float(np.quantile(np.abs(curves).max(axis=1), level))
+
+
+def difference(
+    first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = 0.95
+) -> Difference:
+    """Return the paired difference of two similarities on the same samples, with its interval and test.
+
+    Args:
+        first: A similarity.
+        second: What is taken off.
+        errors: Their spreads, of the same samples or clusters in the same order.
+        label: What less what.
+        level: Confidence level of the interval.
+
+    Raises:
+        MisalignedSamplesError: If the spreads are of different numbers of samples.
+    """
+    a, b = errors
+    check_same_samples(len(b.influences), len(a.influences), name="the second similarity", other="the first")
+    variances = covariance([a, b])
+    error = math.sqrt(max(variances[0, 0] + variances[1, 1] - 2 * variances[0, 1], 0.0))
+    return tested(first - second, error, min(a.freedom, b.freedom), label=label, level=level)
+
+
+def tested(value: float, error: float, freedom: float, *, label: str, level: float) -> Difference:
+    """Return a difference with Student's interval and two-sided test.
+
+    Args:
+        value: The difference.
+        error: Its standard error; 0 where both similarities are the same.
+        freedom: Degrees of freedom of the error.
+        label: What less what.
+        level: Confidence level of the interval.
+    """
+    student = stats.t(freedom)
+    half = float(student.isf((1 - level) / 2)) * error
+    # Copies differ by rounding, in value and in error.
+    ratio = abs(value) / max(error, TINY)
+    return Difference(
+        label=label,
+        value=value,
+        standard_error=error,
+        lower=value - half,
+        upper=value + half,
+        level=level,
+        p_value=float(2 * student.sf(ratio)),
+    )
+
+
+def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
+    """Return what is taken from what: two layers of a model, or one layer against two references.
+
+    Example:
+        >>> difference_label((2, 2), (3, 3)), difference_label((2, 2), (2, 4))
+        ('layer 3 less layer 2', 'layer 2')
+    """
+    return f"layer {there[0]}" if here[0] == there[0] else f"layer {there[0]} less layer {here[0]}"
+
+
+def cluster_numbers(clusters: ArrayLike, n: int) -> NDArray[np.intp]:
+    """Return the number of each sample's cluster, counted from 0.
+
+    Raises:
+        DataError: If there is no label for every sample.
+    """
+    labels = np.asarray(clusters)
+    if labels.shape != (n,):
+        raise DataError(f"expected a cluster for each of {n} samples, got an array of shape {labels.shape}")
+    numbers: NDArray[np.intp] = np.unique(labels, return_inverse=True)[1]
+    return numbers

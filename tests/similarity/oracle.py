@@ -1,0 +1,79 @@
+"""The definitions of CKA, one whole Gram matrix at a time: what the tiled engine is compared with."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from layerprobe.results import Measure
+from layerprobe.similarity import hsic, linear_gram, rbf_gram
+from layerprobe.similarity.hsic import centre
+
+Array = NDArray[np.float64]
+
+MEASURES = [
+    Measure(
+        kernel=kernel,
+        estimator=estimator,
+        normalize=normalize,
+        bandwidth_multiplier=1.0 if kernel == "rbf" else None,
+    )
+    for kernel in ("linear", "rbf")
+    for estimator in ("debiased", "biased")
+    for normalize in ("raw", "zscore")
+]
+LINEAR, RBF = Measure(), Measure(kernel="rbf", bandwidth_multiplier=1.0)
+
+
+def cka(X: ArrayLike, Y: ArrayLike, measure: Measure = LINEAR) -> float:
+    """HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))."""
+    return cka_of_grams(gram(X, measure), gram(Y, measure), measure)
+
+
+def cka_of_grams(K: Array, L: Array, measure: Measure = LINEAR) -> float:
+    both, first, second = (hsic(*pair, estimator=measure.estimator) for pair in ((K, L), (K, K), (L, L)))
+    return both / np.sqrt(first * second)
+
+
+def cka_map(model: list[Array], reference: list[Array], measure: Measure = LINEAR) -> Array:
+    return np.array([[cka(X, Y, measure) for Y in reference] for X in model])
+
+
+def gram(X: ArrayLike, measure: Measure) -> Array:
+    X = zscored(X) if measure.normalize == "zscore" else np.asarray(X)
+    if measure.kernel == "linear":
+        return linear_gram(X)
+    return rbf_gram(X, bandwidth_multiplier=measure.bandwidth_multiplier)
+
+
+def zscored(X: ArrayLike) -> Array:
+    """Features of mean 0 and standard deviation 1, without those that are constant."""
+    X = np.asarray(X, dtype=np.float64)
+    X = X[:, np.ptp(X, axis=0) > 0]
+    return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def unit(K: Array) -> Array:
+    """The U-centred matrix, of norm 1: debiased CKA is the inner product of two."""
+    centred = centre(K.copy(), estimator="debiased")
+    return centred / np.linalg.norm(centred)
+
+
+def condition(K: Array) -> float:
+    """By how much centring magnifies the rounding errors of a Gram matrix."""
+    return float(np.linalg.norm(K) / np.linalg.norm(centre(K.copy(), estimator="debiased")))
+
+
+def brute_force_hsic(K: Array, L: Array) -> float:
+    """HSIC_1: the mean of K_ij L_ij + K_ij L_qr - 2 K_ij L_iq over ordered 4-tuples of distinct rows."""
+    i, j, q, r = np.array(list(itertools.permutations(range(len(K)), 4))).T
+    return float(np.mean(K[i, j] * L[i, j] + K[i, j] * L[q, r] - 2 * K[i, j] * L[i, q]))
+
+
+def jackknife(K: Array, L: Array) -> Array:
+    """Pseudo-values n theta - (n - 1) theta_(i) of debiased CKA, where (i) leaves out sample i."""
+    n = len(K)
+    without = [cka_of_grams(K[np.ix_(keep, keep)], L[np.ix_(keep, keep)]) for keep in ~np.eye(n, dtype=bool)]
+    return n * cka_of_grams(K, L) - (n - 1) * np.array(without)

@@ -1,0 +1,199 @@
+"""Intervals, bands and tests keep their level: simulations of known similarities.
+
+Truth is the value of 200,000 samples, whose own error is a fifteenth of that at n = 1000 or less. A frequency is
+bounded by the wanted range and two Monte-Carlo standard errors, sqrt(p (1 - p) / repetitions) at p = 0.95.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from layerprobe.results import Measure
+from layerprobe.similarity import CKAEstimate, estimate_cka
+from tests.similarity.oracle import LINEAR, RBF
+
+pytestmark = pytest.mark.slow
+
+Array = NDArray[np.float32]
+Layers = tuple[list[Array], list[Array]]
+Model = Callable[[np.random.Generator, int], Layers]
+
+MANY = 200_000
+REPETITIONS = {100: 4000, 300: 2000, 1000: 1000}
+
+
+def weights(*shape: int, seed: int = 9) -> Array:
+    """A fixed random map, which keeps the size of what it is applied to."""
+    drawn = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+    return drawn / np.float32(np.sqrt(shape[0]))
+
+
+def normal(rng: np.random.Generator, *shape: int) -> Array:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+def few_factors(rng: np.random.Generator, n: int) -> Layers:
+    """Eight Gaussian factors, through a linear map, with noise."""
+    factors = normal(rng, n, 8)
+    return [factors + 0.7 * normal(rng, n, 8)], [factors @ weights(8, 12) + 0.7 * normal(rng, n, 12)]
+
+
+def faint_factors(rng: np.random.Generator, n: int) -> Layers:
+    """Thirty-two factors, of which noise leaves a CKA of about 0.1: pairs of samples weigh much at n = 100."""
+    factors = normal(rng, n, 32)
+    return [factors + 1.5 * normal(rng, n, 32)], [factors @ weights(32, 48) + 1.5 * normal(rng, n, 48)]
+
+
+def heavy_tails(rng: np.random.Generator, n: int) -> Layers:
+    """Student's t with five degrees of freedom: the influence values have hardly a fourth moment."""
+    factors = rng.standard_t(5, size=(n, 16)).astype(np.float32)
+    return [factors], [np.tanh(factors @ weights(16, 16)) + 0.3 * normal(rng, n, 16)]
+
+
+def power_law(rng: np.random.Generator, n: int) -> Layers:
+    """Factors with standard deviations k^-0.7, as in real embeddings; a CKA of about 0.95."""
+    scale = np.arange(1, 65, dtype=np.float32) ** np.float32(-0.7)
+    factors = scale * normal(rng, n, 64)
+    noisy = factors + 0.1 * scale * normal(rng, n, 64)
+    return [noisy], [factors @ weights(64, 64) + 0.05 * normal(rng, n, 64)]
+
+
+def wide_power_law(rng: np.random.Generator, n: int) -> Layers:
+    """Three hundred features, more than samples at n = 100, of standard deviations k^-0.5."""
+    scale = np.arange(1, 301, dtype=np.float32) ** np.float32(-0.5)
+    factors = scale * normal(rng, n, 300)
+    return [factors], [factors @ weights(300, 300) + 0.3 * normal(rng, n, 300)]
+
+
+def independent(rng: np.random.Generator, n: int) -> Layers:
+    return [normal(rng, n, 32)], [normal(rng, n, 48)]
+
+
+def independent_and_narrow(rng: np.random.Generator, n: int) -> Layers:
+    return [normal(rng, n, 3)], [normal(rng, n, 3)]
+
+
+def estimate(layers: Layers, measure: Measure = LINEAR, *, level: float | None = 0.95) -> CKAEstimate:
+    (found,) = estimate_cka([("model", layers[0]), ("reference", layers[1])], measures=[measure], level=level)
+    return found
+
+
+@functools.cache
+def truth(model: Model, measure: Measure = LINEAR) -> NDArray[np.float64]:
+    """(layers, layers) CKA of all samples there are."""
+    rng = np.random.default_rng(1)
+    if measure.kernel == "linear":
+        return estimate(model(rng, MANY), level=None).values
+    # Gram matrices take time that is quadratic in n.
+    return np.mean([estimate(model(rng, 4000), measure, level=None).values for _ in range(50)], axis=0)
+
+
+def frequency(hits: NDArray[np.bool_]) -> float:
+    return float(np.mean(hits))
+
+
+def assert_within(found: float, low: float, high: float, *, repetitions: int, p: float = 0.95) -> None:
+    error = np.sqrt(p * (1 - p) / repetitions)
+    print(f"{found:.4f}, Monte-Carlo standard error {error:.4f}")
+    assert low - 2 * error <= found <= high + 2 * error
+
+
+def covered(model: Model, n: int, value: float, *, measure: Measure = LINEAR, repetitions: int) -> float:
+    """How often the interval holds the value."""
+    rng = np.random.default_rng(n)
+    hits = []
+    for _ in range(repetitions):
+        errors = estimate(model(rng, n), measure).map.uncertainty
+        assert errors is not None
+        hits.append(errors.lower[0][0] <= value <= errors.upper[0][0])
+    return frequency(np.array(hits))
+
+
+@pytest.mark.parametrize("model", [few_factors, faint_factors, heavy_tails, power_law, wide_power_law])
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_intervals_hold_the_truth_at_their_level(model: Model, n: int) -> None:
+    found = covered(model, n, float(truth(model)[0, 0]), repetitions=REPETITIONS[n])
+    assert_within(found, 0.93, 0.97, repetitions=REPETITIONS[n])
+
+
+@pytest.mark.parametrize("model", [few_factors, heavy_tails])
+@pytest.mark.parametrize("n", [100, 300])
+def test_intervals_of_gaussian_kernels_hold_the_truth_at_their_level(model: Model, n: int) -> None:
+    """The bandwidth is estimated as well, which the influence values leave out."""
+    found = covered(model, n, float(truth(model, RBF)[0, 0]), measure=RBF, repetitions=REPETITIONS[n])
+    assert_within(found, 0.93, 0.97, repetitions=REPETITIONS[n])
+
+
+@pytest.mark.parametrize("model", [independent, independent_and_narrow])
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_intervals_of_independent_layers_hold_zero(model: Model, n: int) -> None:
+    """The estimate is degenerate there, no longer normal: few features leave an interval that is too wide."""
+    assert_within(covered(model, n, 0.0, repetitions=REPETITIONS[n]), 0.93, 1.0, repetitions=REPETITIONS[n])
+
+
+def documents(rng: np.random.Generator, n: int) -> Layers:
+    """Documents of five texts, which share half of their variance."""
+    model, reference = few_factors(rng, n // 5)
+    return tuple(  # type: ignore[return-value]
+        [np.repeat(X, 5, axis=0) + normal(rng, n, X.shape[1])] for (X,) in (model, reference)
+    )
+
+
+def deep(rng: np.random.Generator, n: int) -> Layers:
+    """Six layers, each a little further from the reference: what one layer errs, the next does too."""
+    factors = normal(rng, n, 8)
+    layers = [factors + 0.3 * normal(rng, n, 8)]
+    for step in range(5):
+        layers.append(np.tanh(layers[-1] @ weights(8, 8, seed=step)) * 2 + 0.3 * normal(rng, n, 8))
+    return layers, [factors @ weights(8, 12) + 0.7 * normal(rng, n, 12)]
+
+
+@pytest.mark.parametrize("n", [100, 300])
+def test_bands_hold_the_whole_curve_at_their_level(n: int) -> None:
+    values, repetitions = truth(deep)[:, 0], 2000
+    assert np.ptp(values) > 0.2
+    rng = np.random.default_rng(n)
+    whole, pointwise = [], []
+    for _ in range(repetitions):
+        errors = estimate(deep(rng, n)).curve("best-match").uncertainty
+        assert errors is not None
+        whole.append(((errors.band_lower <= values) & (values <= errors.band_upper)).all())
+        pointwise.append(((errors.lower <= values) & (values <= errors.upper)).all())
+    assert_within(frequency(np.array(whole)), 0.93, 0.97, repetitions=repetitions)
+    # What the band is for.
+    assert frequency(np.array(pointwise)) < 0.9
+
+
+@pytest.mark.parametrize("n", [100, 300, 1000])
+def test_equal_similarities_differ_as_often_as_they_should(n: int) -> None:
+    """Two models at the same distance of a reference, and of the same samples."""
+    rng, repetitions = np.random.default_rng(n), 2000
+    rejected = []
+    for _ in range(repetitions):
+        factors = normal(rng, n, 8)
+        reference = factors @ weights(8, 12) + 0.7 * normal(rng, n, 12)
+        models = [(name, [factors + 0.7 * normal(rng, n, 8)]) for name in ("first", "second")]
+        first, second = estimate_cka([*models, ("reference", [reference])], pairs=[(0, 2), (1, 2)])
+        (difference,) = first.differences(second, [((0, 0), (0, 0))])
+        rejected.append(difference.p_value < 0.05)
+    assert_within(frequency(np.array(rejected)), 0.03, 0.07, repetitions=repetitions)
+
+
+def test_intervals_of_documents_hold_the_truth_at_their_level() -> None:
+    """Two hundred documents of five texts: taken for a thousand texts, they would miss it."""
+    rng, n, repetitions = np.random.default_rng(0), 1000, 1000
+    value, labels = float(truth(documents)[0, 0]), np.repeat(np.arange(200), 5)
+    hits = []
+    for _ in range(repetitions):
+        model, reference = documents(rng, n)
+        models = [("model", model), ("reference", reference)]
+        bounds = [estimate_cka(models, clusters=clusters)[0].map.uncertainty for clusters in (labels, None)]
+        hits.append([u.lower[0][0] <= value <= u.upper[0][0] for u in bounds if u is not None])
+    by_document, by_text = np.mean(hits, axis=0)
+    assert_within(by_document, 0.93, 0.97, repetitions=repetitions)
+    assert by_text < 0.9

@@ -1,0 +1,627 @@
+"""The tiled engine gives the numbers of the definitions, whatever the path, the tiles, the dtype and the scale."""
+
+from __future__ import annotations
+
+import dataclasses
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.results import Measure
+from layerprobe.similarity import cka_map, estimate_cka, rbf_sigma_squared
+from layerprobe.similarity.engine import Sums, cka_values, influence, pair_variance, sums_of
+from layerprobe.similarity.engine.features import MOMENT_SAMPLES, feature_sums
+from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, linear_gram
+from layerprobe.similarity.engine.passes import _features_are_cheaper
+from layerprobe.similarity.engine.rows import BLOCK, centred_layers
+from tests.similarity import oracle
+from tests.similarity.oracle import LINEAR, MEASURES, RBF
+
+Array = NDArray[Any]
+
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=25, deadline=None)
+measures = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.title)
+debiased = pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
+
+
+def value(X: Array, Y: Array, measure: Measure = LINEAR, **options: Any) -> float:
+    """CKA of two layers by the engine."""
+    return float(values([[X], [Y]], [measure], **options)[0, 0, 0])
+
+
+def values(models: Sequence[Sequence[Array]], measures: Sequence[Measure], **options: Any) -> Array:
+    """(measures, layers, layers) CKA of two models."""
+    options = {"per_sample": False} | options
+    found = sums_of(named(models), measures, [(0, 1)], **options)
+    return np.stack([cka_of(found[measure, (0, 1)], measure) for measure in measures])
+
+
+def named(models: Sequence[Sequence[Array]]) -> list[list[tuple[str, Array]]]:
+    return [[(f"layer {i} of model {m}", X) for i, X in enumerate(layers)] for m, layers in enumerate(models)]
+
+
+def cka_of(sums: Sums, measure: Measure) -> Array:
+    return cka_values(sums.pair, sums.rows, sums.columns, measure.estimator)
+
+
+def related(rng: np.random.Generator, n: int, d: int, e: int) -> tuple[Array, Array]:
+    X = rng.normal(size=(n, d)) + rng.normal(size=d)
+    return X, np.tanh(X @ rng.normal(size=(d, e))) + rng.normal(size=(n, e))
+
+
+@pytest.fixture
+def models() -> list[list[Array]]:
+    """Four and three layers of different widths, on 67 samples."""
+    rng = np.random.default_rng(0)
+    first = [rng.normal(size=(67, d)) + d for d in (5, 9, 70, 3)]
+    return [first, [X[:, ::2] + rng.normal(size=X[:, ::2].shape) for X in first[:3]]]
+
+
+# ---- the definitions -----------------------------------------------------------------------------------------
+
+
+@measures
+@given(seed=seeds, n=st.integers(4, 60), d=st.integers(1, 70), e=st.integers(1, 70), tile=st.integers(1, 70))
+@quick
+def test_cka_is_that_of_the_definitions(measure: Measure, seed: int, n: int, d: int, e: int, tile: int) -> None:
+    X, Y = related(np.random.default_rng(seed), n, d, e)
+    # Few samples can lie so that centring leaves next to nothing.
+    assume(max(oracle.condition(oracle.gram(Z, measure)) for Z in (X, Y)) < 1e3)
+    expected = oracle.cka(X, Y, measure)
+    np.testing.assert_allclose(value(X, Y, measure, tile=tile), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(value(X, Y, measure, tile=tile, per_sample=True), expected, rtol=0, atol=1e-9)
+
+
+@measures
+def test_a_map_is_that_of_the_definitions(measure: Measure, models: list) -> None:
+    expected = oracle.cka_map(*models, measure)
+    np.testing.assert_allclose(values(models, [measure])[0], expected, rtol=0, atol=1e-12)
+
+
+@measures
+def test_a_model_against_itself_has_ones_on_the_diagonal(measure: Measure, models: list) -> None:
+    for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 2e-6)):
+        layers = [X.astype(dtype) for X in models[0]]
+        found = values([layers, layers], [measure])[0]
+        np.testing.assert_allclose(found.diagonal(), 1, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(found, found.T, rtol=0, atol=tolerance)
+
+
+def test_measures_are_had_together_as_apart(models: list) -> None:
+    widths = [dataclasses.replace(RBF, bandwidth_multiplier=factor) for factor in (0.2, 0.5, 2.0)]
+    every = [*MEASURES, *widths]
+    together = values(models, every, tile=20)
+    for measure, found in zip(every, together, strict=True):
+        np.testing.assert_allclose(found, values(models, [measure], tile=20)[0], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(found, oracle.cka_map(*models, measure), rtol=0, atol=1e-12)
+
+
+def test_both_estimators_come_from_the_same_sums(models: list) -> None:
+    both = [Measure(), Measure(estimator="biased")]
+    found = sums_of(named(models), both, [(0, 1)], per_sample=False)
+    assert found[both[0], (0, 1)].pair is found[both[1], (0, 1)].pair
+
+
+def test_bandwidths_are_in_units_of_the_layer(models: list) -> None:
+    (estimate,) = estimate_cka([("a", models[0]), ("b", models[1])], measures=[RBF], level=None)
+    expected = [[rbf_sigma_squared(X) for X in layers] for layers in models]
+    for found, sigma in zip(estimate.map.sigma_squared, expected, strict=True):
+        np.testing.assert_allclose(found, sigma, rtol=1e-12)
+    zscored = cka_map(*models, kernel="rbf", normalize="zscore", bandwidth_multiplier=0.5)
+    expected = [rbf_sigma_squared(oracle.zscored(X), bandwidth_multiplier=0.5) for X in models[0]]
+    np.testing.assert_allclose(zscored.sigma_squared[0], expected, rtol=1e-12)
+
+
+def test_the_median_of_many_samples_is_that_of_some() -> None:
+    X = np.random.default_rng(0).normal(size=(MEDIAN_SAMPLES + 400, 2)).astype(np.float32)
+    found = cka_map([X], [X], kernel="rbf")
+    assert found.sigma_samples == MEDIAN_SAMPLES
+    # |x - y|^2 / 2 is chi-squared with two degrees of freedom, whose median is 2 ln 2.
+    np.testing.assert_allclose(found.sigma_squared[0][0], 4 * np.log(2), rtol=0.02)
+    np.testing.assert_allclose(found.values[0][0], 1, rtol=0, atol=1e-5)
+
+
+def test_ten_models_at_once_are_their_pairs() -> None:
+    rng = np.random.default_rng(0)
+    models = [rng.normal(size=(2, 40, 6)) + 1 for _ in range(10)]
+    names = [(f"model {i}", layers) for i, layers in enumerate(models)]
+    together = estimate_cka(names, measures=[LINEAR, RBF])
+    assert len(together) == 2 * 45
+    pairs = [(measure, i, j) for measure in (LINEAR, RBF) for i in range(10) for j in range(i + 1, 10)]
+    for (measure, i, j), estimate in zip(pairs, together, strict=True):
+        np.testing.assert_allclose(estimate.values, oracle.cka_map(models[i], models[j], measure), rtol=0, atol=1e-12)
+
+
+@debiased
+@pytest.mark.parametrize("path", ["gram", "auto"])
+def test_the_order_of_models_changes_nothing(measure: Measure, path: Any, models: list) -> None:
+    third = [np.random.default_rng(1).normal(size=(67, 4))]
+    first = sums_of(named([*models, third]), [measure], [(0, 1), (0, 2), (2, 1), (0, 0)], path=path)
+    second = sums_of(named([third, *models[::-1]]), [measure], [(1, 2), (2, 0), (0, 1), (2, 2)], path=path)
+    for here, there in (((0, 1), (1, 2)), ((0, 2), (2, 0)), ((2, 1), (0, 1)), ((0, 0), (2, 2))):
+        a, b = first[measure, here], second[measure, there]
+        expected, parts = cka_of(b, measure), b.pair.per_sample
+        if here == (0, 1):
+            expected, parts = expected.T, parts.swapaxes(0, 1)
+        np.testing.assert_allclose(cka_of(a, measure), expected, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(a.pair.per_sample, parts, rtol=0, atol=1e-13 * np.abs(parts).max())
+
+
+# ---- theorems ------------------------------------------------------------------------------------------------
+
+
+@measures
+@given(seed=seeds, n=st.integers(8, 40), d=st.integers(2, 20), power=st.floats(-12, 12), shift=st.floats(-100, 100))
+@quick
+def test_shift_rotation_and_scale_change_nothing(
+    measure: Measure, seed: int, n: int, d: int, power: float, shift: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    X, Y = related(rng, n, d, 7)
+    moved = (X + shift * rng.normal(size=d)) * 10**power
+    if measure.normalize == "raw":
+        moved = moved @ np.linalg.qr(rng.normal(size=(d, d)))[0]
+    np.testing.assert_allclose(value(moved, Y, measure), value(X, Y, measure), rtol=0, atol=1e-9)
+
+
+@measures
+@given(seed=seeds, n=st.integers(8, 40), d=st.integers(1, 20), tile=st.integers(3, 50))
+@quick
+def test_the_order_of_samples_changes_nothing(measure: Measure, seed: int, n: int, d: int, tile: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, Y = related(rng, n, d, 7)
+    order = rng.permutation(n)
+    np.testing.assert_allclose(value(X[order], Y[order], measure, tile=tile), value(X, Y, measure), rtol=0, atol=1e-10)
+
+
+@measures
+@given(seed=seeds)
+@quick
+def test_an_invertible_map_changes_the_value(measure: Measure, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 6))
+    # z-scoring undoes the stretching of a feature, not the mixing of two.
+    stretched = X.copy()
+    stretched[:, 0] = 30 * X[:, 0]
+    stretched[:, 1:] += X[:, :1] if measure.normalize == "raw" else 2 * X[:, :1]
+    assert value(X, stretched, measure) < 0.95
+
+
+@measures
+@given(seed=seeds)
+@quick
+def test_the_rows_of_one_model_in_another_order_are_unlike(measure: Measure, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(200, 3))
+    assert value(X, rng.permutation(X), measure) < 0.3 < 1 - 1e-12 < value(X, X, measure) + 1e-9
+
+
+@pytest.mark.parametrize("measure", [m for m in MEASURES if m.normalize == "zscore"], ids=lambda measure: measure.title)
+@given(seed=seeds, n=st.integers(8, 40), d=st.integers(1, 20))
+@quick
+def test_z_scores_have_no_units(measure: Measure, seed: int, n: int, d: int) -> None:
+    rng = np.random.default_rng(seed)
+    X, Y = related(rng, n, d, 7)
+    scaled = X * 10 ** rng.uniform(-6, 6, size=d) * rng.choice([-1, 1], size=d)
+    expected = value(X, Y, measure)
+    np.testing.assert_allclose(value(scaled, Y, measure), expected, rtol=0, atol=1e-9)
+    raw = dataclasses.replace(measure, normalize="raw")
+    np.testing.assert_allclose(value(oracle.zscored(X), oracle.zscored(Y), raw), expected, rtol=0, atol=1e-9)
+    constant = np.full((n, 2), 3.7)
+    widened = np.column_stack([constant, scaled, constant])
+    np.testing.assert_allclose(value(widened, Y, measure), expected, rtol=0, atol=1e-9)
+
+
+def test_negative_values_are_kept() -> None:
+    layers = np.random.default_rng(0).normal(size=(2, 6, 12, 3))
+    for measure in (LINEAR, RBF):
+        found, expected = values(list(layers), [measure])[0], oracle.cka_map(*layers, measure)
+        assert found.min() < -0.1
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
+# ---- how it is computed does not matter ------------------------------------------------------------------------
+
+
+@debiased
+@pytest.mark.parametrize("tile", [3, 7, 33, 66, 67, 68, 1000])
+def test_tiles_change_nothing(measure: Measure, tile: int, models: list) -> None:
+    found, whole = (
+        sums_of(named(models), [measure], [(0, 1)], path="gram", tile=size)[measure, (0, 1)] for size in (tile, 67)
+    )
+    assert_same_sums(found, whole, tolerance=1e-12)
+    for some, others in ((found.rows, whole.rows), (found.columns, whole.columns)):
+        np.testing.assert_allclose([s.fourth for s in some], [s.fourth for s in others], rtol=1e-12)
+        if measure.kernel == "rbf":
+            np.testing.assert_allclose([s.sigma_squared for s in some], [s.sigma_squared for s in others], rtol=1e-12)
+    for moments, others in zip(found.pair.moments, whole.pair.moments, strict=True):
+        np.testing.assert_allclose(moments, others, rtol=0, atol=1e-12 * np.abs(others).max())
+
+
+def assert_same_sums(found: Sums, expected: Sums, *, tolerance: float) -> None:
+    """Inner products and per-sample parts."""
+    for some, others in ((found.rows, expected.rows), (found.columns, expected.columns)):
+        for layer, other in zip(some, others, strict=True):
+            assert layer.name == other.name
+            np.testing.assert_allclose(layer.inner, other.inner, rtol=tolerance)
+            np.testing.assert_allclose(layer.diagonal, other.diagonal, rtol=tolerance)
+            scale = np.abs(other.per_sample).max()
+            np.testing.assert_allclose(layer.per_sample, other.per_sample, rtol=0, atol=tolerance * scale)
+    for at in np.ndindex(expected.pair.inner.shape):
+        norm = np.sqrt(expected.rows[at[0]].inner * expected.columns[at[1]].inner)
+        np.testing.assert_allclose(found.pair.inner[at], expected.pair.inner[at], rtol=0, atol=tolerance * norm)
+        parts, others = found.pair.per_sample[at], expected.pair.per_sample[at]
+        np.testing.assert_allclose(parts, others, rtol=0, atol=tolerance * norm)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 2e-6)])
+@pytest.mark.parametrize("normalize", ["raw", "zscore"])
+def test_both_paths_give_the_same(dtype: type, tolerance: float, normalize: Any, models: list) -> None:
+    measure = Measure(normalize=normalize)
+    given = named([[X.astype(dtype) for X in layers] for layers in models])
+    gram, features = (
+        sums_of(given, [measure], [(0, 1)], path=path, tile=20)[measure, (0, 1)] for path in ("gram", "features")
+    )
+    assert_same_sums(features, gram, tolerance=tolerance)
+    parts, expected = (pair_variance(s.pair, s.rows, s.columns) for s in (features, gram))
+    np.testing.assert_allclose(parts, expected, rtol=10 * tolerance)
+    for at in np.ndindex(gram.pair.inner.shape):
+        psi, expected = (influence(s.pair, s.rows, s.columns, at) for s in (features, gram))
+        np.testing.assert_allclose(psi, expected, rtol=0, atol=100 * tolerance * np.abs(expected).max())
+
+
+def test_fourth_moments_of_many_samples_are_those_of_some() -> None:
+    rng = np.random.default_rng(0)
+    given = named([[X, np.tanh(X)] for X in related(rng, 3 * MOMENT_SAMPLES, 6, 4)])
+    gram, features = (sums_of(given, [LINEAR], [(0, 1)], path=path)[LINEAR, (0, 1)] for path in ("gram", "features"))
+    parts, expected = (pair_variance(s.pair, s.rows, s.columns) for s in (features, gram))
+    np.testing.assert_allclose(parts, expected, rtol=0.1)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+@pytest.mark.parametrize("memory", [1, 3000, 10**9])
+def test_little_memory_takes_more_passes(memory: int, per_sample: bool, models: list) -> None:
+    layers = centred_layers([pair for model in named(models) for pair in model])
+    steps: list[tuple[int, int]] = []
+    own, pairs = feature_sums(
+        layers,
+        [linear_gram(layer) for layer in layers],
+        {(0, 1): (slice(0, 4), slice(4, 7))},
+        per_sample=per_sample,
+        memory=memory,
+        progress=lambda _, done, total: steps.append((done, total)),
+    )
+    found = Sums(rows=own[:4], columns=own[4:], pair=pairs[0, 1])
+    np.testing.assert_allclose(cka_of(found, LINEAR), oracle.cka_map(*models), rtol=0, atol=1e-12)
+    # Seven layers with themselves and twelve pairs: as many passes where no two fit.
+    passes = steps[-1][1]
+    assert steps == [(done + 1, passes) for done in range(passes)]
+    assert passes == {1: 19, 10**9: 1}.get(memory, passes)
+    assert 1 <= passes <= 19
+    if per_sample:
+        expected = sums_of(named(models), [LINEAR], [(0, 1)], path="gram")[LINEAR, (0, 1)]
+        assert_same_sums(found, expected, tolerance=1e-12)
+
+
+def layer_of_width(width: int, n: int) -> Any:
+    return SimpleNamespace(n_samples=n, width=width)
+
+
+@pytest.mark.parametrize("d", [1, 16, 768])
+def test_the_path_with_fewer_products_is_taken(d: int) -> None:
+    """Two layers: n^2 / 2 (d + d) by Gram matrices, n 3 d^2 by features, and twice that with per-sample parts."""
+    pairs = {(0, 1): (slice(0, 1), slice(1, 2))}
+    for per_sample, even in ((False, 3 * d), (True, 6 * d)):
+        for n, expected in ((even, False), (even + 1, True), (50 * even, True), (even // 2, False)):
+            layers = [layer_of_width(d, n)] * 2
+            assert _features_are_cheaper(layers, pairs, per_sample=per_sample) is expected
+
+
+def test_the_path_of_a_model_with_itself_counts_each_product_once() -> None:
+    """n^2 / 2 (4 d) by Gram matrices; ten products of features for four layers against themselves."""
+    pairs = {(0, 0): (slice(0, 4), slice(0, 4))}
+    for n, expected in ((5 * 24, False), (5 * 24 + 1, True)):
+        assert _features_are_cheaper([layer_of_width(24, n)] * 4, pairs, per_sample=False) is expected
+
+
+@pytest.mark.parametrize(("n", "d", "path"), [(30, 40, "gram"), (2000, 4, "features")])
+def test_the_path_is_chosen_by_the_number_of_samples(n: int, d: int, path: Any) -> None:
+    rng = np.random.default_rng(0)
+    given = named([[rng.normal(size=(n, d))], [rng.normal(size=(n, d))]])
+    (found,), (same,) = (sums_of(given, [LINEAR], [(0, 1)], path=which).values() for which in ("auto", path))
+    # The last digits tell which path it was.
+    np.testing.assert_array_equal(found.pair.per_sample, same.pair.per_sample)
+    (other,) = sums_of(given, [LINEAR], [(0, 1)], path="features" if path == "gram" else "gram").values()
+    assert (found.pair.per_sample != other.pair.per_sample).any()
+
+
+@debiased
+def test_the_number_of_threads_changes_nothing(measure: Measure, models: list) -> None:
+    before = torch.get_num_threads()
+    found = []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(values(models, [measure], per_sample=True))
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("normalize", ["raw", "zscore"])
+def test_layout_and_dtype_change_nothing(normalize: Any, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    whole = rng.integers(-50, 50, size=(40, 9))
+    Y = rng.normal(size=(40, 5)) + whole[:, :5] / 50
+    chosen = [Measure(normalize=normalize), dataclasses.replace(RBF, normalize=normalize)]
+    expected = [oracle.cka(whole, Y, measure) for measure in chosen]
+    np.save(tmp_path / "X.npy", whole.astype(np.float32))
+    every_second = np.repeat(np.repeat(whole, 2, axis=0), 2, axis=1).astype(np.float32)[::2, ::2]
+    layouts = [
+        np.load(tmp_path / "X.npy", mmap_mode="r"),
+        np.asfortranarray(whole.astype(np.float64)),
+        whole[::-1].astype(np.float32)[::-1],
+        every_second,
+        whole.astype(">f4"),
+        *(whole.astype(dtype) for dtype in (np.float16, np.float32, np.float64, np.longdouble, np.int8, np.int64)),
+    ]
+    for X in layouts:
+        found = values([[X], [Y]], chosen)[:, 0, 0]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12, err_msg=str(X.dtype))
+    for X in layouts:
+        found = values([[X], [Y.astype(np.float32)]], chosen)[:, 0, 0]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6, err_msg=str(X.dtype))
+
+
+# ---- layers that cost digits -----------------------------------------------------------------------------------
+
+
+@measures
+@pytest.mark.parametrize("cosine", [0.5, 0.9, 0.99, 0.999])
+def test_a_common_direction_costs_no_digits(measure: Measure, cosine: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 64)) * np.linspace(0.5, 1.5, 64)
+    Y = X[:, ::2] + rng.normal(size=(500, 32))
+    X, Y = anisotropic(X, cosine), anisotropic(Y, cosine)
+    # Of what was stored: the rounding of the input is no error of the engine.
+    x, y = X.astype(np.float32), Y.astype(np.float32)
+    np.testing.assert_allclose(value(x, y, measure), oracle.cka(X, Y, measure), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(value(x, y, measure), oracle.cka(x, y, measure), rtol=0, atol=2e-6)
+
+
+def anisotropic(X: Array, cosine: float) -> Array:
+    """Return rows moved so that their mean pairwise cosine is about that."""
+    offset = np.random.default_rng(1).normal(size=X.shape[1])
+    lengths = np.sqrt(cosine / (1 - cosine) * np.mean((X**2).sum(axis=1)))
+    moved = X + offset / np.linalg.norm(offset) * lengths
+    unit = moved / np.linalg.norm(moved, axis=1, keepdims=True)
+    np.testing.assert_allclose(np.mean(unit @ unit.T), cosine, atol=0.1 * (1 - cosine))
+    return moved
+
+
+@measures
+@pytest.mark.parametrize(("mean", "deviation"), [(300, 1), (0, 30), (300, 30)])
+def test_outlier_features_cost_no_digits(measure: Measure, mean: float, deviation: float) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(2, 400, 48))
+    Y += 0.3 * X
+    X[:, 7] = mean + deviation * X[:, 7]
+    Y[:, 3] = mean + deviation * Y[:, 3]
+    expected = oracle.cka(X, Y, measure)
+    found = value(X.astype(np.float32), Y.astype(np.float32), measure)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+@measures
+def test_copies_of_rows_are_samples_like_others(measure: Measure) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = related(rng, 40, 20, 10)
+    rows = np.concatenate([np.arange(40), rng.integers(40, size=30)])
+    for dtype, tolerance in ((np.float64, 1e-10), (np.float32, 2e-6)):
+        found = value(X[rows].astype(dtype), Y[rows].astype(dtype), measure)
+        np.testing.assert_allclose(found, oracle.cka(X[rows], Y[rows], measure), rtol=0, atol=tolerance)
+
+
+@measures
+@pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e-20, 1e20, 1e30, 1e37])
+def test_the_range_of_float32_is_no_limit(measure: Measure, scale: float) -> None:
+    X, Y = related(np.random.default_rng(0), 50, 12, 9)
+    scaled = (scale * X).astype(np.float32)
+    expected = oracle.cka(scaled.astype(np.float64) / scale, Y, measure)
+    np.testing.assert_allclose(value(scaled, Y.astype(np.float32), measure), expected, rtol=0, atol=1e-6)
+
+
+@measures
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_the_range_of_float64_is_one(measure: Measure, scale: float) -> None:
+    X, Y = related(np.random.default_rng(0), 20, 6, 5)
+    match = r"layer 0 of model 1 has values too large or too small to square in float64, expected embeddings"
+    with pytest.raises(DegenerateLayerError, match=match):
+        value(X, scale * Y, measure)
+
+
+# ---- what is read and made -------------------------------------------------------------------------------------
+
+
+class Generated:
+    """A layer that is no array: its rows are made when they are asked for."""
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, n: int, d: int, *, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.shape = n, d
+        # Both layers have the slow waves in common.
+        self.pace = np.arange(1, d + 1) / 7 + rng.uniform(0, 0.01, size=d)
+        self.longest, self.precisions = 0, set[str]()
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> Array:
+        chosen = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
+        self.longest = max(self.longest, len(chosen))
+        self.precisions.add(torch.get_float32_matmul_precision())
+        return (np.sin(chosen[:, None] % 997 * self.pace) + 3).astype(np.float32)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes how many numbers the largest tensor has that is made while it is on."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if isinstance(out, torch.Tensor):
+            self.numel = max(self.numel, out.numel())
+        return out
+
+
+def cka_by_features(X: Array, Y: Array) -> float:
+    """Debiased linear CKA of a whole matrix in float64, in time linear in n."""
+    x, y = (Z.astype(np.float64) - Z.mean(axis=0, dtype=np.float64) for Z in (X, Y))
+
+    def product(a: Array, b: Array) -> float:
+        n, k, m = len(a), (a**2).sum(axis=1), (b**2).sum(axis=1)
+        return ((a.T @ b) ** 2).sum() - n / (n - 2) * k @ m + k.sum() * m.sum() / ((n - 1) * (n - 2))
+
+    return product(x, y) / np.sqrt(product(x, x) * product(y, y))
+
+
+def test_the_formula_by_features_is_the_definition() -> None:
+    X, Y = related(np.random.default_rng(0), 40, 20, 10)
+    np.testing.assert_allclose(cka_by_features(X, Y), oracle.cka(X, Y), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("per_sample", [False, True])
+def test_many_samples_are_read_block_by_block(per_sample: bool) -> None:
+    n, d, e = 60_000, 16, 12
+    with LargestTensor():
+        value(Generated(10, d, seed=0), Generated(10, e, seed=1), per_sample=per_sample)  # what is imported at first
+    X, Y = Generated(n, d, seed=0), Generated(n, e, seed=1)
+    tracemalloc.start()
+    try:
+        with LargestTensor() as made:
+            found = value(X, Y, per_sample=per_sample)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert X.longest <= BLOCK
+    assert Y.longest <= BLOCK
+    # Vectors over samples are made; n x d numbers are not, let alone n x n.
+    assert made.numel == (2 * (MOMENT_SAMPLES // 2) ** 2 if per_sample else n) < n * d
+    assert peak < 4 * n * d
+    assert found == pytest.approx(cka_by_features(X[0:n], Y[0:n]), abs=1e-6)
+
+
+@debiased
+def test_gram_matrices_are_never_whole(measure: Measure) -> None:
+    n, d, e, tile = 4400, 12, 8, 128
+    X, Y = Generated(n, d, seed=0), Generated(n, e, seed=1)
+    with LargestTensor() as made:
+        value(X, Y, measure, path="gram", tile=tile, per_sample=True)
+    assert max(X.longest, Y.longest) <= BLOCK
+    if measure.kernel == "linear":
+        assert made.numel == max(2 * tile**2, BLOCK * (d + 2))
+    else:
+        # The median is taken over all distances of some samples.
+        assert made.numel <= MEDIAN_SAMPLES * (MEDIAN_SAMPLES - 1) / 2 < n**2 / 2
+
+
+def test_layers_are_equal_to_their_arrays() -> None:
+    X, Y = Generated(150, 12, seed=0), Generated(150, 8, seed=1)
+    for measure in MEASURES:
+        found = values([[X, Y], [Y]], [measure], tile=40)
+        expected = values([[X[0:150], Y[0:150]], [Y[0:150]]], [measure], tile=40)
+        np.testing.assert_array_equal(found, expected)
+
+
+# ---- the process around it -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["highest", "high", "medium"])
+def precision(request: pytest.FixtureRequest) -> Iterator[str]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(request.param)
+    yield request.param
+    torch.set_float32_matmul_precision(before)
+
+
+@debiased
+def test_products_are_precise_whatever_the_process_allows(measure: Measure, precision: str) -> None:
+    X = Generated(100, 5, seed=0)
+    value(X, X, measure, path="gram")
+    assert X.precisions == {"highest"}
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_precision_comes_back_after_an_error(precision: str) -> None:
+    class Broken(Generated):
+        def __getitem__(self, rows: Any) -> Array:
+            raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        value(Broken(100, 5, seed=0), Generated(100, 5, seed=0))
+    assert torch.get_float32_matmul_precision() == precision
+
+
+def test_gradients_are_not_recorded(models: list) -> None:
+    assert torch.is_grad_enabled()
+    (found,) = sums_of(named(models), [LINEAR], [(0, 1)]).values()
+    assert isinstance(found.pair.inner, np.ndarray)
+    assert torch.is_grad_enabled()
+
+
+def test_progress_ends_once_and_never_goes_back(models: list) -> None:
+    steps: list[tuple[int, int]] = []
+    sums_of(named(models), MEASURES, [(0, 1)], tile=20, progress=lambda _, done, total: steps.append((done, total)))
+    shares = [done / total for done, total in steps]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+
+
+@pytest.mark.parametrize("row", [0, BLOCK - 1, BLOCK, 2 * BLOCK + 7])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_values_that_are_not_finite_are_found_in_any_block(row: int, dtype: type) -> None:
+    X = np.random.default_rng(0).normal(size=(2 * BLOCK + 8, 3)).astype(dtype)
+    Y = X.copy()
+    Y[row, 1], Y[-1, 2] = np.nan, np.inf
+    match = rf"layer 0 of model 1 has 2 NaN or infinite values, the first in row {row}, expected finite numbers"
+    with pytest.raises(DegenerateLayerError, match=match):
+        value(X, Y)
+
+
+def test_layers_that_cannot_be_compared_are_named(models: list) -> None:
+    names = [("bert", models[0]), ("electra", models[1])]
+    match = "layer 2 of electra has 66 samples, expected the 67 of layer 0 of bert: embed the same texts"
+    with pytest.raises(MisalignedSamplesError, match=match):
+        estimate_cka([names[0], ("electra", [*models[1][:2], models[1][2][1:]])])
+    with pytest.raises(DegenerateLayerError, match="layer 1 of electra is the same for all 67 samples"):
+        estimate_cka([names[0], ("electra", [models[1][0], np.ones((67, 3))])])
+    with pytest.raises(DataError, match=r"layer 0 of electra has shape \(67, 2, 2\), expected \(samples, features\)"):
+        estimate_cka([names[0], ("electra", [np.ones((67, 2, 2))])])
+    copies = np.repeat(np.eye(2), [60, 7], axis=0)
+    with pytest.raises(DegenerateLayerError, match="layer 0 of electra has a median distance of 0 between samples"):
+        estimate_cka([names[0], ("electra", [copies])], measures=[RBF])
+    odd = np.zeros((67, 3))
+    odd[9] = 1
+    with pytest.raises(DegenerateLayerError, match="layer 0 of electra has a debiased HSIC with itself that is not"):
+        estimate_cka([names[0], ("electra", [odd])])[0].values  # noqa: B018
+
+
+def test_nothing_to_compare_is_refused(models: list) -> None:
+    with pytest.raises(DataError, match="expected models and measures to compare by, got 0 pairs, 1 measures"):
+        estimate_cka([("bert", models[0])])
+    with pytest.raises(DataError, match="expected models and measures to compare by, got 1 pairs, 0 measures"):
+        estimate_cka([("bert", models[0])], pairs=[(0, 0)], measures=[])
+    with pytest.raises(DataError, match="electra has no layers, expected at least one"):
+        estimate_cka([("bert", models[0]), ("electra", [])])

@@ -1,0 +1,506 @@
+"""Standard errors, intervals, bands and tests against second formulas; `test_coverage` has their levels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.results import Measure
+from layerprobe.similarity.cka import CKAEstimate, cka_interval, cka_map, estimate_cka
+from layerprobe.similarity.engine import influence, pair_variance
+from layerprobe.similarity.inference import (
+    Spread,
+    band_width,
+    cluster_numbers,
+    covariance,
+    difference,
+    interval,
+    spread,
+)
+from tests.similarity import oracle
+from tests.similarity.oracle import LINEAR, MEASURES, RBF
+
+Array = NDArray[np.float64]
+
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=25, deadline=None)
+debiased = pytest.mark.parametrize(
+    "measure", [m for m in MEASURES if m.estimator == "debiased"], ids=lambda measure: measure.title
+)
+
+
+def related(n: int, *, layers: int = 1, seed: int = 0) -> tuple[list[Array], list[Array]]:
+    """Two models of some layers, which see the same five factors."""
+    rng = np.random.default_rng(seed)
+    factors = rng.normal(size=(n, 5))
+    models = [
+        [factors @ rng.normal(size=(5, d)) + rng.normal(size=(n, d)) for d in range(6, 6 + layers)] for _ in range(2)
+    ]
+    return models[0], models[1]
+
+
+def estimate(n: int, *, layers: int = 1, seed: int = 0, measure: Measure = LINEAR, **options: Any) -> CKAEstimate:
+    model, reference = related(n, layers=layers, seed=seed)
+    (found,) = estimate_cka([("model", model), ("reference", reference)], measures=[measure], **options)
+    return found
+
+
+def psi_of(found: CKAEstimate, at: tuple[int, int] = (0, 0)) -> Array:
+    return influence(found.sums.pair, found.sums.rows, found.sums.columns, at)
+
+
+# ---- influence -------------------------------------------------------------------------------------------------
+
+
+@debiased
+def test_influence_is_that_of_leaving_a_sample_out(measure: Measure) -> None:
+    model, reference = related(60)
+    found = estimate(60, measure=measure)
+    pseudo = oracle.jackknife(oracle.gram(model[0], measure), oracle.gram(reference[0], measure))
+    assert np.corrcoef(psi_of(found), pseudo)[0, 1] > 0.99
+    error = np.std(pseudo, ddof=1) / np.sqrt(60)
+    np.testing.assert_allclose(found.spread(0, 0).standard_error, error, rtol=0.1)
+
+
+@debiased
+@given(seed=seeds, n=st.integers(8, 60))
+@quick
+def test_influences_have_mean_zero(measure: Measure, seed: int, n: int) -> None:
+    psi = psi_of(estimate(n, seed=seed, measure=measure))
+    assert psi.shape == (n,)
+    assert abs(psi.mean()) < 1e-12 * np.abs(psi).max()
+
+
+@debiased
+def test_influence_is_its_formula(measure: Measure) -> None:
+    model, reference = related(30, layers=2)
+    found = estimate(30, layers=2, measure=measure)
+    for at in np.ndindex(2, 2):
+        A, B = (oracle.unit(oracle.gram(X, measure)) for X in (model[at[0]], reference[at[1]]))
+        expected = 30 * (2 * A * B - np.vdot(A, B) * (A**2 + B**2)).sum(axis=1)
+        np.testing.assert_allclose(psi_of(found, at), expected, rtol=0, atol=1e-10)
+
+
+@debiased
+@pytest.mark.parametrize("n", [12, 300])
+def test_pair_variance_is_its_definition(measure: Measure, n: int) -> None:
+    """2 zeta_2 / (n (n - 1)), zeta_2 the mean square of n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2) over i != j."""
+    model, reference = related(n, layers=2)
+    found = estimate(n, layers=2, measure=measure)
+    parts = pair_variance(found.sums.pair, found.sums.rows, found.sums.columns)
+    for at in np.ndindex(2, 2):
+        A, B = (oracle.unit(oracle.gram(X, measure)) for X in (model[at[0]], reference[at[1]]))
+        kernel = n**2 * (A * B - np.vdot(A, B) * (A**2 + B**2) / 2)
+        zeta = (kernel[~np.eye(n, dtype=bool)] ** 2).mean()
+        np.testing.assert_allclose(parts[at], 2 * zeta / (n * (n - 1)), rtol=1e-9)
+
+
+def test_pairs_of_samples_make_up_most_of_the_variance_of_independent_layers() -> None:
+    rng = np.random.default_rng(0)
+    (found,) = estimate_cka([("a", rng.normal(size=(1, 400, 60))), ("b", rng.normal(size=(1, 400, 60)))])
+    part = pair_variance(found.sums.pair, found.sums.rows, found.sums.columns)[0, 0]
+    assert 0.8 < part / found.spread(0, 0).standard_error ** 2 <= 1 + 1e-12
+
+
+# ---- standard errors -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [5, 20, 200])
+def test_the_standard_error_is_its_formula(n: int) -> None:
+    psi = np.random.default_rng(0).standard_t(4, size=n)
+    psi -= psi.mean()
+    first = psi.var(ddof=1) / n * ((n - 1) / (n - 4)) ** 2
+    for part in (0.0, 0.1 * first, 0.9 * first, 2 * first):
+        found = spread(psi, pair_variance=part)
+        np.testing.assert_allclose(found.standard_error**2, max(first - part, part), rtol=1e-12)
+        np.testing.assert_array_equal(found.influences, psi)
+    kurtosis = stats.kurtosis(psi, fisher=False)
+    np.testing.assert_allclose(found.freedom, np.clip(2 * n / (kurtosis - 1), 3, n - 1), rtol=1e-12)
+
+
+@given(seed=seeds, n=st.integers(5, 60), scale=st.floats(1e-6, 1e6))
+@quick
+def test_the_standard_error_has_the_unit_of_the_influences(seed: int, n: int, scale: float) -> None:
+    psi = np.random.default_rng(seed).normal(size=n)
+    one, other = spread(psi, pair_variance=0.01), spread(scale * psi, pair_variance=0.01 * scale**2)
+    np.testing.assert_allclose(other.standard_error, scale * one.standard_error, rtol=1e-12)
+    np.testing.assert_allclose(other.freedom, one.freedom, rtol=1e-9)
+    assert 3 <= one.freedom <= n - 1 or n - 1 < 3
+
+
+def test_influences_of_two_sizes_have_all_freedom() -> None:
+    """Kurtosis 1, the least there is: the variance is known."""
+    assert spread(np.tile([-1.0, 1.0], 10)).freedom == 19
+
+
+@given(seed=seeds, n=st.integers(5, 60))
+@quick
+def test_clusters_of_one_sample_are_samples(seed: int, n: int) -> None:
+    """But for the factor of a statistic of four samples."""
+    rng = np.random.default_rng(seed)
+    psi = rng.normal(size=n)
+    alone, clustered = spread(psi), spread(psi, clusters=rng.permutation(n))
+    np.testing.assert_allclose(clustered.standard_error * (n - 1) / (n - 4), alone.standard_error, rtol=1e-12)
+    np.testing.assert_allclose(clustered.freedom, alone.freedom, rtol=1e-9)
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_copies_in_one_cluster_count_once(copies: int) -> None:
+    psi = np.random.default_rng(0).normal(size=30)
+    once = spread(psi, clusters=np.arange(30))
+    repeated = spread(np.repeat(psi, copies), clusters=np.repeat(np.arange(30), copies))
+    np.testing.assert_allclose(repeated.standard_error, once.standard_error, rtol=1e-12)
+    np.testing.assert_allclose(repeated.freedom, once.freedom, rtol=1e-12)
+    np.testing.assert_allclose(repeated.influences, copies * psi, rtol=1e-12)
+    # As if they were samples of their own, the error is too small by the root of how many there are.
+    naive = spread(np.repeat(psi, copies)).standard_error
+    np.testing.assert_allclose(naive * np.sqrt(copies), once.standard_error, rtol=0.1)
+
+
+def test_documents_widen_the_intervals_of_their_texts() -> None:
+    rng = np.random.default_rng(0)
+    documents = np.repeat(np.arange(40), 5)
+    X = rng.normal(size=(40, 6))[documents] + 0.1 * rng.normal(size=(200, 6))
+    models = [("a", [X]), ("b", [np.tanh(X) + 0.1 * rng.normal(size=(200, 6))])]
+    labels = np.array([f"document {i}" for i in documents])
+    (texts,), (by_document,) = estimate_cka(models), estimate_cka(models, clusters=labels)
+    assert by_document.map.uncertainty.n_clusters == 40
+    assert by_document.map.uncertainty.method == "influence of each document"
+    assert texts.map.uncertainty.n_clusters is None
+    assert by_document.map.values == texts.map.values
+    ratio = by_document.spread(0, 0).standard_error / texts.spread(0, 0).standard_error
+    assert 1.5 < ratio < np.sqrt(5) + 0.2
+
+
+@pytest.mark.parametrize("clusters", [None, np.array([0, 0, 1, 2, 3, 3, 2])])
+def test_too_few_units_have_no_interval(clusters: Any) -> None:
+    psi = np.arange(4.0) if clusters is None else np.arange(7.0)
+    with pytest.raises(DataError, match="expected at least 5 samples or clusters for an interval, got 4"):
+        spread(psi, clusters=clusters)
+
+
+def test_labels_are_counted() -> None:
+    np.testing.assert_array_equal(cluster_numbers(["b", "a", "b", "c"], 4), [1, 0, 1, 2])
+    with pytest.raises(DataError, match=r"expected a cluster for each of 4 samples, got an array of shape \(3,\)"):
+        cluster_numbers([1, 2, 3], 4)
+    with pytest.raises(DataError, match=r"expected a cluster for each of 30 samples, got an array of shape \(30, 1\)"):
+        estimate(30, clusters=np.zeros((30, 1)))
+
+
+# ---- intervals -------------------------------------------------------------------------------------------------
+
+
+def some_spread(error: float, *, freedom: float = 50.0) -> Spread:
+    return Spread(standard_error=error, freedom=freedom, influences=np.zeros(9))
+
+
+@given(value=st.floats(-0.999, 0.999), error=st.floats(1e-5, 1), freedom=st.floats(3, 1e4), level=st.floats(0.5, 0.99))
+@quick
+def test_an_interval_holds_the_value_and_grows_with_the_level(
+    value: float, error: float, freedom: float, level: float
+) -> None:
+    found = some_spread(error, freedom=freedom)
+    low, high = interval(value, found, level=level)
+    assert -1 <= low < value < high <= 1
+    lower, higher = interval(value, found, level=level + 0.005)
+    assert lower <= low
+    assert high <= higher
+
+
+def test_a_small_error_has_the_interval_of_student() -> None:
+    low, high = interval(0.5, some_spread(1e-4, freedom=7), level=0.9)
+    np.testing.assert_allclose([0.5 - low, high - 0.5], stats.t.ppf(0.95, 7) * 1e-4, rtol=1e-3)
+
+
+def test_the_interval_of_a_value_near_one_is_longer_below() -> None:
+    low, high = interval(0.95, some_spread(0.02), level=0.95)
+    assert 0.95 - low > 1.2 * (high - 0.95)
+    z = np.arctanh(np.sqrt([low, 0.95, high]))
+    half = stats.t.ppf(0.975, 50) * 0.02 / (2 * np.sqrt(0.95) * 0.05)
+    np.testing.assert_allclose(np.diff(z), half, rtol=1e-12)
+
+
+def test_the_interval_of_one_feature_is_that_of_fisher() -> None:
+    """The correlation of two normal features is known to 1 / sqrt(n) on the scale of z."""
+    correlation, n = 0.6, 10_000
+    error = some_spread(2 * correlation * (1 - correlation**2) / np.sqrt(n), freedom=1e9)
+    low, high = interval(correlation**2, error, level=0.95)
+    expected = np.tanh(np.arctanh(correlation) + np.array([-1, 1]) * stats.norm.ppf(0.975) / np.sqrt(n))
+    np.testing.assert_allclose([low, high], expected**2, rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [-0.3, -0.01, 0.0, 0.01])
+def test_the_interval_of_a_value_near_zero_is_longer_above(value: float) -> None:
+    low, high = interval(value, some_spread(0.02), level=0.95)
+    half = stats.t.ppf(0.975, 50) * 0.02
+    assert 0.8 * half < value - low < half < high - value < 1.3 * half
+
+
+@pytest.mark.parametrize("value", [0.0799999, 0.08])
+def test_the_interval_does_not_jump_where_the_scale_changes(value: float) -> None:
+    np.testing.assert_allclose(
+        interval(value, some_spread(0.02), level=0.95), interval(0.0800001, some_spread(0.02), level=0.95), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("width", [1.5, 2.5, 3.5])
+def test_a_band_has_the_quantile_of_student_at_its_width(width: float) -> None:
+    found = some_spread(0.02, freedom=9)
+    level = 1 - 2 * stats.norm.sf(width)
+    np.testing.assert_allclose(interval(0.4, found, level=0.95, width=width), interval(0.4, found, level=level))
+
+
+@pytest.mark.parametrize("level", [0, 1, -0.1, 95, float("nan")])
+def test_a_level_is_between_zero_and_one(level: float) -> None:
+    match = "expected a confidence level between 0 and 1, such as 0.95, got"
+    for call in (
+        lambda: interval(0.5, some_spread(0.1), level=level),
+        lambda: band_width(np.eye(2), level=level),
+        lambda: estimate(30, level=level),
+        lambda: cka_map(*related(30), level=level),
+    ):
+        with pytest.raises(DataError, match=match):
+            call()
+
+
+@debiased
+@pytest.mark.parametrize(("dtype", "width"), [(np.float64, 1e-12), (np.float32, 2e-6)])
+def test_copies_have_an_interval_of_no_width(measure: Measure, dtype: type, width: float) -> None:
+    X = related(50)[0][0].astype(dtype)
+    (found,) = estimate_cka([("a", [X]), ("b", [X, (2 * X).astype(dtype)])], measures=[measure])
+    errors = found.map.uncertainty
+    np.testing.assert_allclose(found.values, 1, rtol=0, atol=width)
+    np.testing.assert_allclose(errors.standard_errors, 0, rtol=0, atol=width)
+    np.testing.assert_allclose(errors.lower, 1, rtol=0, atol=5 * width)
+    np.testing.assert_allclose(errors.upper, 1, rtol=0, atol=5 * width)
+
+
+@debiased
+def test_a_map_has_the_interval_of_every_value(measure: Measure) -> None:
+    found = estimate(80, layers=3, measure=measure)
+    errors = found.map.uncertainty
+    assert (errors.level, errors.method) == (0.95, "influence of each sample")
+    for i, j in np.ndindex(3, 3):
+        low, high = interval(found.values[i, j], found.spread(i, j), level=0.95)
+        assert errors.standard_errors[i][j] == found.spread(i, j).standard_error
+        assert (errors.lower[i][j], errors.upper[i][j]) == (low, high)
+        assert -1 <= low < found.map.values[i][j] < high <= 1
+
+
+def test_other_estimators_and_levels_have_no_interval() -> None:
+    for found in (estimate(30, measure=Measure(estimator="biased")), estimate(30, level=None)):
+        assert found.map.uncertainty is None
+        assert found.curve("same-index").uncertainty is None
+        assert found.steps(found.curve("same-index")) == ()
+        assert found.differences(found, [((0, 0), (0, 0))]) == ()
+    both = estimate_cka(
+        [(name, layers) for name, layers in zip("ab", related(30), strict=True)],
+        measures=[Measure(estimator="biased"), LINEAR],
+    )
+    assert [found.map.uncertainty is None for found in both] == [True, False]
+
+
+def test_intervals_need_five_samples() -> None:
+    assert estimate(4).map.uncertainty is None
+    assert estimate(5).map.uncertainty is not None
+    with pytest.raises(DataError, match="expected at least 5 samples or clusters for an interval, got 4"):
+        estimate(20, clusters=np.arange(20) % 4).map  # noqa: B018
+
+
+@debiased
+def test_two_layers_have_the_interval_of_their_map(measure: Measure) -> None:
+    (X,), (Y,) = related(40)
+    found, of_map = cka_interval(X, Y, measure=measure, level=0.9), estimate(40, measure=measure, level=0.9).map
+    errors = of_map.uncertainty
+    assert (found.value, found.standard_error) == (of_map.values[0][0], errors.standard_errors[0][0])
+    assert (found.lower, found.upper, found.level) == (errors.lower[0][0], errors.upper[0][0], 0.9)
+    documents = np.arange(40) // 4
+    clustered = cka_interval(X, Y, measure=measure, clusters=documents)
+    expected = estimate(40, measure=measure, clusters=documents).map.uncertainty.standard_errors[0][0]
+    assert clustered.standard_error == expected
+    with pytest.raises(DataError, match="expected the debiased estimator for an interval, got biased linear CKA"):
+        cka_interval(X, Y, measure=Measure(estimator="biased"))
+    with pytest.raises(DataError, match="expected at least 5 samples or clusters for an interval, got 4"):
+        cka_interval(X[:4], Y[:4])
+    with pytest.raises(MisalignedSamplesError, match="Y has 39 samples, expected the 40 of X"):
+        cka_interval(X, Y[1:])
+
+
+# ---- curves ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
+@pytest.mark.parametrize("level", [0.8, 0.95])
+def test_a_band_holds_the_pointwise_intervals(measure: Measure, level: float) -> None:
+    found = estimate(80, layers=6, measure=measure, level=level)
+    curve = found.curve("same-index")
+    errors = curve.uncertainty
+    values = np.array(curve.values)
+    assert errors.level == level
+    np.testing.assert_array_equal(values, found.values.diagonal())
+    lower, upper, band_lower, band_upper = map(
+        np.array, (errors.lower, errors.upper, errors.band_lower, errors.band_upper)
+    )
+    assert (band_lower >= -1).all()
+    assert (band_lower < lower).all()
+    assert (lower < values).all()
+    assert (values < upper).all()
+    assert (upper < band_upper).all()
+    assert (band_upper <= 1).all()
+    np.testing.assert_array_equal(lower, np.diag(found.map.uncertainty.lower))
+
+
+def test_the_covariance_has_the_squared_errors_on_its_diagonal() -> None:
+    found = estimate(80, layers=4)
+    errors = [found.spread(layer, layer) for layer in range(4)]
+    of_curve = np.array(found.curve("same-index").uncertainty.covariance)
+    np.testing.assert_allclose(of_curve, covariance(errors), rtol=1e-12)
+    np.testing.assert_allclose(of_curve.diagonal(), [e.standard_error**2 for e in errors], rtol=1e-12)
+    correlations = of_curve / np.sqrt(np.outer(of_curve.diagonal(), of_curve.diagonal()))
+    np.testing.assert_allclose(correlations, np.corrcoef([e.influences for e in errors]), rtol=0, atol=1e-10)
+    assert np.linalg.eigvalsh(of_curve).min() > 0
+
+
+def test_a_layer_without_error_is_correlated_with_none() -> None:
+    zero = Spread(standard_error=0.0, freedom=8.0, influences=np.zeros(9))
+    some = spread(np.arange(9.0) - 4)
+    expected = np.diag([0, some.standard_error**2])
+    np.testing.assert_array_equal(covariance([zero, some]), expected)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9, 0.95, 0.99])
+def test_the_band_of_one_layer_is_its_interval(level: float) -> None:
+    quantile = stats.norm.ppf((1 + level) / 2)
+    np.testing.assert_allclose(band_width(np.array([[0.3]]), level=level), quantile, rtol=0.02)
+    # Layers that vary together are one.
+    np.testing.assert_allclose(band_width(np.full((5, 5), 0.3), level=level), quantile, rtol=0.02)
+    # Without errors, or with one layer that has some.
+    assert band_width(np.zeros((3, 3)), level=level) == pytest.approx(quantile)
+    np.testing.assert_allclose(band_width(np.diag([0, 0.3, 0]), level=level), quantile, rtol=0.02)
+
+
+@given(seed=seeds, k=st.integers(1, 12), level=st.sampled_from([0.8, 0.9, 0.95]))
+@quick
+def test_a_band_is_between_one_interval_and_those_of_bonferroni(seed: int, k: int, level: float) -> None:
+    factors = np.random.default_rng(seed).normal(size=(k, 4))
+    found = band_width(factors @ factors.T, level=level)
+    assert 0.98 * stats.norm.ppf((1 + level) / 2) < found < 1.02 * stats.norm.isf((1 - level) / (2 * k))
+    assert found == band_width(factors @ factors.T, level=level)
+
+
+@pytest.mark.parametrize("k", [2, 13])
+def test_the_band_of_independent_layers_is_that_of_sidak(k: int) -> None:
+    expected = stats.norm.ppf((1 + 0.95 ** (1 / k)) / 2)
+    np.testing.assert_allclose(band_width(np.diag(np.arange(1.0, k + 1)), level=0.95), expected, rtol=0.02)
+
+
+# ---- differences -----------------------------------------------------------------------------------------------
+
+
+def test_a_difference_is_that_of_paired_influences() -> None:
+    found = estimate(120, layers=2)
+    a, b = found.spread(0, 0), found.spread(1, 1)
+    result = difference(0.7, 0.6, (a, b), label="one less other", level=0.9)
+    assert (result.label, result.level) == ("one less other", 0.9)
+    np.testing.assert_allclose(result.value, 0.1)
+    # The errors are those of the influences but for the parts of pairs of samples.
+    paired = np.std(a.influences - b.influences, ddof=1) / np.sqrt(120)
+    np.testing.assert_allclose(result.standard_error, paired, rtol=0.1)
+    half = stats.t.ppf(0.95, min(a.freedom, b.freedom)) * result.standard_error
+    np.testing.assert_allclose([result.lower, result.upper], [0.1 - half, 0.1 + half])
+    p_value = 2 * stats.t.sf(0.1 / result.standard_error, min(a.freedom, b.freedom))
+    np.testing.assert_allclose(result.p_value, p_value)
+
+
+def test_errors_that_go_together_cancel() -> None:
+    psi = np.random.default_rng(0).normal(size=100)
+    a, b = spread(psi), spread(psi + 0.1 * np.random.default_rng(1).normal(size=100))
+    assert difference(0.5, 0.4, (a, b), label="").standard_error < 0.2 * a.standard_error
+    assert difference(0.5, 0.4, (a, spread(-psi)), label="").standard_error == pytest.approx(2 * a.standard_error)
+
+
+def test_a_difference_the_other_way_round_is_its_negative() -> None:
+    found = estimate(60, layers=2)
+    a, b = found.spread(0, 0), found.spread(0, 1)
+    one, other = difference(0.7, 0.6, (a, b), label="a"), difference(0.6, 0.7, (b, a), label="b")
+    np.testing.assert_allclose(
+        [other.value, other.lower, other.upper], [-one.value, -one.upper, -one.lower], rtol=1e-12
+    )
+    np.testing.assert_allclose([other.p_value, other.standard_error], [one.p_value, one.standard_error], rtol=1e-12)
+
+
+def test_equal_similarities_do_not_differ() -> None:
+    found = estimate(60)
+    (same,) = found.differences(found, [((0, 0), (0, 0))])
+    assert (same.value, same.p_value, same.label) == (0, 1, "layer 0")
+    assert same.standard_error == pytest.approx(0, abs=1e-8)
+    for error in (0.1, 0.0):
+        some = some_spread(error)
+        assert difference(0.5, 0.5, (some, some), label="").p_value == 1
+    assert difference(0.5, 0.4, (some_spread(0.0), some_spread(0.0)), label="").p_value < 1e-9
+
+
+@debiased
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_copies_of_layers_do_not_differ(measure: Measure, dtype: type) -> None:
+    """As where the first layers were frozen: all is rounding, the values and their errors."""
+    layers = [np.random.default_rng(d).normal(size=(300, d)).astype(dtype) for d in (20, 30, 64, 40, 50)]
+    (found,) = estimate_cka([("base", layers), ("tuned", layers)], measures=[measure])
+    steps = found.steps(found.curve("same-index"))
+    np.testing.assert_allclose([step.value for step in steps], 0, rtol=0, atol=1e-6)
+    assert min(step.p_value for step in steps) > 0.3
+
+
+def test_a_large_difference_is_found() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 8))
+    near, far = X + 0.3 * rng.normal(size=X.shape), X + 2 * rng.normal(size=X.shape)
+    (found,) = estimate_cka([("model", [near, far]), ("reference", [X, X])])
+    (step,) = found.steps(found.curve("same-index"))
+    assert step.label == "layer 1 less layer 0"
+    assert step.value == pytest.approx(found.values[1, 1] - found.values[0, 0])
+    assert step.upper < 0
+    assert step.p_value < 1e-6
+
+
+def test_differences_are_of_the_other_estimate_less_this_one() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 8))
+    models = [("reference", [X]), *((str(s), [X + s * rng.normal(size=X.shape)] * 2) for s in (0.5, 1))]
+    near, far = estimate_cka(models, pairs=[(1, 0), (2, 0)])
+    (found,) = near.differences(far, [((1, 0), (1, 0))])
+    assert found.label == "layer 1"
+    assert found.value == far.values[1, 0] - near.values[1, 0] < 0
+    assert found.lower < found.value < found.upper
+
+
+def test_steps_follow_the_curve_to_its_partners() -> None:
+    found = estimate(60, layers=4)
+    for alignment in ("same-index", "best-match"):
+        curve = found.curve(alignment)
+        steps = found.steps(curve)
+        np.testing.assert_allclose([step.value for step in steps], np.diff(curve.values), rtol=0, atol=1e-15)
+        assert [step.label for step in steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
+
+
+def test_similarities_of_other_samples_have_no_paired_difference() -> None:
+    match = "the second similarity has 59 samples, expected the 60 of the first"
+    with pytest.raises(MisalignedSamplesError, match=match):
+        difference(0.5, 0.4, (estimate(60).spread(0, 0), estimate(59).spread(0, 0)), label="")
+
+
+def test_a_degenerate_layer_is_named() -> None:
+    model, reference = related(30, layers=2)
+    odd = np.zeros((30, 3))
+    odd[9] = 1
+    models = [("bert", model), ("electra", [reference[0], odd])]
+    (found,) = estimate_cka(models)
+    with pytest.raises(DegenerateLayerError, match="layer 1 of electra has a debiased HSIC with itself that is not"):
+        found.map  # noqa: B018
