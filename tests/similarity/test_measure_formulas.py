@@ -1,0 +1,196 @@
+"""A second formula for each measure, written out in loops or by another route."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import linalg, stats
+from scipy.spatial.distance import pdist
+
+from layerprobe.similarity import hsic
+from layerprobe.similarity import neighbours as neighbours_module
+from layerprobe.similarity import rsa as rsa_module
+from layerprobe.similarity.cca import principal_subspace, pwcca, svcca
+from layerprobe.similarity.neighbours import cknna, mutual_knn
+from layerprobe.similarity.procrustes import procrustes
+from layerprobe.similarity.rsa import rsa
+
+Array = NDArray[np.float64]
+sizes = pytest.mark.parametrize(("n", "d", "e"), [(9, 3, 4), (12, 2, 3), (11, 20, 5)])
+
+
+def layers(n: int, d: int, e: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(n)
+    X = rng.normal(size=(n, d)) + 1
+    return X, np.tanh(X @ rng.normal(size=(d, e))) + 0.5 * rng.normal(size=(n, e))
+
+
+def nearest(X: Array, i: int, k: int) -> set[int]:
+    cosines = {j: X[i] @ X[j] / np.sqrt(X[i] @ X[i] * (X[j] @ X[j])) for j in range(len(X)) if j != i}
+    return set(sorted(cosines, key=cosines.__getitem__)[-k:])
+
+
+def unit(X: Array) -> Array:
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@sizes
+@pytest.mark.parametrize("k", [1, 3, 8])
+def test_mutual_knn_counts_common_neighbours(n: int, d: int, e: int, k: int) -> None:
+    X, Y = layers(n, d, e)
+    shares = [len(nearest(X, i, k) & nearest(Y, i, k)) / k for i in range(n)]
+    np.testing.assert_allclose(mutual_knn(X, Y, neighbours=k), np.mean(shares), rtol=0, atol=1e-15)
+
+
+def masked_hsic(X: Array, Y: Array, k: int) -> float:
+    """Equation 5 of Song et al. 2012 in loops, of kernels that are zero but between common neighbours."""
+    n = len(X)
+    K, L = np.zeros((2, n, n))
+    for i in range(n):
+        for j in nearest(X, i, k) & nearest(Y, i, k):
+            K[i, j], L[i, j] = unit(X)[i] @ unit(X)[j], unit(Y)[i] @ unit(Y)[j]
+    trace = sum(K[i, j] * L[j, i] for i in range(n) for j in range(n))
+    paths = sum(K[i, j] * L[j, q] for i in range(n) for j in range(n) for q in range(n))
+    return float(trace + K.sum() * L.sum() / (n - 1) / (n - 2) - 2 / (n - 2) * paths)
+
+
+@sizes
+@pytest.mark.parametrize("k", [5, 7])
+def test_cknna_is_the_ratio_of_masked_hsics(n: int, d: int, e: int, k: int) -> None:
+    X, Y = layers(n, d, e)
+    expected = masked_hsic(X, Y, k) / np.sqrt(masked_hsic(X, X, k) * masked_hsic(Y, Y, k))
+    np.testing.assert_allclose(cknna(X, Y, neighbours=k), expected, rtol=1e-10)
+
+
+@sizes
+def test_cknna_with_all_neighbours_is_the_debiased_cka_of_unit_rows(n: int, d: int, e: int) -> None:
+    X, Y = layers(n, d, e)
+    K, L = unit(X) @ unit(X).T, unit(Y) @ unit(Y).T
+    expected = hsic(K, L) / np.sqrt(hsic(K, K) * hsic(L, L))
+    np.testing.assert_allclose(cknna(X, Y, neighbours=n - 1), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("block", [1, 7, 30, 64])
+def test_blocks_change_nothing(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, Y = layers(30, 6, 4)
+    expected = mutual_knn(X, Y, neighbours=4), cknna(X, Y, neighbours=9), rsa(X, Y)
+    monkeypatch.setattr(neighbours_module, "BLOCK", block)
+    monkeypatch.setattr(rsa_module, "BLOCK", block)
+    found = mutual_knn(X, Y, neighbours=4), cknna(X, Y, neighbours=9), rsa(X, Y)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d", "e"), [(9, 3, 4), (12, 6, 3), (11, 20, 5)])
+def test_rsa_is_spearman_of_correlation_distances(n: int, d: int, e: int) -> None:
+    X, Y = layers(n, d, e)
+    expected = stats.spearmanr(pdist(X, "correlation"), pdist(Y, "correlation")).statistic
+    np.testing.assert_allclose(rsa(X, Y), expected, rtol=0, atol=1e-12)
+
+
+def test_rsa_gives_equal_dissimilarities_one_rank() -> None:
+    """Rows of two features correlate by 1 or -1, up to rounding that means nothing."""
+    X, Y = layers(12, 2, 5)
+    signs = np.sign(X[:, 1] - X[:, 0])
+    pairs = np.array([signs[i] * signs[j] for i in range(12) for j in range(i + 1, 12)])
+    expected = stats.spearmanr(-pairs, pdist(Y, "correlation")).statistic
+    np.testing.assert_allclose(rsa(X, Y), expected, rtol=0, atol=1e-12)
+
+
+def centred_unit(X: Array) -> Array:
+    centred = X - X.mean(axis=0)
+    return centred / np.linalg.norm(centred)
+
+
+@pytest.mark.parametrize(("n", "d", "e"), [(9, 3, 4), (12, 6, 3), (11, 20, 5), (10, 30, 40)])
+def test_procrustes_is_the_fidelity_of_gram_matrices(n: int, d: int, e: int) -> None:
+    """The trace of sqrt(sqrt(K) L sqrt(K)), as the Bures distance has it."""
+    X, Y = map(centred_unit, layers(n, d, e))
+    values, vectors = np.linalg.eigh(X @ X.T)
+    root = vectors * np.sqrt(values.clip(0)) @ vectors.T
+    expected = np.sqrt(np.linalg.eigvalsh(root @ (Y @ Y.T) @ root).clip(0)).sum()
+    np.testing.assert_allclose(procrustes(X, Y), expected, rtol=0, atol=1e-6)
+
+
+def test_procrustes_is_the_best_rotation() -> None:
+    X, Y = map(centred_unit, layers(12, 5, 5))
+    best, overlap = linalg.orthogonal_procrustes(X, Y)
+    np.testing.assert_allclose(procrustes(X, Y), overlap, rtol=1e-12)
+    np.testing.assert_allclose(2 - 2 * procrustes(X, Y), np.linalg.norm(X @ best - Y) ** 2, rtol=1e-10)
+
+
+def reduced(X: Array, variance: float) -> Array:
+    """Scores on the fewest eigenvectors of the covariance that reach the share."""
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    kept = next(k for k in range(1, len(values) + 1) if values[-k:].sum() >= variance * values.sum())
+    return (X - X.mean(axis=0)) @ vectors[:, -kept:]
+
+
+def canonical_correlations(X: Array, Y: Array) -> Array:
+    """Roots of the eigenvalues of Sxx^-1 Sxy Syy^-1 Syx."""
+    d = X.shape[1]
+    S = np.cov(X.T, Y.T)
+    product = np.linalg.solve(S[:d, :d], S[:d, d:]) @ np.linalg.solve(S[d:, d:], S[d:, :d])
+    squares = np.sort(np.linalg.eigvals(product).real)[::-1][: min(d, Y.shape[1])]
+    return np.sqrt(squares)
+
+
+@pytest.mark.parametrize("variance", [0.3, 0.6, 0.9, 0.99])
+def test_svcca_is_the_mean_canonical_correlation_of_principal_components(variance: float) -> None:
+    X, Y = layers(40, 6, 4)
+    expected = canonical_correlations(reduced(X, variance), reduced(Y, variance)).mean()
+    np.testing.assert_allclose(svcca(X, Y, variance=variance), expected, rtol=0, atol=1e-9)
+
+
+def test_svcca_of_all_variance_is_the_same_for_any_invertible_map() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = layers(40, 6, 4)
+    moved = X @ rng.normal(size=(6, 6)) - 3
+    np.testing.assert_allclose(svcca(moved, Y, variance=1), svcca(X, Y, variance=1), rtol=0, atol=1e-10)
+    np.testing.assert_allclose(svcca(X, Y, variance=1), canonical_correlations(X, Y).mean(), rtol=0, atol=1e-10)
+
+
+def test_svcca_keeps_the_fewest_components_that_reach_the_share() -> None:
+    X = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 4)) - 0.0)[0]
+    X -= X.mean(axis=0)
+    X = np.linalg.svd(X, full_matrices=False)[0] * np.sqrt([60, 30, 9, 1])
+    kept = [principal_subspace(X, name="X", variance=share).n_kept for share in (0.59, 0.61, 0.89, 0.91, 0.995, 1.0)]
+    assert kept == [1, 2, 2, 3, 4, 4]
+
+
+def paper_pwcca(X: Array, Y: Array) -> float:
+    """Morcos et al. 2018, written out: eigenvectors of covariances, loops over variates and features."""
+    x, y = X - X.mean(axis=0), Y - Y.mean(axis=0)
+    sxx, syy, sxy = x.T @ x, y.T @ y, x.T @ y
+    values, maps = linalg.eigh(sxy @ np.linalg.solve(syy, sxy.T), sxx)  # w^T Sxx w = 1
+    top = np.argsort(values)[::-1][: min(X.shape[1], Y.shape[1])]
+    total = weights = 0.0
+    for i in top:
+        variate = x @ maps[:, i]
+        weight = sum(abs(variate @ x[:, j]) for j in range(X.shape[1]))
+        total, weights = total + weight * np.sqrt(values[i]), weights + weight
+    return float(total / weights)
+
+
+@pytest.mark.parametrize(("n", "d", "e"), [(12, 3, 4), (12, 6, 3), (60, 10, 10)])
+def test_pwcca_is_the_formula_of_the_paper(n: int, d: int, e: int) -> None:
+    X, Y = layers(n, d, e)
+    np.testing.assert_allclose(pwcca(X, Y), paper_pwcca(X, Y), rtol=0, atol=1e-10)
+
+
+def test_pwcca_takes_any_invertible_map_of_the_second_layer() -> None:
+    X, Y = layers(40, 6, 4)
+    moved = Y @ np.random.default_rng(0).normal(size=(4, 4)) + 2
+    np.testing.assert_allclose(pwcca(X, moved), pwcca(X, Y), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_features_that_are_sums_of_others_are_no_dimensions(dtype: type[np.floating]) -> None:
+    """In float32 the sum is rounded, and its rounding correlates with nothing."""
+    X, Y = layers(60, 6, 4)
+    twice = np.column_stack([X, X]).astype(dtype)
+    assert principal_subspace(twice, name="X").n_kept == 6
+    np.testing.assert_allclose(pwcca(twice, Y.astype(dtype)), pwcca(X, Y), rtol=0, atol=1e-6)
+    dependent = np.column_stack([X, X.sum(axis=1) / 3]).astype(dtype)
+    assert principal_subspace(dependent, name="X").n_kept == 6
+    np.testing.assert_allclose(svcca(dependent, Y, variance=1), svcca(X, Y, variance=1), rtol=0, atol=1e-6)

@@ -1,0 +1,375 @@
+"""The registry of measures: what each declares is tested from the declaration; maps, z-scores and standard errors."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.results import NEIGHBOUR_MEASURES, Measure, MeasureName, Normalize
+from layerprobe.similarity.cca import pwcca, svcca
+from layerprobe.similarity.measures import MEASURES, Invariance, grouped_jackknife, measure_map, zscored
+from layerprobe.similarity.neighbours import cknna, mutual_knn, nearest_neighbours, shared_neighbours
+from layerprobe.similarity.procrustes import procrustes
+from layerprobe.similarity.rsa import rsa
+
+Array = NDArray[np.float64]
+FUNCTIONS: dict[MeasureName, Callable[..., float]] = {
+    "mutual-knn": mutual_knn,
+    "cknna": cknna,
+    "rsa": rsa,
+    "procrustes": procrustes,
+    "svcca": svcca,
+    "pwcca": pwcca,
+}
+INVARIANCES: tuple[Invariance, ...] = typing.get_args(Invariance)
+DECLARED = [(name, kind) for name in MEASURES for kind in INVARIANCES if kind in MEASURES[name].invariances]
+NOT_DECLARED = [(name, kind) for name in MEASURES for kind in INVARIANCES if kind not in MEASURES[name].invariances]
+NEIGHBOURS = 5
+measures = pytest.mark.parametrize("name", list(MEASURES))
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=20, deadline=None)
+
+
+def measured(name: MeasureName, normalize: Normalize = "raw") -> Measure:
+    neighbours = NEIGHBOURS if name in NEIGHBOUR_MEASURES else None
+    return Measure(name=name, kernel=None, estimator=None, neighbours=neighbours, normalize=normalize)
+
+
+def value(name: MeasureName, X: Any, Y: Any) -> float:
+    return FUNCTIONS[name](X, Y, **({"neighbours": NEIGHBOURS} if name in NEIGHBOUR_MEASURES else {}))
+
+
+def layers(seed: int) -> tuple[Array, Array, np.random.Generator]:
+    """Two related layers of random size, enough samples for CCA, and the source of chance for what comes next."""
+    rng = np.random.default_rng(seed)
+    n, d, e = rng.integers(24, 40), *rng.integers(3, 10, size=2)
+    X = rng.normal(size=(n, d)) + rng.normal(size=d)
+    return X, np.tanh(X @ rng.normal(size=(d, e))) + rng.normal(size=(n, e)), rng
+
+
+def rotation(rng: np.random.Generator, d: int) -> Array:
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+def changed(X: Array, kind: Invariance, rng: np.random.Generator) -> Array:
+    n, d = X.shape
+    changes: dict[Invariance, Callable[[], Array]] = {
+        "translation": lambda: X + 3 * rng.normal(size=d),
+        "isotropic-scaling": lambda: X * 10 ** rng.uniform(-6, 6),
+        "permutation": lambda: X[:, rng.permutation(d)],
+        "orthogonal": lambda: X @ rotation(rng, d),
+        "invertible-linear": lambda: X @ rotation(rng, d) * np.geomspace(1, 30, d) @ rotation(rng, d),
+        "row-scaling": lambda: X * np.exp(rng.normal(size=(n, 1))),
+        "row-shift": lambda: X + 2 * rng.normal(size=(n, 1)),
+    }
+    return changes[kind]()
+
+
+@pytest.mark.parametrize(("name", "kind"), DECLARED)
+@given(seed=seeds)
+@quick
+def test_what_is_declared_leaves_the_value_of_either_layer_as_it_is(
+    name: MeasureName, kind: Invariance, seed: int
+) -> None:
+    X, Y, rng = layers(seed)
+    expected = value(name, X, Y)
+    np.testing.assert_allclose(value(name, changed(X, kind, rng), Y), expected, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(value(name, X, changed(Y, kind, rng)), expected, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("name", "kind"), NOT_DECLARED)
+def test_what_is_not_declared_changes_the_value(name: MeasureName, kind: Invariance) -> None:
+    X, Y, rng = layers(3)
+    assert abs(value(name, changed(X, kind, rng), Y) - value(name, X, Y)) > 1e-3
+
+
+@measures
+@given(seed=seeds)
+@quick
+def test_values_are_in_the_declared_range_and_those_of_a_layer_with_itself_are_one(
+    name: MeasureName, seed: int
+) -> None:
+    X, Y, _ = layers(seed)
+    lowest, highest = MEASURES[name].range
+    assert lowest - 1e-12 <= value(name, X, Y) <= highest + 1e-12
+    np.testing.assert_allclose(value(name, X, X), 1, rtol=0, atol=1e-12)
+
+
+@measures
+@given(seed=seeds)
+@quick
+def test_order_of_samples_changes_nothing(name: MeasureName, seed: int) -> None:
+    X, Y, rng = layers(seed)
+    order = rng.permutation(len(X))
+    np.testing.assert_allclose(value(name, X[order], Y[order]), value(name, X, Y), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURES if MEASURES[name].symmetric])
+@given(seed=seeds)
+@quick
+def test_symmetric_measures_are(name: MeasureName, seed: int) -> None:
+    X, Y, _ = layers(seed)
+    np.testing.assert_allclose(value(name, Y, X), value(name, X, Y), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURES if not MEASURES[name].symmetric])
+def test_the_others_are_not(name: MeasureName) -> None:
+    X, Y, _ = layers(3)
+    assert abs(value(name, X, Y) - value(name, Y, X)) > 5e-4
+
+
+@measures
+def test_rows_in_another_order_are_less_alike(name: MeasureName) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 4))
+    assert value(name, X, rng.permutation(X)) < 0.2
+
+
+def test_every_measure_but_cka_is_registered_under_its_name() -> None:
+    assert set(MEASURES) == set(typing.get_args(MeasureName)) - {"cka"} == set(FUNCTIONS)
+    assert all(name == measure.name for name, measure in MEASURES.items())
+
+
+@pytest.mark.parametrize("name", [name for name in MEASURES if MEASURES[name].samples is not None])
+def test_a_measure_is_the_mean_of_its_samples(name: MeasureName) -> None:
+    X, Y, _ = layers(0)
+    first, second = (MEASURES[name].prepare(Z, name="Z", neighbours=NEIGHBOURS) for Z in (X, Y))
+    samples = MEASURES[name].samples
+    assert samples is not None
+    assert samples(first, second).shape == (len(X),)
+    np.testing.assert_allclose(samples(first, second).mean(), value(name, X, Y), rtol=0, atol=1e-15)
+
+
+@measures
+def test_a_map_holds_the_value_of_every_pair(name: MeasureName) -> None:
+    rng = np.random.default_rng(0)
+    model = [rng.normal(size=(40, d)) for d in (3, 4, 5)]
+    reference = [model[1] + 0.5 * rng.normal(size=(40, 4)), model[2]]
+    found = measure_map(model, reference, measured(name))
+    expected = [[value(name, X, Y) for Y in reference] for X in model]
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-14)
+    assert isinstance(found[0][0], float)
+
+
+@measures
+def test_a_map_of_zscored_features_does_not_know_their_scales(name: MeasureName) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(2, 40, 4))
+    Y += X
+    expected = value(name, (X - X.mean(0)) / X.std(0), (Y - Y.mean(0)) / Y.std(0))
+    stretched = np.column_stack([X * [100, 1, 1, 0.01] + 7, np.full(40, 0.1)])
+    np.testing.assert_allclose(measure_map([stretched], [Y], measured(name, "zscore"))[0][0], expected, atol=1e-9)
+
+
+def test_zscores_leave_out_features_that_vary_by_rounding() -> None:
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=(30, 2)), 5 * (1 + 1e-7 * rng.normal(size=30))]).astype(np.float32)
+    scores = zscored(X, name="X")
+    assert scores.shape == (30, 2)
+    np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-14)
+    np.testing.assert_allclose(scores.std(axis=0), 1, rtol=1e-14)
+
+
+def test_a_map_reports_the_layers_that_are_done() -> None:
+    model, reports = np.random.default_rng(0).normal(size=(3, 20, 4)), []
+    measure_map(model, iter(model), measured("rsa"), progress=lambda *report: reports.append(report))
+    assert reports == [("comparing layers", 1, 3), ("comparing layers", 2, 3), ("comparing layers", 3, 3)]
+
+
+def test_layers_of_the_model_are_prepared_one_at_a_time() -> None:
+    """The second layer is broken, and the first was already compared when it is read."""
+    X, reports = np.random.default_rng(0).normal(size=(20, 4)), []
+    with pytest.raises(DegenerateLayerError, match="layer 1 of bert is the same for all 20 samples"):
+        measure_map(
+            [X, np.ones((20, 3))],
+            [X],
+            measured("procrustes"),
+            model_name="bert",
+            progress=lambda *report: reports.append(report),
+        )
+    assert len(reports) == 1
+
+
+@measures
+@pytest.mark.parametrize("normalize", ["raw", "zscore"])
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (np.full((40, 3), 0.1), "is the same for all 40 samples"),
+        (np.full((40, 3), np.nan), "has 120 NaN or infinite values, the first in row 0"),
+        (np.ones((40, 3, 2)), r"has shape \(40, 3, 2\), expected \(samples, features\)"),
+        (np.array([["a"] * 3] * 40), "has dtype <U1, expected real numbers"),
+        (np.eye(3), "has 3 samples, expected at least 4"),
+    ],
+)
+def test_a_broken_layer_is_refused_by_name(
+    name: MeasureName, normalize: Normalize, broken: NDArray[Any], message: str
+) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    measure = measured(name, normalize)
+    with pytest.raises(DataError, match="^layer 1 of bert " + message):
+        measure_map([X, broken], [X], measure, model_name="bert")
+    with pytest.raises(DataError, match="^layer 0 of roberta " + message):
+        measure_map([X], [broken], measure, reference_name="roberta")
+    with pytest.raises(DataError, match="^Y " + message):
+        value(name, X, broken)
+
+
+@measures
+def test_layers_of_different_samples_are_refused(name: MeasureName) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    with pytest.raises(MisalignedSamplesError, match="X has 40 samples, expected the 39 of Y: embed the same texts"):
+        value(name, X, X[:39])
+    with pytest.raises(MisalignedSamplesError, match="layer 1 of bert has 38 samples, expected the 40 of layer 0 of "):
+        measure_map([X, X[:38]], [X], measured(name), model_name="bert")
+
+
+@pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
+@pytest.mark.parametrize("neighbours", [0, 8, 10])
+def test_there_are_as_many_neighbours_as_other_samples(name: MeasureName, neighbours: int) -> None:
+    X = np.random.default_rng(0).normal(size=(8, 3))
+    with pytest.raises(DataError, match=f"neighbours is {neighbours}, expected 1 to 7, the other samples of X"):
+        FUNCTIONS[name](X, X, neighbours=neighbours)
+
+
+@pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
+def test_a_row_of_zeros_has_no_neighbours(name: MeasureName) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X[4] = 0
+    with pytest.raises(DegenerateLayerError, match="X has length 0 in row 4, expected embeddings with a direction"):
+        value(name, X, X)
+
+
+def test_a_row_of_equal_features_has_no_correlations() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    X[4] = 0.1
+    with pytest.raises(DegenerateLayerError, match="X has equal features in row 4, expected rows that have a corr"):
+        rsa(X, X)
+
+
+def test_rows_that_all_correlate_alike_have_no_ranks() -> None:
+    X = np.outer(np.arange(1.0, 9), [1.0, 2.0, 4.0])
+    with pytest.raises(DegenerateLayerError, match="Y makes all pairs of samples equally dissimilar"):
+        rsa(np.random.default_rng(0).normal(size=(8, 3)), X)
+
+
+def test_cosines_that_are_all_equal_have_no_local_kernel() -> None:
+    with pytest.raises(DegenerateLayerError, match="X has an HSIC with itself between 7 nearest neighbours that is "):
+        cknna(np.eye(8) + 1, np.eye(8), neighbours=7)
+
+
+@pytest.mark.parametrize("name", ["svcca", "pwcca"])
+def test_canonical_correlations_that_are_one_for_any_data_are_refused(name: MeasureName) -> None:
+    """Independent layers: peers call them alike, at 1.0."""
+    X, Y = (np.linalg.qr(Z)[0] for Z in np.random.default_rng(0).normal(size=(2, 30, 15)))
+    message = "keep 15 and 15 dimensions of 30 samples, expected at most 29 together: 1 canonical correlations are 1"
+    with pytest.raises(DegenerateLayerError, match=f"layer 0 of bert and layer 1 of roberta {message}"):
+        measure_map([X], [Y[:, :3], Y], measured(name), model_name="bert", reference_name="roberta")
+    with pytest.raises(DegenerateLayerError, match="use at least 31 texts"):
+        value(name, X, Y)
+    assert value(name, X, Y[:, :14]) < 1 - 1e-3
+
+
+@pytest.mark.parametrize("variance", [0.0, -1.0, 1.1, float("nan")])
+def test_the_share_of_variance_is_checked(variance: float) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 3))
+    with pytest.raises(DataError, match=f"variance is {variance}, expected a share above 0 and at most 1"):
+        svcca(X, X, variance=variance)
+
+
+@pytest.mark.parametrize("side", ["model_name", "reference_name"])
+def test_a_model_without_layers_is_refused(side: str) -> None:
+    X = np.random.default_rng(0).normal(size=(1, 20, 3))
+    model, reference = ([], X) if side == "model_name" else (X, [])
+    with pytest.raises(DataError, match="bert has no layers, expected at least one"):
+        measure_map(model, reference, measured("rsa"), **{side: "bert"})
+
+
+def test_cka_is_sent_to_its_own_map() -> None:
+    X = np.random.default_rng(0).normal(size=(1, 20, 3))
+    message = "measure is 'cka', expected one of 'mutual-knn', 'cknna', .*: cka has its own map"
+    with pytest.raises(DataError, match=message):
+        measure_map(X, X, Measure())
+    with pytest.raises(DataError, match=message):
+        grouped_jackknife(X[0], X[0], Measure())
+
+
+@measures
+@pytest.mark.parametrize("normalize", ["raw", "zscore"])
+def test_a_standard_error_is_its_formula(name: MeasureName, normalize: Normalize) -> None:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(43, 4))
+    Y = X + rng.normal(size=(43, 4))
+    measure = measured(name, normalize)
+    groups = np.array_split(np.random.default_rng(7).permutation(43), 4)
+    thetas = [measure_map([np.delete(X, g, 0)], [np.delete(Y, g, 0)], measure)[0][0] for g in groups]
+    expected = np.sqrt(3 / 4 * sum((theta - np.mean(thetas)) ** 2 for theta in thetas))
+    np.testing.assert_allclose(grouped_jackknife(X, Y, measure, groups=4, seed=7), expected, rtol=1e-10)
+
+
+def pairs_of_layers(n: int, repeats: int) -> Iterator[tuple[Array, Array]]:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(5, 5))
+    for _ in range(repeats):
+        X = rng.normal(size=(n, 5))
+        yield X, X @ mixing + 2 * rng.normal(size=(n, 5))
+
+
+@measures
+def test_standard_errors_are_the_spread_over_samples(name: MeasureName) -> None:
+    """Of measures by neighbours they are too large, as the docstring says."""
+    drawn = list(pairs_of_layers(150, 80))
+    spread = np.std([value(name, X, Y) for X, Y in drawn], ddof=1)
+    errors = [grouped_jackknife(X, Y, measured(name), seed=seed) for seed, (X, Y) in enumerate(drawn)]
+    lowest, highest = (1.2, 2.0) if name in NEIGHBOUR_MEASURES else (0.75, 1.35)
+    assert lowest < np.sqrt(np.mean(np.square(errors))) / spread < highest
+
+
+def test_the_spread_of_single_samples_is_too_small_a_standard_error() -> None:
+    drawn = list(pairs_of_layers(150, 80))
+    prepared = [[nearest_neighbours(Z, name="Z", neighbours=NEIGHBOURS) for Z in pair] for pair in drawn]
+    samples = np.array([shared_neighbours(first, second) for first, second in prepared])
+    naive = np.sqrt(samples.var(axis=1, ddof=1).mean() / samples.shape[1])
+    assert 0.6 < naive / samples.mean(axis=1).std(ddof=1) < 0.9
+
+
+def test_a_standard_error_depends_on_the_seed_alone() -> None:
+    X, Y = np.random.default_rng(0).normal(size=(2, 40, 3))
+    measure = measured("procrustes")
+    assert grouped_jackknife(X, Y, measure, seed=1) == grouped_jackknife(X, Y, measure, seed=1)
+    assert grouped_jackknife(X, Y, measure, seed=1) != grouped_jackknife(X, Y, measure, seed=2)
+
+
+@pytest.mark.parametrize("groups", [1, 41])
+def test_groups_are_at_least_two_and_not_empty(groups: int) -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.raises(DataError, match=f"groups is {groups}, expected 2 to 40, the number of samples"):
+        grouped_jackknife(X, X, measured("rsa"), groups=groups)
+
+
+def test_a_standard_error_needs_the_same_samples() -> None:
+    X = np.random.default_rng(0).normal(size=(40, 3))
+    with pytest.raises(MisalignedSamplesError, match="the reference's layer has 39 samples, expected the 40 of the mo"):
+        grouped_jackknife(X, X[:39], measured("rsa"))
+
+
+@measures
+def test_arguments_are_left_as_they_were(name: MeasureName) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 4)) + 1
+    X.setflags(write=False)
+    value(name, X, X)
+    measure_map([X], [X], measured(name, "zscore"))
+
+
+@measures
+def test_float16_does_not_overflow(name: MeasureName) -> None:
+    X = (300 * np.random.default_rng(0).normal(size=(40, 8))).astype(np.float16)
+    assert value(name, X, X[:, :5]) == value(name, X.astype(np.float64), X[:, :5].astype(np.float64))
