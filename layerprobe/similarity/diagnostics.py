@@ -1,0 +1,226 @@
+"""What a layer's embeddings are like, alone. Knows one array; knows no other layers, no models and no files.
+
+A layer is read in blocks of rows, twice, so that a memory map larger than memory can be diagnosed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr
+
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.results import LayerDiagnostics
+from layerprobe.similarity.checks import (
+    MIN_SAMPLES,
+    NOISE,
+    Array,
+    check_shape,
+    constant_layer,
+    few_samples,
+    not_finite,
+    rounding,
+)
+from layerprobe.similarity.grams import squared_distances
+
+BLOCK = 2**21
+"""Numbers that are in memory in float64 at a time: 16 MB."""
+
+NEIGHBOUR_SAMPLES = 2048
+"""Rows among which nearest neighbours are sought: all distances between them are 32 MB."""
+
+
+def diagnose(
+    layer: ArrayLike, *, name: str = "the layer", norm: Literal["none", "final", "raw"] = "none"
+) -> LayerDiagnostics:
+    """Return what a similarity of a layer can suffer from.
+
+    With rows x_i, centred rows c_i, eigenvalues l_k of the covariance and p_k = l_k / sum l:
+
+    - duplicates: rows equal to an earlier row, bit by bit.
+    - constant features: those that vary by no more than the rounding of the layer's dtype.
+    - mean cosine: the mean of cos(x_i, x_j) over i != j, from the sum s of the m unit rows as
+      (s^T s - m) / (m (m - 1)); rows of zeros have no direction and are left out.
+    - effective rank: exp(- sum p_k log p_k).
+    - intrinsic dimension: N / sum log(r2_i / r1_i), r1 and r2 the distances of row i to its two nearest neighbours,
+      among at most 2048 rows, the same ones for all layers of n rows; copies up to rounding are left out. Texts that
+      come in pairs of paraphrases lower it: r1 is then the distance to the other text of the pair.
+    - chance CKA: tr(K)^2 / ((n - 1) |K|^2) = 1 / ((n - 1) sum p_k^2) with K_ij = c_i^T c_j. The mean over all
+      permutations of one layer's rows of the biased linear CKA of layers a and b is
+      sqrt(chance CKA of a x chance CKA of b).
+
+    Args:
+        layer: (n, d) embeddings, n >= 4, of any real dtype; a memory map is read block by block.
+        name: What messages call it, such as "layer 3 of bert-tiny".
+        norm: What became of the model's final norm: none, final or raw.
+
+    Returns:
+        Shares are in (0, 1]; effective rank in [1, min(n - 1, d)]; mean cosine in [-1 / (n - 1), 1], 0 where fewer
+        than two rows have a direction; chance CKA in [1 / (n - 1), 1]; all up to rounding. The intrinsic dimension
+        is positive, or None where fewer than three rows differ or all are as far from two neighbours.
+
+    Raises:
+        DataError: If it is no matrix of real numbers.
+        DegenerateLayerError: If it has fewer than 4 rows, values that are not finite, or rows that differ by no
+            more than the rounding of its dtype.
+
+    Source: Ethayarajh 2019 (arXiv 1909.00512) for the mean cosine; Roy and Vetterli 2007 (EUSIPCO)
+    for the effective rank, there of singular values, here of their squares, which are shares of the variance;
+    Facco et al. 2017 (Scientific Reports 7, 12140) for the intrinsic dimension, here by maximum likelihood instead
+    of a fit; Josse and Holmes 2016 (arXiv 1307.7383) for the permutation mean of the RV coefficient, which is
+    biased linear CKA.
+
+    Example:
+        >>> X = np.random.default_rng(0).normal(size=(500, 8)) @ np.eye(8, 64)
+        >>> found = diagnose(X, name="layer 3 of bert-tiny", norm="none")
+        >>> round(found.effective_rank, 1), found.constant_features, round(found.chance_cka, 3)
+        (7.9, 56, 0.016)
+    """
+    array = _checked(layer, name=name)
+    n, d = array.shape
+    rows = _scan(array, name=name)
+    constant = rows.constant_features(array.dtype)
+    if constant == d:
+        raise DegenerateLayerError(constant_layer(n, name=name))
+    eigenvalues, variances = _spectrum(array, rows.mean)
+    shares, largest = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
+    return LayerDiagnostics(
+        n_samples=n,
+        n_features=d,
+        dtype=array.dtype.name,
+        norm=norm,
+        duplicates=rows.duplicates,
+        constant_features=constant,
+        mean_norm=rows.mean_norm,
+        mean_cosine=rows.mean_cosine,
+        top_dimension_share=float(largest[0]),
+        top_three_share=float(largest[:3].sum()),
+        effective_rank=float(np.exp(entr(shares).sum())),
+        intrinsic_dimension=_intrinsic_dimension(array, rows),
+        chance_cka=float(1 / ((n - 1) * (shares**2).sum())),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Rows:
+    """What one pass over the rows of a layer tells."""
+
+    mean: Array
+    """(d,)"""
+    lowest: Array
+    """(d,)"""
+    highest: Array
+    """(d,)"""
+    mean_norm: float
+    mean_square: float
+    """Of all numbers."""
+    mean_cosine: float
+    duplicates: int
+
+    def constant_features(self, dtype: np.dtype[Any]) -> int:
+        """Return how many features vary by no more than rounding."""
+        largest = np.maximum(np.abs(self.lowest), np.abs(self.highest))
+        spread = np.maximum(self.highest - self.mean, self.mean - self.lowest)
+        return int((spread <= rounding(largest, math.sqrt(self.mean_square), dtype)).sum())
+
+
+def _checked(layer: ArrayLike, *, name: str) -> NDArray[Any]:
+    """Return it as an array, unread: a memory map stays one."""
+    array = np.asarray(layer)
+    check_shape(array.shape, array.dtype, name=name)
+    if len(array) < MIN_SAMPLES:
+        raise DegenerateLayerError(few_samples(len(array), name=name))
+    return array
+
+
+def _blocks(array: NDArray[Any]) -> Iterator[Array]:
+    """Yield runs of rows in float64: of a float64 layer these are its own memory, not to be written to."""
+    step = max(1, BLOCK // array.shape[1])
+    for start in range(0, len(array), step):
+        yield np.ascontiguousarray(array[start : start + step], dtype=np.float64)
+
+
+def _scan(array: NDArray[Any], *, name: str) -> _Rows:
+    n, d = array.shape
+    total, unit_total = np.zeros(d), np.zeros(d)
+    lowest, highest = np.full(d, np.inf), np.full(d, -np.inf)
+    lengths: list[Array] = []
+    seen: set[bytes] = set()
+    for block in _blocks(array):
+        if not np.isfinite(block).all():
+            raise DegenerateLayerError(_not_finite(array, name=name))
+        norms = np.sqrt(np.einsum("ij,ij->i", block, block))
+        lengths.append(norms)
+        total += block.sum(axis=0)
+        unit_total += np.divide(1, norms, out=np.zeros_like(norms), where=norms > 0) @ block
+        np.minimum(lowest, block.min(axis=0), out=lowest)
+        np.maximum(highest, block.max(axis=0), out=highest)
+        # Adding 0 turns -0 into 0, which is the same number in other bits.
+        seen.update(hashlib.blake2b(row.data, digest_size=16).digest() for row in block + 0.0)
+    norms = np.concatenate(lengths)
+    return _Rows(
+        mean=total / n,
+        lowest=lowest,
+        highest=highest,
+        mean_norm=float(norms.mean()),
+        mean_square=float((norms**2).mean()) / d,
+        mean_cosine=_mean_cosine(unit_total, n_units=int(np.count_nonzero(norms))),
+        duplicates=n - len(seen),
+    )
+
+
+def _mean_cosine(unit_total: Array, *, n_units: int) -> float:
+    if n_units < 2:
+        return 0.0
+    return float(unit_total @ unit_total - n_units) / (n_units * (n_units - 1))
+
+
+def _not_finite(array: NDArray[Any], *, name: str) -> str:
+    bad = np.concatenate([np.count_nonzero(~np.isfinite(block), axis=1) for block in _blocks(array)])
+    return not_finite(int(bad.sum()), int((bad > 0).argmax()), name=name)
+
+
+def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
+    """Return the eigenvalues of the covariance, and its diagonal, both times n - 1.
+
+    The eigenvalues that are not zero are also those of the Gram matrix of the centred rows, which is the smaller
+    matrix where there are fewer rows than features.
+    """
+    n, d = array.shape
+    if n < d:
+        centred = np.asarray(array, dtype=np.float64) - mean
+        matrix, variances = centred @ centred.T, np.einsum("ij,ij->j", centred, centred)
+    else:
+        matrix = np.zeros((d, d))
+        for block in _blocks(array):
+            centred = block - mean
+            matrix += centred.T @ centred
+        variances = matrix.diagonal()
+    return np.maximum(np.linalg.eigvalsh(matrix), 0.0), variances
+
+
+def _intrinsic_dimension(array: NDArray[Any], rows: _Rows) -> float | None:
+    """Return N / sum log(r2 / r1), or None where that is not defined."""
+    n = len(array)
+    if n > NEIGHBOUR_SAMPLES:
+        array = array[np.sort(np.random.default_rng(0).choice(n, NEIGHBOUR_SAMPLES, replace=False))]
+    distances = squared_distances(np.asarray(array, dtype=np.float64) - rows.mean)
+    # Copies that differ by rounding would have a nearest neighbour that is nearer than the next by orders.
+    spacing = float(np.finfo(array.dtype).eps) if array.dtype.kind == "f" else 0.0
+    errors = (NOISE * spacing) ** 2 * rows.mean_square * array.shape[1]
+    copies = np.tril(distances <= errors, -1).any(axis=1)
+    if copies.any():
+        distances = distances[np.ix_(~copies, ~copies)]
+    if len(distances) < 3:
+        return None
+    np.fill_diagonal(distances, np.inf)
+    distances.partition(1, axis=1)
+    # Half the log of a ratio of squares.
+    total = 0.5 * float(np.log(distances[:, 1] / distances[:, 0]).sum())
+    return len(distances) / total if total > 0 else None

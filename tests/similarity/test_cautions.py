@@ -1,0 +1,260 @@
+"""A caution appears if and only if its cause is there, says where, and is one line."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from layerprobe.results import LayerDiagnostics, Measure
+from layerprobe.similarity.cautions import _inflation, cautions
+from layerprobe.similarity.diagnostics import diagnose
+
+HEALTHY = LayerDiagnostics(
+    n_samples=2758,
+    n_features=768,
+    dtype="float32",
+    norm="none",
+    duplicates=3,
+    constant_features=3,
+    mean_norm=15.0,
+    mean_cosine=0.6,
+    top_dimension_share=0.005,
+    top_three_share=0.012,
+    effective_rank=120.0,
+    intrinsic_dimension=12.0,
+    chance_cka=0.02,
+)
+DEBIASED = Measure()
+BIASED = Measure(estimator="biased")
+RBF = Measure(kernel="rbf", bandwidth_multiplier=1.0)
+NEIGHBOURS = Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=10)
+CKNNA = Measure(name="cknna", kernel=None, estimator=None, neighbours=10)
+RSA, PROCRUSTES, SVCCA, PWCCA = (
+    Measure(name=name, kernel=None, estimator=None) for name in ("rsa", "procrustes", "svcca", "pwcca")
+)
+CCA = (SVCCA, PWCCA)
+UNBIASED = (DEBIASED, BIASED, RBF, NEIGHBOURS, CKNNA, RSA)
+
+
+def zscored(measure: Measure) -> Measure:
+    return dataclasses.replace(measure, normalize="zscore")
+
+
+def layers(*changed: int, **changes: Any) -> tuple[LayerDiagnostics, ...]:
+    """Thirteen layers, of which some are changed."""
+    return tuple(dataclasses.replace(HEALTHY, **changes) if i in changed else HEALTHY for i in range(13))
+
+
+def told(measure: Measure, model: tuple[LayerDiagnostics, ...], *, n: int = 2758) -> tuple[str, ...]:
+    found = cautions(measure, n, ("electra", model), ("bert", layers()))
+    assert all("\n" not in line and line == line.strip() for line in found)
+    return found
+
+
+def gaussian(n: int, d: int, *, seed: int = 0) -> NDArray[np.float64]:
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+@pytest.mark.parametrize("measure", [*UNBIASED, *map(zscored, UNBIASED)], ids=lambda measure: measure.title)
+def test_healthy_layers_have_none(measure: Measure) -> None:
+    assert told(measure, layers()) == ()
+
+
+def test_models_without_diagnostics_have_none() -> None:
+    for measure in (*UNBIASED, *CCA, PROCRUSTES):
+        assert cautions(measure, 2758, ("electra", ()), ("bert", ())) == ()
+
+
+@pytest.mark.parametrize("measure", UNBIASED)
+def test_few_samples_are_told_whatever_the_measure(measure: Measure) -> None:
+    few = [line for line in told(measure, layers(), n=99) if "99 samples are few" in line]
+    assert len(few) == 1
+    assert "± 0.07" in few[0]
+    assert not any("are few" in line for line in told(measure, layers(), n=100))
+
+
+# ---- copies --------------------------------------------------------------------------------------------------
+
+
+def test_copies_are_told_with_the_worst_layer() -> None:
+    model = (*layers(0, duplicates=400)[:1], *layers(*range(1, 13), duplicates=120)[1:])
+    (line,) = told(DEBIASED, model)
+    assert line.startswith("layers 0 to 12 of electra: up to 400 of 2758 rows (layer 0) are copies of earlier rows")
+    assert "remove repeated texts" in line
+
+
+@pytest.mark.parametrize(("duplicates", "chance", "expected"), [(27, 0.02, 0), (28, 0.02, 1), (9, 0.7, 1), (3, 0.7, 0)])
+def test_copies_are_told_where_they_are_many_or_weigh_much(duplicates: int, chance: float, expected: int) -> None:
+    assert len(told(DEBIASED, layers(4, duplicates=duplicates, chance_cka=chance))) == expected
+
+
+@pytest.mark.parametrize(("n", "d", "share"), [(300, 200, 0.02), (300, 50, 0.05), (400, 400, 0.05)])
+def test_copies_inflate_debiased_cka_as_said(n: int, d: int, share: float) -> None:
+    rng = np.random.default_rng(0)
+    copies = round(n * share)
+    values, predicted = [], []
+    for _ in range(40):
+        rows = np.concatenate([np.arange(n - copies), rng.choice(n - copies, copies, replace=False)])
+        X, Y = rng.normal(size=(2, n - copies, d))[:, rows]
+        values.append(debiased_cka(X, Y))
+        predicted.append(_inflation(diagnose(X, name="X", norm="none")))
+    np.testing.assert_allclose(np.mean(values), np.mean(predicted), rtol=0.2)
+
+
+def debiased_cka(X: NDArray[np.float64], Y: NDArray[np.float64]) -> float:
+    def centred(Z: NDArray[np.float64]) -> NDArray[np.float64]:
+        K = Z @ Z.T
+        n = len(K)
+        np.fill_diagonal(K, 0)
+        sums = K.sum(axis=0)
+        U = K - sums / (n - 2) - sums[:, None] / (n - 2) + sums.sum() / ((n - 1) * (n - 2))
+        np.fill_diagonal(U, 0)
+        return U / np.linalg.norm(U)
+
+    return float(np.vdot(centred(X), centred(Y)))
+
+
+# ---- chance --------------------------------------------------------------------------------------------------
+
+
+def test_the_biased_estimator_is_told_its_chance_level() -> None:
+    models = ("electra", layers(3, chance_cka=0.4)), ("bert", layers(7, chance_cka=0.1))
+    (line,) = cautions(BIASED, 2758, *models)
+    assert line.startswith("layer 3 of electra and layer 7 of bert: independent layers with these spectra would show")
+    assert "a biased CKA of 0.20, which lies under every value: compare with --estimator debiased" in line
+    assert cautions(DEBIASED, 2758, *models) == ()
+
+
+def test_other_kernels_and_scales_have_at_least_that_chance_level() -> None:
+    for measure in (zscored(BIASED), dataclasses.replace(RBF, estimator="biased")):
+        (line,) = told(measure, layers(3, chance_cka=0.5))
+        assert "0.10 or more," in line
+
+
+def test_the_chance_level_is_that_of_gaussians() -> None:
+    X, Y = (diagnose(gaussian(690, 192, seed=seed), name="X", norm="none") for seed in (0, 1))
+    (line,) = cautions(BIASED, 690, ("electra", (X,)), ("bert", (Y,)))
+    assert "biased CKA of 0.22, which" in line
+
+
+@pytest.mark.parametrize(("n", "expected"), [(200, 1), (202, 0)])
+def test_many_neighbours_of_few_samples_are_told(n: int, expected: int) -> None:
+    lines = told(NEIGHBOURS, layers(), n=n)
+    assert len(lines) == expected
+    assert all(line.startswith("10 neighbours among 200 samples are many") for line in lines)
+
+
+@pytest.mark.parametrize("measure", CCA)
+def test_canonical_correlations_need_many_more_samples_than_features(measure: Measure) -> None:
+    (line,) = told(measure, layers(), n=2758)
+    assert line.startswith("electra has 768 features on 2758 samples: independent layers would show canonical corr")
+    assert "0.53" in line
+    (line,) = told(measure, layers(), n=768)
+    assert f"any two layers of full rank then correlate fully, so {measure.title} is meaningless" in line
+    assert told(measure, layers(), n=15361) == ()
+
+
+def test_procrustes_is_told_its_chance_level() -> None:
+    (line,) = told(PROCRUSTES, layers())
+    assert line.startswith("electra and bert have layers of effective rank 120 or more: on 2758 samples independent")
+    assert "Procrustes similarity of 0.18 or more" in line
+    assert told(PROCRUSTES, layers(), n=40000) == ()
+
+
+@pytest.mark.parametrize(("n", "d"), [(690, 192), (500, 20), (300, 300)])
+def test_the_chance_level_of_procrustes_is_a_little_below_the_truth(n: int, d: int) -> None:
+    X = gaussian(n, d)
+    others = [gaussian(n, d, seed=seed) for seed in range(1, 11)]
+    overlap = np.mean(
+        [np.linalg.svd(X.T @ Y, compute_uv=False).sum() / np.linalg.norm(X) / np.linalg.norm(Y) for Y in others]
+    )
+    told = 8 / (3 * np.pi) * np.sqrt(diagnose(X, name="X", norm="none").effective_rank / (n - 1))
+    assert 0.8 * overlap < told < 1.01 * overlap
+
+
+# ---- features ------------------------------------------------------------------------------------------------
+
+
+def test_one_outlier_feature_is_told() -> None:
+    outlier = {"top_dimension_share": 0.3, "top_three_share": 0.32, "chance_cka": 0.003}
+    (line,) = told(DEBIASED, layers(0, 9, 10, 11, 12, **outlier))
+    assert line.startswith("layers 0 and 9 to 12 of electra: one of 768 features holds 30% of the variance (layer 0)")
+    assert "at least 74% of its HSIC" in line
+    assert "--normalize zscore" in line
+
+
+def test_three_outlier_features_are_told() -> None:
+    (line,) = told(DEBIASED, layers(5, top_dimension_share=0.14, top_three_share=0.42, chance_cka=0.004))
+    assert line.startswith("layer 5 of electra: three of 768 features hold 42% of the variance (layer 5) and at least")
+
+
+@pytest.mark.parametrize("measure", UNBIASED, ids=lambda measure: measure.title)
+def test_outliers_matter_to_raw_features_alone(measure: Measure) -> None:
+    model = layers(9, top_dimension_share=0.5, top_three_share=0.6, chance_cka=0.001)
+    assert len(told(measure, model)) == 1
+    assert told(zscored(measure), model) == ()
+    assert told(PWCCA, model, n=20000) == ()
+
+
+def test_narrow_models_have_no_outliers() -> None:
+    for d in (2, 4, 8, 16):
+        layer = diagnose(gaussian(500, d), name="X", norm="none")
+        assert cautions(DEBIASED, 500, ("a", (layer,)), ("b", (layer,))) == ()
+
+
+@pytest.mark.parametrize(("scale", "expected"), [(1, 0), (2, 0), (10, 1), (30, 1)])
+def test_a_shared_outlier_is_told_where_it_decides_cka(scale: float, expected: int) -> None:
+    """All else independent, the value is what the caution says that the feature makes up."""
+    X, Y = gaussian(800, 96), gaussian(800, 96, seed=1)
+    Y[:, 0] = X[:, 0] = scale * X[:, 0]
+    found = diagnose(X, name="X", norm="none")
+    lines = cautions(DEBIASED, 800, ("electra", (found,)), ("bert", (found,)))
+    assert len(lines) == 2 * expected
+    assert (debiased_cka(X, Y) > 0.25) == bool(expected)
+
+
+def test_features_without_variance_are_told_of_z_scores_alone() -> None:
+    model = layers(0, constant_features=100)
+    (line,) = told(zscored(DEBIASED), model)
+    assert line.startswith("layer 0 of electra: up to 100 of 768 features (layer 0) are the same for all texts")
+    assert told(DEBIASED, model) == ()
+    assert told(zscored(DEBIASED), layers(0, constant_features=76)) == ()
+
+
+@pytest.mark.parametrize("measure", [NEIGHBOURS, CKNNA])
+def test_a_common_direction_is_told_of_cosine_neighbours_alone(measure: Measure) -> None:
+    model = layers(10, 11, 12, mean_cosine=0.97)
+    (line,) = told(measure, model)
+    assert line.startswith(
+        "layers 10 to 12 of electra: embeddings point the same way, with a mean cosine of up to 0.97"
+    )
+    assert told(measure, layers(10, mean_cosine=0.9)) == ()
+    for other in (DEBIASED, RBF, RSA):
+        assert told(other, model) == ()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_told(dtype: str) -> None:
+    (line,) = told(DEBIASED, layers(*range(13), dtype=dtype))
+    assert line.startswith(f"layers 0 to 12 of electra: embeddings are in {dtype}, which has three digits or fewer")
+    assert told(DEBIASED, layers(*range(13), dtype="float64")) == ()
+
+
+# ---- lines ---------------------------------------------------------------------------------------------------
+
+
+def test_each_model_has_a_line_of_its_own_for_each_cause() -> None:
+    model = layers(2, 4, duplicates=300, dtype="float16")
+    found = cautions(DEBIASED, 2758, ("electra", model), ("bert", model))
+    assert [line.split(": up to")[0].split(": emb")[0] for line in found] == [
+        f"layers 2 and 4 of {name}" for name in ("electra", "electra", "bert", "bert")
+    ]
+
+
+def test_a_model_compared_with_itself_is_told_once() -> None:
+    model = layers(2, duplicates=300)
+    assert len(cautions(DEBIASED, 2758, ("electra", model), ("electra", model))) == 1

@@ -1,0 +1,346 @@
+"""Each diagnostic is its definition, knows the answers that are known, and does not depend on what it should not."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.results import LayerDiagnostics
+from layerprobe.similarity import diagnostics
+
+Array = NDArray[np.float64]
+seeds = st.integers(0, 2**32 - 1)
+quick = settings(max_examples=25, deadline=None)
+SPECTRAL = ("effective_rank", "chance_cka", "intrinsic_dimension")
+NUMBERS = (*SPECTRAL, "mean_norm", "mean_cosine", "top_dimension_share", "top_three_share")
+
+
+def diagnose(layer: Any) -> LayerDiagnostics:
+    return diagnostics.diagnose(layer, name="layer 3 of bert-tiny", norm="none")
+
+
+def values(found: LayerDiagnostics, *names: str) -> list[float]:
+    return [getattr(found, name) for name in names]
+
+
+def assert_same(found: LayerDiagnostics, expected: LayerDiagnostics) -> None:
+    for name, value in dataclasses.asdict(expected).items():
+        same = pytest.approx(value, rel=1e-10, abs=1e-14) if isinstance(value, float) else value
+        assert getattr(found, name) == same, name
+
+
+def layer_of(seed: int) -> Array:
+    """More rows than features or fewer, some features larger, all shifted."""
+    rng = np.random.default_rng(seed)
+    n, d = rng.integers(6, 40), rng.integers(2, 40)
+    return rng.normal(size=(n, d)) * rng.gamma(2, size=d) + rng.normal(size=d)
+
+
+def rotation(rng: np.random.Generator, d: int) -> Array:
+    return np.linalg.qr(rng.normal(size=(d, d)))[0]
+
+
+def biased_cka(X: Array, Y: Array) -> float:
+    x, y = X - X.mean(axis=0), Y - Y.mean(axis=0)
+    return float(np.linalg.norm(x.T @ y) ** 2 / np.linalg.norm(x.T @ x) / np.linalg.norm(y.T @ y))
+
+
+# ---- definitions ---------------------------------------------------------------------------------------------
+
+
+@given(seed=seeds)
+@quick
+def test_every_number_is_its_definition(seed: int) -> None:
+    X = layer_of(seed)
+    n, d = X.shape
+    pairs = list(itertools.combinations(range(n), 2))
+    variances = X.var(axis=0)
+    eigenvalues = np.linalg.svd(X - X.mean(axis=0), compute_uv=False) ** 2
+    p = eigenvalues[eigenvalues > 1e-20 * eigenvalues[0]] / eigenvalues.sum()
+    H = np.eye(n) - 1 / n
+    K = H @ X @ X.T @ H
+    nearest = np.sort([[np.linalg.norm(x - y) for y in X] for x in X], axis=1)[:, 1:3]
+    found = diagnose(X)
+    assert (found.n_samples, found.n_features, found.dtype, found.norm) == (n, d, "float64", "none")
+    assert (found.duplicates, found.constant_features) == (0, 0)
+    expected = {
+        "mean_norm": np.mean([np.linalg.norm(x) for x in X]),
+        "mean_cosine": np.mean([X[i] @ X[j] / np.linalg.norm(X[i]) / np.linalg.norm(X[j]) for i, j in pairs]),
+        "top_dimension_share": variances.max() / variances.sum(),
+        "top_three_share": np.sort(variances)[-3:].sum() / variances.sum(),
+        "effective_rank": np.exp(-(p * np.log(p)).sum()),
+        "chance_cka": np.trace(K) ** 2 / ((n - 1) * np.linalg.norm(K) ** 2),
+        "intrinsic_dimension": n / np.log(nearest[:, 1] / nearest[:, 0]).sum(),
+    }
+    np.testing.assert_allclose(values(found, *expected), list(expected.values()), rtol=1e-8, atol=1e-12)
+
+
+@given(seed=seeds)
+@quick
+def test_every_number_lies_in_its_range(seed: int) -> None:
+    found = diagnose(layer_of(seed))
+    n, d = found.n_samples, found.n_features
+    assert 1 / d <= found.top_dimension_share <= found.top_three_share <= 1 + 1e-12
+    assert 1 - 1e-12 <= found.effective_rank <= min(n - 1, d) + 1e-9
+    assert 1 / (n - 1) - 1e-12 <= found.chance_cka <= 1 + 1e-12
+    assert -1 / (n - 1) - 1e-12 <= found.mean_cosine <= 1 + 1e-12
+
+
+@given(seed=seeds, scale=st.floats(1e-6, 1e6), shift=st.floats(-100, 100))
+@quick
+def test_shift_scale_and_rotation_leave_the_spectrum_and_neighbours(seed: int, scale: float, shift: float) -> None:
+    X, rng = layer_of(seed), np.random.default_rng(seed)
+    moved = scale * (X + shift * rng.normal(size=X.shape[1])) @ rotation(rng, X.shape[1])
+    np.testing.assert_allclose(values(diagnose(moved), *SPECTRAL), values(diagnose(X), *SPECTRAL), rtol=1e-6)
+
+
+@given(seed=seeds)
+@quick
+def test_rotation_leaves_lengths_and_cosines(seed: int) -> None:
+    X = layer_of(seed)
+    turned = diagnose(X @ rotation(np.random.default_rng(seed), X.shape[1]))
+    names = "mean_norm", "mean_cosine"
+    np.testing.assert_allclose(values(turned, *names), values(diagnose(X), *names), rtol=1e-9, atol=1e-12)
+
+
+@given(seed=seeds)
+@quick
+def test_order_of_rows_and_of_features_changes_nothing(seed: int) -> None:
+    X, rng = layer_of(seed), np.random.default_rng(seed)
+    mixed = rng.permutation(rng.permutation(X), axis=1)
+    np.testing.assert_allclose(values(diagnose(mixed), *NUMBERS), values(diagnose(X), *NUMBERS), rtol=1e-8, atol=1e-14)
+
+
+def test_rotation_spreads_an_outlier() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 20)) * np.where(np.arange(20) == 7, 10, 1)
+    assert diagnose(X).top_dimension_share > 0.8
+    assert diagnose(X @ rotation(rng, 20)).top_dimension_share < 0.5
+
+
+# ---- blocks, dtypes, files -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(50, 7), (23, 40)])
+@pytest.mark.parametrize("rows", [1, 7, 49])
+def test_blocks_change_nothing(shape: tuple[int, int], rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).normal(size=shape) + 3
+    X[20] = X[2]
+    X[:, 4] = 1
+    whole = diagnose(X)
+    monkeypatch.setattr(diagnostics, "BLOCK", rows * shape[1])
+    assert (whole.duplicates, whole.constant_features) == (1, 1)
+    assert_same(diagnose(X), whole)
+
+
+def test_a_memory_map_is_read_a_block_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    X = np.random.default_rng(0).normal(size=(64, 8)).astype(np.float32)
+    np.save(tmp_path / "layer.npy", X)
+    monkeypatch.setattr(diagnostics, "BLOCK", 80)
+    monkeypatch.setattr(diagnostics, "NEIGHBOUR_SAMPLES", 16)
+    sizes = []
+    convert = np.ascontiguousarray
+
+    def recorded(block: Array, dtype: type) -> Array:
+        sizes.append(len(block))
+        return convert(block, dtype=dtype)
+
+    monkeypatch.setattr(np, "ascontiguousarray", recorded)
+    assert diagnose(np.load(tmp_path / "layer.npy", mmap_mode="r")) == diagnose(X)
+    assert max(sizes) == 10
+    assert sum(sizes) == 4 * 64
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.longdouble, np.int8, np.uint16, np.int64])
+def test_every_real_dtype_is_that_of_its_numbers(dtype: type) -> None:
+    X = np.random.default_rng(0).integers(0, 100, size=(30, 12))
+    found = diagnose(X.astype(dtype))
+    assert found.dtype == np.dtype(dtype).name
+    assert_same(dataclasses.replace(found, dtype="int64"), diagnose(X))
+
+
+def test_fortran_order_and_strides_change_nothing() -> None:
+    X = np.random.default_rng(0).normal(size=(30, 12))
+    for layer in (np.asfortranarray(X[::2]), X[::2]):
+        assert_same(diagnose(layer), diagnose(X[::2].copy()))
+
+
+@pytest.mark.parametrize("shape", [(50, 7), (23, 40)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_layer_is_not_written_to(shape: tuple[int, int], dtype: type) -> None:
+    X = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    before = X.copy()
+    X.setflags(write=False)
+    diagnose(X)
+    np.testing.assert_array_equal(X, before)
+
+
+# ---- known answers -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [2, 5, 10])
+def test_a_gaussian_of_few_dimensions_is_found_in_many(rank: int) -> None:
+    rng = np.random.default_rng(0)
+    found = diagnose(rng.normal(size=(1500, rank)) @ rotation(rng, 64)[:rank])
+    np.testing.assert_allclose(found.effective_rank, rank, rtol=0.01)
+    # Below the truth in high dimensions: neighbours are not near.
+    np.testing.assert_allclose(found.intrinsic_dimension, rank, rtol=0.15)
+
+
+def test_a_curved_surface_has_its_own_dimension() -> None:
+    u, v = np.random.default_rng(0).uniform(0, 2, size=(2, 1500))
+    found = diagnose(np.column_stack([np.sin(3 * u), np.cos(3 * u), np.sin(2 * v), np.cos(2 * v), u * v]))
+    np.testing.assert_allclose(found.intrinsic_dimension, 2, rtol=0.1)
+    assert found.effective_rank > 3
+
+
+@pytest.mark.parametrize("cosine", [0.0, 0.5, 0.9, 0.999])
+def test_a_common_direction_is_seen_in_the_cosine_alone(cosine: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 64))
+    offset = rotation(rng, 64)[0] * np.sqrt(64 * cosine / (1 - cosine))
+    found = diagnose((X + offset).astype(np.float32))
+    np.testing.assert_allclose(found.mean_cosine, cosine, atol=0.03 * (1 - cosine))
+    np.testing.assert_allclose(values(found, *SPECTRAL), values(diagnose(X), *SPECTRAL), rtol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [1, 10, 100])
+def test_an_outlier_feature_takes_its_share_of_the_variance(scale: float) -> None:
+    X = np.random.default_rng(0).normal(size=(4000, 50))
+    X[:, 9] *= scale
+    found = diagnose(X)
+    np.testing.assert_allclose(found.top_dimension_share, scale**2 / (scale**2 + 49), rtol=0.1)
+    np.testing.assert_allclose(found.top_three_share, (scale**2 + 2) / (scale**2 + 49), rtol=0.1)
+
+
+@pytest.mark.parametrize(("n", "d", "e"), [(40, 60, 30), (60, 10, 100)])
+def test_chance_is_the_mean_of_biased_cka_over_permutations(n: int, d: int, e: int) -> None:
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(n, d)) * rng.gamma(2, size=d), rng.normal(size=(n, e))
+    shuffled = np.array([biased_cka(X, rng.permutation(Y)) for _ in range(2000)])
+    expected = np.sqrt(diagnose(X).chance_cka * diagnose(Y).chance_cka)
+    assert abs(shuffled.mean() - expected) < 4 * shuffled.std() / np.sqrt(len(shuffled))
+    assert shuffled.std() / np.sqrt(len(shuffled)) < 0.01 * expected
+
+
+def test_chance_at_the_size_of_a_benchmark() -> None:
+    """Biased CKA of independent Gaussians at n = 2758, d = 768 is 0.22: a quarter of the size has that as well."""
+    X, Y = np.random.default_rng(0).normal(size=(2, 690, 192))
+    np.testing.assert_allclose([diagnose(X).chance_cka, biased_cka(X, Y)], 0.218, atol=0.004)
+
+
+# ---- copies, constants, zeros --------------------------------------------------------------------------------
+
+
+def test_copies_are_counted_however_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnostics, "BLOCK", 50)
+    X = np.random.default_rng(0).normal(size=(40, 5))
+    X[[8, 30, 39]] = X[1]
+    X[21] = X[20]
+    X[22] = np.nextafter(X[20], 2)
+    assert diagnose(X).duplicates == 4
+
+
+def test_zero_is_minus_zero() -> None:
+    X = np.random.default_rng(0).normal(size=(10, 3))
+    X[2], X[5] = 0.0, -0.0
+    assert diagnose(X).duplicates == 1
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_copies_do_not_move_the_intrinsic_dimension(dtype: type) -> None:
+    """Nor do those whose bits differ, as the same tokens in batches of different size give them."""
+    X = np.random.default_rng(0).normal(size=(200, 6)).astype(dtype)
+    near = X[:40] * (1 + 2 * np.finfo(dtype).eps)
+    found = diagnose(np.concatenate([X, X[:40], near]))
+    assert found.duplicates == 40
+    assert found.intrinsic_dimension == pytest.approx(diagnose(X).intrinsic_dimension, rel=1e-4)
+
+
+def test_equal_distances_and_few_rows_have_no_intrinsic_dimension() -> None:
+    assert diagnose(np.eye(10)).intrinsic_dimension is None
+    two = np.repeat(np.random.default_rng(0).normal(size=(2, 6)), 10, axis=0)
+    assert diagnose(two).intrinsic_dimension is None
+    assert diagnose(two).duplicates == 18
+
+
+def test_the_intrinsic_dimension_of_many_rows_is_that_of_some() -> None:
+    X = np.random.default_rng(0).normal(size=(5000, 4))
+    found = diagnose(X)
+    assert found == diagnose(X)
+    np.testing.assert_allclose(found.intrinsic_dimension, 4, rtol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_features_that_vary_by_rounding_are_constant(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 10))
+    X[:, 3] = 7
+    X[:, 8] = 5 * (1 + rng.integers(-2, 3, size=50) * np.finfo(dtype).eps)
+    found = diagnose(X.astype(dtype))
+    assert found.constant_features == 2
+    assert diagnose(X[:, [0, 1, 2]].astype(dtype)).constant_features == 0
+
+
+def test_rows_without_direction_are_left_out_of_the_cosine() -> None:
+    X = np.random.default_rng(0).normal(size=(20, 5)) + 1
+    padded = np.insert(X, [3, 11], 0.0, axis=0)
+    assert diagnose(padded).mean_cosine == pytest.approx(diagnose(X).mean_cosine, abs=1e-14)
+    assert diagnose(np.eye(1, 5) * np.array([[0.0], [0], [0], [1]])).mean_cosine == 0
+
+
+# ---- errors --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e8])
+def test_a_constant_layer_is_refused(value: float) -> None:
+    with pytest.raises(DegenerateLayerError, match="layer 3 of bert-tiny is the same for all 20 samples, expected"):
+        diagnose(np.full((20, 3), value))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rows_equal_up_to_rounding_are_refused(dtype: type) -> None:
+    rng = np.random.default_rng(0)
+    ulps = rng.integers(-2, 3, size=(20, 64)) * np.finfo(dtype).eps
+    with pytest.raises(DegenerateLayerError, match="layer 3 of bert-tiny is the same for all 20 samples"):
+        diagnose((rng.normal(size=64) * (1 + ulps)).astype(dtype))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_are_counted_in_all_blocks(bad: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnostics, "BLOCK", 16)
+    X = np.random.default_rng(0).normal(size=(30, 8))
+    X[[13, 13, 27], [2, 3, 0]] = bad
+    match = "layer 3 of bert-tiny has 3 NaN or infinite values, the first in row 13, expected finite"
+    with pytest.raises(DegenerateLayerError, match=match):
+        diagnose(X)
+
+
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_fewer_than_four_rows_are_refused(n: int) -> None:
+    with pytest.raises(DegenerateLayerError, match=f"layer 3 of bert-tiny has {n} samples, expected at least 4"):
+        diagnose(np.eye(n, 5))
+
+
+def test_what_is_no_matrix_of_real_numbers_is_refused() -> None:
+    for shape in [(20,), (20, 4, 16), (20, 0), ()]:
+        with pytest.raises(DataError, match=r"layer 3 of bert-tiny has shape \(.*\), expected \(samples, features\)"):
+            diagnose(np.ones(shape))
+    with pytest.raises(DataError, match="layer 3 of bert-tiny has dtype complex128, expected real numbers"):
+        diagnose(np.ones((20, 4), dtype=complex))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30])
+def test_small_and_large_numbers_are_not_degenerate(scale: float) -> None:
+    X = np.random.default_rng(0).normal(size=(20, 30))
+    names = ("mean_cosine", "top_three_share", *SPECTRAL)
+    np.testing.assert_allclose(values(diagnose(scale * X), *names), values(diagnose(X), *names), rtol=1e-9)
