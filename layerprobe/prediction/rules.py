@@ -7,7 +7,7 @@ candidates until fine-tuning confirms them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.results import CKACurve, DropPrediction, Evidence
+from layerprobe.prediction.redraws import DRAWS, Array, drop_probability
+from layerprobe.prediction.sentence import Names, drop_sentence
+from layerprobe.results import DropPrediction, Evidence, SimilarityCurve
 
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05
@@ -24,24 +26,33 @@ MINIMUM_DECLINE = 0.05
 WOBBLES = 3.0
 # The level before a decline is the median of this many layers.
 PLATEAU_LAYERS = 3
+# The first layer that can be an onset: two must come before it, or there would be no wobble to compare with.
+EARLIEST = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A final run of layers that may be a decline, beginning at `onset`."""
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Declines:
+    """What the rule measures on k curves for every onset that they could have: 2, 3, .. to the last layer."""
 
-    onset: int
-    evidence: Evidence
-    margin: float
-    """How much lower than it must the highest of its layers lies; positive for a drop."""
+    plateau: Array
+    """(k, onsets) median of the three layers before."""
+    wobble: Array
+    """(k, onsets) median change from layer to layer before."""
+    threshold: Array
+    """(k, onsets) how far below the plateau every layer must lie."""
+    margin: Array
+    """(k, onsets) how much lower than it must the highest layer lies; positive for a drop."""
 
 
 def plateau_rule(
-    curve: CKACurve,
+    curve: SimilarityCurve,
     *,
     model: str = "the model",
     reference: str = "the reference",
+    measure: str = "CKA",
     other_baselines: Mapping[str, int] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
 ) -> DropPrediction:
     """Flag the final layers that lie below the plateau before them by more than the curve wobbles.
 
@@ -55,18 +66,24 @@ def plateau_rule(
     must come before o, or there would be no wobble to compare with. A later fall counts even if the curve is
     level from there on: all those layers are unlike the reference.
 
+    Where the curve has intervals, the rule is also applied to curves redrawn within its errors: `probability` counts
+    what it says of them. Layers are flagged on the observed curve alone.
+
     Args:
         curve: CKA of every layer against the reference.
         model: What the sentence calls the model.
         reference: What the sentence calls the reference.
+        measure: What the sentence calls the similarity.
         other_baselines: Layers that other ways recommend, shown beside those known from the depth alone.
+        draws: Curves to redraw where the curve has intervals.
+        seed: Of the redraws.
 
     Raises:
         DataError: If the curve has fewer than four layers, or a value that is not finite.
 
     Example:
         >>> values = (0.90, 0.91, 0.90, 0.89, 0.70, 0.55)
-        >>> curve = CKACurve(values=values, reference_layers=tuple(range(6)), alignment="same-index")
+        >>> curve = SimilarityCurve(values=values, reference_layers=tuple(range(6)), alignment="same-index")
         >>> plateau_rule(curve).drop_layers
         (4, 5)
     """
@@ -75,55 +92,74 @@ def plateau_rule(
     if n_blocks < 3:
         raise DataError(f"expected a curve of at least 4 layers to see a decline in, {model} has {len(values)}")
     if not np.isfinite(values).all():
-        raise DataError(f"expected finite CKA at every layer of {model}, got {curve.values}")
-    candidates = [_candidate(values, onset) for onset in range(2, n_blocks + 1)]
-    drops = [candidate for candidate in candidates if candidate.margin > 0]
-    found = drops[0] if drops else max(candidates, key=lambda candidate: candidate.margin)
-    onset = found.onset if drops else None
+        raise DataError(f"expected finite {measure} at every layer of {model}, got {curve.values}")
+    found = _declines(values[None])
+    onset = int(_onsets(found)[0])
+    dropping = onset <= n_blocks
+    evidence = _evidence(values, found, onset if dropping else EARLIEST + int(found.margin[0].argmax()))
+    probability = None
+    if curve.uncertainty is not None:
+        layers = evidence.plateau_layers
+        probability = drop_probability(curve, plateau_onsets, plateau_layers=layers, draws=draws, seed=seed)
+    names = Names(model=model, reference=reference, measure=measure)
     return DropPrediction(
-        drop_layers=tuple(range(onset, n_blocks + 1)) if onset is not None else (),
-        onset=onset,
-        recommended_layer=n_blocks if onset is None else onset - 1,
+        drop_layers=tuple(range(onset, n_blocks + 1)),
+        onset=onset if dropping else None,
+        recommended_layer=onset - 1,
         rule="plateau",
-        evidence=found.evidence,
-        sentence=_sentence(values, found, dropping=bool(drops), model=model, reference=reference),
+        evidence=evidence,
+        sentence=drop_sentence(curve.values, evidence, names, onset=onset, probability=probability),
         baselines={
             "last layer": last_layer(n_blocks),
             "fixed fraction of depth": fixed_fraction(n_blocks),
             **(other_baselines or {}),
         },
+        probability=probability,
     )
 
 
-def _candidate(values: NDArray[np.float64], onset: int) -> Candidate:
-    plateau_layers = tuple(range(max(0, onset - PLATEAU_LAYERS), onset))
-    plateau = float(np.median(values[list(plateau_layers)]))
-    wobble = float(np.median(np.abs(np.diff(values[:onset]))))
-    threshold = max(MINIMUM_DECLINE, WOBBLES * wobble)
-    evidence = Evidence(
-        plateau_layers=plateau_layers,
-        plateau=plateau,
-        decline=plateau - float(values[-1]),
-        wobble=wobble,
-        threshold=threshold,
+def plateau_onsets(curves: Array) -> NDArray[np.intp]:
+    """Return the first drop layer of each curve, or the number of layers where the rule flags none.
+
+    Args:
+        curves: (k, layers), at least three layers.
+
+    Example:
+        >>> plateau_onsets(np.array([[0.9, 0.9, 0.9, 0.5], [0.9, 0.9, 0.9, 0.9]])).tolist()
+        [3, 4]
+    """
+    return _onsets(_declines(curves))
+
+
+def _onsets(found: Declines) -> NDArray[np.intp]:
+    drops = found.margin > 0
+    first: NDArray[np.intp] = np.where(drops.any(axis=1), drops.argmax(axis=1), drops.shape[1]) + EARLIEST
+    return first
+
+
+def _declines(curves: Array) -> Declines:
+    """Return what the rule measures on each of (k, layers) curves."""
+    onsets = range(EARLIEST, curves.shape[1])
+    changes = np.abs(np.diff(curves, axis=1))
+    plateau = np.stack([np.median(curves[:, _plateau_before(onset)], axis=1) for onset in onsets], axis=1)
+    wobble = np.stack([np.median(changes[:, : onset - 1], axis=1) for onset in onsets], axis=1)
+    # The highest layer from an onset to the last, for all onsets at once.
+    highest = np.maximum.accumulate(curves[:, ::-1], axis=1)[:, ::-1][:, EARLIEST:]
+    threshold = np.maximum(MINIMUM_DECLINE, WOBBLES * wobble)
+    return Declines(plateau=plateau, wobble=wobble, threshold=threshold, margin=plateau - threshold - highest)
+
+
+def _plateau_before(onset: int) -> slice:
+    """Return the layers that a decline from `onset` is measured from."""
+    return slice(max(0, onset - PLATEAU_LAYERS), onset)
+
+
+def _evidence(values: Array, found: Declines, onset: int) -> Evidence:
+    at = (0, onset - EARLIEST)
+    return Evidence(
+        plateau_layers=tuple(range(onset)[_plateau_before(onset)]),
+        plateau=float(found.plateau[at]),
+        decline=float(found.plateau[at] - values[-1]),
+        wobble=float(found.wobble[at]),
+        threshold=float(found.threshold[at]),
     )
-    return Candidate(onset=onset, evidence=evidence, margin=plateau - threshold - float(values[onset:].max()))
-
-
-def _sentence(values: NDArray[np.float64], found: Candidate, *, dropping: bool, model: str, reference: str) -> str:
-    evidence, last = found.evidence, len(values) - 1
-    if not dropping:
-        return (
-            f"No drop is expected: the final layers of {model} do not fall away from {reference} by more than the "
-            f"curve wobbles (CKA {values[-1]:.2f} at layer {last}); keep all {last} blocks."
-        )
-    plateau = _span("layer", evidence.plateau_layers)
-    return (
-        f"A drop after fine-tuning is expected at {_span('layer', range(found.onset, last + 1))} of {model}: CKA with "
-        f"{reference} falls from {evidence.plateau:.2f} ({plateau}) to {values[-1]:.2f} at layer {last}, where "
-        f"{evidence.threshold:.2f} would count; layer {found.onset - 1} is recommended; fine-tuning must confirm it."
-    )
-
-
-def _span(noun: str, layers: Sequence[int]) -> str:
-    return f"{noun} {layers[0]}" if len(layers) == 1 else f"{noun}s {layers[0]} to {layers[-1]}"

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError
 from layerprobe.prediction import MINIMUM_DECLINE, WOBBLES, fixed_fraction, last_layer, plateau_rule
-from layerprobe.results import CKACurve, DropPrediction
+from layerprobe.results import DropPrediction, SimilarityCurve
 
 CURVES = st.lists(st.floats(-0.2, 1.0), min_size=4, max_size=25)
 LAYERS = np.arange(13)
 
 
-def curve_of(values: ArrayLike) -> CKACurve:
+def curve_of(values: ArrayLike) -> SimilarityCurve:
     numbers = np.asarray(values, dtype=np.float64).tolist()
-    return CKACurve(values=tuple(numbers), reference_layers=tuple(range(len(numbers))), alignment="same-index")
+    return SimilarityCurve(values=tuple(numbers), reference_layers=tuple(range(len(numbers))), alignment="same-index")
 
 
 def predicted(values: ArrayLike) -> DropPrediction:

@@ -1,0 +1,85 @@
+"""A prediction in plain words. Knows what a rule found, not how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from layerprobe.results import DropProbability, Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What a sentence calls things."""
+
+    model: str
+    reference: str
+    measure: str
+    """The similarity, such as CKA."""
+
+
+def drop_sentence(
+    values: Sequence[float], evidence: Evidence, names: Names, *, onset: int, probability: DropProbability | None
+) -> str:
+    """Return what was predicted, why, and how sure the curve is of it.
+
+    Args:
+        values: The curve.
+        evidence: What the rule measured.
+        names: Of model, reference and measure.
+        onset: The first drop layer; the number of layers where there is none.
+        probability: What redrawn curves say, where there are any.
+    """
+    last = len(values) - 1
+    if onset > last:
+        return _no_drop(values, names, probability)
+    return _drop(values, evidence, names, onset=onset, probability=probability)
+
+
+def _no_drop(values: Sequence[float], names: Names, probability: DropProbability | None) -> str:
+    last = len(values) - 1
+    said = (
+        f"No drop is expected: the final layers of {names.model} do not fall away from {names.reference} by more than "
+        f"the curve wobbles ({names.measure} {values[-1]:.2f} at layer {last}); keep all {last} blocks."
+    )
+    return said if probability is None else f"{said} {_redrawn(probability)}."
+
+
+def _drop(
+    values: Sequence[float], evidence: Evidence, names: Names, *, onset: int, probability: DropProbability | None
+) -> str:
+    last = len(values) - 1
+    decline, ending = "", "; fine-tuning must confirm it."
+    if probability is not None:
+        low, high = probability.decline_interval
+        decline = f"by {evidence.decline:.2f} [{low:.2f}, {high:.2f}], "
+        ending = (
+            f". {_redrawn(probability)} and {_share(probability.recommended[onset - 1])} recommend layer {onset - 1}. "
+            "That is sampling error alone: fine-tuning must confirm the drop."
+        )
+    return (
+        f"A drop after fine-tuning is expected at {_span('layer', range(onset, last + 1))} of {names.model}: "
+        f"{names.measure} with {names.reference} falls from {evidence.plateau:.2f} "
+        f"({_span('layer', evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
+        f"{evidence.threshold:.2f} would count; layer {onset - 1} is recommended{ending}"
+    )
+
+
+def _redrawn(probability: DropProbability) -> str:
+    return f"Redrawn within the sampling error of the texts, {_share(probability.any_drop)} of curves flag a drop"
+
+
+def _share(share: float) -> str:
+    """Return a share in whole percent; draws cannot tell all from nearly all.
+
+    Example:
+        >>> _share(0.976), _share(1.0), _share(0.0)
+        ('98%', 'over 99%', 'under 1%')
+    """
+    if share >= 0.995:
+        return "over 99%"
+    return f"{share:.0%}" if share >= 0.005 else "under 1%"
+
+
+def _span(noun: str, layers: Sequence[int]) -> str:
+    return f"{noun} {layers[0]}" if len(layers) == 1 else f"{noun}s {layers[0]} to {layers[-1]}"

@@ -1,0 +1,33 @@
+"""Curves with a known covariance of their errors."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from layerprobe.results import CurveUncertainty, SimilarityCurve
+
+
+def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = 0.95) -> SimilarityCurve:
+    numbers = np.asarray(values, dtype=np.float64)
+    matrix = np.asarray(covariance, dtype=np.float64)
+    half = 1.96 * np.sqrt(np.diag(matrix))
+    lower, upper = tuple((numbers - half).tolist()), tuple((numbers + half).tolist())
+    return SimilarityCurve(
+        values=tuple(numbers.tolist()),
+        reference_layers=tuple(range(len(numbers))),
+        alignment="same-index",
+        uncertainty=CurveUncertainty(
+            level=level,
+            lower=lower,
+            upper=upper,
+            band_lower=lower,
+            band_upper=upper,
+            covariance=tuple(tuple(row) for row in matrix.tolist()),
+        ),
+    )
+
+
+def equicorrelated(n_layers: int, scale: float, correlation: float = 0.0) -> np.ndarray:
+    """Errors of one size, correlated as those of neighbouring layers on the same texts are."""
+    return scale**2 * (correlation * np.ones((n_layers, n_layers)) + (1 - correlation) * np.eye(n_layers))

@@ -1,0 +1,220 @@
+"""How surely the rule says what it says: known errors, a second formula, and coverage."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from layerprobe.errors import DataError
+from layerprobe.prediction import drop_probability, plateau_onsets, plateau_rule, redraw
+from layerprobe.results import DropPrediction, DropProbability, SimilarityCurve, from_json, to_json
+
+from .curves import equicorrelated, uncertain
+
+ELECTRA = (0.67, 0.41, 0.40, 0.39, 0.37, 0.35, 0.39, 0.38, 0.22)
+EDGE = (*[0.9] * 12, 0.85)
+"""The last layer lies at the threshold exactly: 0.05 below a plateau without a wobble."""
+
+
+def probability(curve: SimilarityCurve, **options: int) -> DropProbability:
+    found = plateau_rule(curve, **options).probability  # type: ignore[arg-type]
+    assert found is not None
+    return found
+
+
+# ---- what known errors give ---------------------------------------------------------------------------
+
+
+def test_a_clear_drop_is_flagged_in_nearly_every_redraw() -> None:
+    found = probability(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
+    assert found.any_drop > 0.99
+    assert found.by_layer[8] > 0.99
+    assert max(found.by_layer[:8]) < 0.01
+    assert found.recommended[7] > 0.99
+
+
+def test_a_flat_curve_is_flagged_in_few_redraws() -> None:
+    assert probability(uncertain([0.9] * 13, equicorrelated(13, 0.005))).any_drop < 0.01
+
+
+def test_a_curve_at_the_threshold_is_flagged_in_half_of_the_redraws() -> None:
+    """Only the last layer varies: with the others it would be the wobble that decides."""
+    covariance = np.zeros((13, 13))
+    covariance[12, 12] = 0.01**2
+    assert probability(uncertain(EDGE, covariance)).any_drop == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.03])
+def test_the_probability_is_that_of_the_normal_distribution(scale: float) -> None:
+    """The drop is 0.05 beyond the threshold in the one layer that varies."""
+    covariance = np.zeros((13, 13))
+    covariance[12, 12] = scale**2
+    found = probability(uncertain([*[0.9] * 12, 0.80], covariance))
+    assert found.any_drop == pytest.approx(stats.norm.cdf(0.05 / scale), abs=0.01)
+
+
+def test_wide_errors_lower_the_probability() -> None:
+    found = [probability(uncertain(ELECTRA, equicorrelated(9, scale))).any_drop for scale in (0.01, 0.04, 0.08)]
+    assert found[0] > found[1] > found[2]
+    assert found[2] < 0.8
+
+
+def test_errors_that_all_layers_share_change_nothing() -> None:
+    """The whole curve moves up and down; the rule does not know its level."""
+    assert probability(uncertain(ELECTRA, equicorrelated(9, 0.3, 1.0))).any_drop == 1.0
+
+
+@given(st.lists(st.floats(-0.2, 1.0), min_size=4, max_size=25))
+def test_without_errors_every_redraw_is_the_curve(values: list[float]) -> None:
+    prediction = plateau_rule(uncertain(values, np.zeros((len(values), len(values)))), draws=10)
+    found = prediction.probability
+    assert found is not None
+    assert found.by_layer == tuple(float(layer in prediction.drop_layers) for layer in range(len(values)))
+    assert found.recommended == tuple(float(layer == prediction.recommended_layer) for layer in range(len(values)))
+    assert found.any_drop == float(prediction.drops)
+    assert found.decline_interval == pytest.approx((prediction.evidence.decline,) * 2, abs=1e-12)
+
+
+# ---- a second formula ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_layers", [4, 7, 13, 25])
+def test_counting_the_predictions_of_single_redraws_gives_the_same(n_layers: int) -> None:
+    rng = np.random.default_rng(n_layers)
+    root = rng.normal(size=(n_layers, n_layers)) * 0.03
+    curve = uncertain(np.linspace(0.8, 0.6, n_layers) - 0.2 * (np.arange(n_layers) > 0.7 * n_layers), root @ root.T)
+    found = probability(curve, draws=300, seed=5)
+    single = [plateau_rule(without_intervals(curve, values)) for values in redraw(curve, draws=300, seed=5).tolist()]
+    for layer in range(n_layers):
+        assert found.by_layer[layer] == np.mean([layer in one.drop_layers for one in single])
+        assert found.recommended[layer] == np.mean([one.recommended_layer == layer for one in single])
+    assert found.any_drop == np.mean([one.drops for one in single])
+    assert 0 < found.any_drop < 1
+
+
+def without_intervals(curve: SimilarityCurve, values: list[float]) -> SimilarityCurve:
+    return dataclasses.replace(curve, values=tuple(values), uncertainty=None)
+
+
+def test_redraws_have_the_mean_and_covariance_of_the_curve() -> None:
+    covariance = equicorrelated(9, 0.02, 0.7)
+    drawn = redraw(uncertain(ELECTRA, covariance), draws=50_000)
+    np.testing.assert_allclose(drawn.mean(axis=0), ELECTRA, atol=4e-4)
+    np.testing.assert_allclose(np.cov(drawn.T), covariance, atol=1.5e-5)
+
+
+def test_layers_that_are_copies_of_each_other_are_redrawn_alike() -> None:
+    """Their covariance has no Cholesky factor."""
+    drawn = redraw(uncertain([0.5] * 4, equicorrelated(4, 0.1, 1.0)), draws=100)
+    np.testing.assert_allclose(drawn, drawn[:, :1] * np.ones(4), atol=1e-7)
+
+
+# ---- the interval of the decline ----------------------------------------------------------------------
+
+
+def coverage(truth: Sequence[float], covariance: np.ndarray, level: float) -> float:
+    """Return the share of 1500 curves around the truth whose interval holds the true decline."""
+    decline = float(np.median(truth[:3])) - truth[3]
+    covered = []
+    for values in np.random.default_rng(0).multivariate_normal(truth, covariance, 1500):
+        curve = uncertain(values, covariance, level=level)
+        low, high = drop_probability(curve, plateau_onsets, plateau_layers=(0, 1, 2), draws=500).decline_interval
+        covered.append(low <= decline <= high)
+    return float(np.mean(covered))
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_the_interval_of_the_decline_covers_the_true_one(level: float, correlation: float) -> None:
+    covariance = equicorrelated(4, 0.02, correlation)
+    assert coverage((0.5, 0.6, 0.7, 0.4), covariance, level) == pytest.approx(level, abs=0.025)
+
+
+@pytest.mark.parametrize("level", [0.8, 0.95])
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_the_interval_is_a_little_wide_where_the_plateau_is_level(level: float, correlation: float) -> None:
+    """The median of three equal layers varies less than each of them; redraws spread around unequal ones."""
+    covered = coverage((0.6, 0.6, 0.6, 0.4), equicorrelated(4, 0.02, correlation), level)
+    assert level - 0.01 < covered < level + 0.06
+
+
+def test_the_interval_holds_the_decline() -> None:
+    prediction = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
+    assert prediction.probability is not None
+    low, high = prediction.probability.decline_interval
+    assert low < prediction.evidence.decline < high
+    assert 0.02 < high - low < 0.05
+
+
+# ---- what is kept, refused and said -------------------------------------------------------------------
+
+
+def test_the_same_seed_gives_the_same_probability() -> None:
+    curve = uncertain(EDGE, equicorrelated(13, 0.02))
+    assert probability(curve) == probability(curve)
+    assert probability(curve, seed=1) != probability(curve, seed=2)
+
+
+def test_the_observed_curve_alone_decides_what_is_flagged() -> None:
+    curve = uncertain(ELECTRA, equicorrelated(9, 0.2))
+    uncertainly, surely = plateau_rule(curve), plateau_rule(dataclasses.replace(curve, uncertainty=None))
+    assert uncertainly.drop_layers == surely.drop_layers == (8,)
+    assert uncertainly.evidence == surely.evidence
+    assert surely.probability is None
+
+
+def test_a_prediction_with_probability_reads_back_from_json() -> None:
+    prediction = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)))
+    assert from_json(DropPrediction, to_json(prediction)) == prediction
+
+
+def test_a_curve_without_intervals_is_not_redrawn() -> None:
+    curve = dataclasses.replace(uncertain(ELECTRA, equicorrelated(9, 0.01)), uncertainty=None)
+    with pytest.raises(DataError, match="expected a curve with intervals to redraw, got one without: compare by"):
+        drop_probability(curve, plateau_onsets, plateau_layers=(5, 6, 7))
+
+
+def test_no_draws_are_refused() -> None:
+    with pytest.raises(DataError, match="expected at least one draw, got 0"):
+        plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)), draws=0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"by_layer": (0.1, 0.2)}, "expected two shares for every layer, got 2 of flags and 9 of recommendations"),
+        ({"any_drop": 1.2}, "expected shares of draws from 0 to 1, got 0.0 to 1.2"),
+        ({"level": 95.0}, "expected a confidence level between 0 and 1"),
+    ],
+)
+def test_a_probability_that_cannot_be_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        dataclasses.replace(probability(uncertain(ELECTRA, equicorrelated(9, 0.01))), **changed)
+
+
+def test_the_sentence_says_how_sure_the_curve_is_and_not_more() -> None:
+    curve = uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5))
+    assert plateau_rule(curve, model="electra", reference="bert").sentence == (
+        "A drop after fine-tuning is expected at layer 8 of electra: CKA with bert falls from 0.38 (layers 5 to 7) to "
+        "0.22 at layer 8, by 0.16 [0.14, 0.18], where 0.06 would count; layer 7 is recommended. Redrawn within the "
+        "sampling error of the texts, over 99% of curves flag a drop and over 99% recommend layer 7. That is sampling "
+        "error alone: fine-tuning must confirm the drop."
+    )
+
+
+def test_the_sentence_says_how_near_no_drop_is_to_one() -> None:
+    flat = uncertain([0.9] * 13, equicorrelated(13, 0.001))
+    assert plateau_rule(flat).sentence.endswith(
+        "keep all 12 blocks. Redrawn within the sampling error of the texts, under 1% of curves flag a drop."
+    )
+
+
+def test_the_sentence_names_the_measure() -> None:
+    assert "RSA with the reference falls" in plateau_rule(uncertain(ELECTRA, np.zeros((9, 9))), measure="RSA").sentence
