@@ -20,7 +20,10 @@ class LayerRow:
     parameters: int
     """Of the model truncated here, without the pooler."""
     cka: float
-    """Against the reference's layer; debiased values can be negative."""
+    """Similarity to the reference's layer, by CKA or the study's measure; debiased values can be negative."""
+    cka_interval_low: float | None
+    """Of the pointwise interval; None where the estimator has none."""
+    cka_interval_high: float | None
     reference_layer: int
     """The layer of the reference that this one is compared with."""
     zero_shot_spearman: float | None
@@ -37,6 +40,8 @@ class LayerRow:
     """Runs of this layer; 0 where it was not run."""
     drop: bool
     """Whether the prediction flags it."""
+    drop_probability: float | None
+    """Share of redrawn curves that flag it, 0 .. 1; None where the curve has no intervals."""
     recommended: bool
     """Whether the prediction recommends it."""
 
@@ -53,12 +58,15 @@ def layer_rows(study: Study) -> tuple[LayerRow, ...]:
 
 
 def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
-    curve = study.comparison.curve
+    curve, probability = study.comparison.curve, study.prediction.probability
+    errors = curve.uncertainty
     low, high = (outcome and outcome.interval) or (None, None)
     return LayerRow(
         layer=layer,
         parameters=study.comparison.model.parameters[layer],
         cka=curve.values[layer],
+        cka_interval_low=errors.lower[layer] if errors else None,
+        cka_interval_high=errors.upper[layer] if errors else None,
         reference_layer=curve.reference_layers[layer],
         zero_shot_spearman=study.zero_shot.spearman[layer] if study.zero_shot else None,
         tmft_spearman_mean=outcome.mean if outcome else None,
@@ -67,6 +75,7 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         tmft_interval_high=high,
         tmft_seeds=len(outcome.seeds) if outcome else 0,
         drop=layer in study.prediction.drop_layers,
+        drop_probability=probability.by_layer[layer] if probability else None,
         recommended=layer == study.prediction.recommended_layer,
     )
 

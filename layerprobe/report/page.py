@@ -74,6 +74,8 @@ def _figures_json(study: Study) -> str:
 
 def _figures(study: Study) -> dict[str, go.Figure]:
     drawn = {"cka-curve": figures.cka_curve(study), "cka-map": figures.cka_map(study)}
+    if study.comparison.other_normalization is not None:
+        drawn["other-map"] = figures.other_map(study)
     if study.zero_shot or study.reference_zero_shot:
         drawn["zero-shot"] = figures.zero_shot(study)
     if outcomes_by_layer(study):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from layerprobe.names import short_names
+from layerprobe.names import short_name, short_names
 from layerprobe.report.data import outcomes_by_layer, pareto_front
-from layerprobe.results import CKAMap, DropPrediction, LayerOutcome, LayerScores, Study
+from layerprobe.results import DropPrediction, DropProbability, LayerOutcome, LayerScores, SimilarityMap, Study
 
 LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
@@ -17,8 +17,8 @@ LABEL_LENGTH = 30
 
 
 def number(value: float, digits: int = 2) -> str:
-    """Return a number with a true minus sign."""
-    return f"{value:.{digits}f}".replace("-", "−")
+    """Return a number with a true minus sign, and none for what rounds to 0."""
+    return f"{value:z.{digits}f}".replace("-", "−")
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -29,6 +29,28 @@ def signed(value: float, digits: int = 2) -> str:
 def percent(share: float) -> str:
     """Return a share of 0 .. 1 in percent, with a space that does not break."""
     return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
+
+
+def redrawn_share(share: float) -> str:
+    r"""Return a share of redraws in whole percent; they cannot tell all from nearly all.
+
+    Example:
+        >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
+        ('98\xa0%', '>\xa099\xa0%', '<\xa01\xa0%')
+    """
+    if share >= 0.995:
+        return ">\u00a099\u00a0%"
+    return f"{100 * share:.0f}\u00a0%" if share >= 0.005 else "<\u00a01\u00a0%"
+
+
+def p_value(probability: float) -> str:
+    r"""Return a p-value, small ones as a bound.
+
+    Example:
+        >>> p_value(0.0312), p_value(2e-9)
+        ('0.031', '<\xa00.001')
+    """
+    return f"{probability:.3f}" if probability >= 0.001 else "<\u00a00.001"
 
 
 def millions(parameters: int) -> str:
@@ -95,9 +117,32 @@ def _cut(name: str) -> str:
     return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
 
 
-def measure(cka: CKAMap) -> str:
-    """Return the name of the measure, such as `Debiased linear CKA`."""
-    return f"{cka.estimator.capitalize()} {'RBF' if cka.kernel == 'rbf' else cka.kernel} CKA"
+def reference_labels(study: Study) -> tuple[str, ...]:
+    """Return short names of the reference and of further ones, or whole names where that would confuse them."""
+    whole = [comparison.reference.name for comparison in (study.comparison, *study.further_comparisons)]
+    if len(whole) == 1:
+        return (labels(study)[1],)
+    short = [short_name(name) for name in whole]
+    distinct = len({*short, short_name(study.comparison.model.name)}) > len(set(whole))
+    return tuple(map(_cut, short if distinct else whole))
+
+
+def measure(found: SimilarityMap) -> str:
+    """Return the name of the measure as the start of a sentence, such as `Debiased linear CKA`."""
+    title = found.measure.title
+    return title[0].upper() + title[1:]
+
+
+def short_measure(study: Study) -> str:
+    """Return the name of the measure for axes and tables, such as `CKA`."""
+    names = {"mutual-knn": "mutual kNN", "procrustes": "Procrustes"}
+    name = study.comparison.map.measure.name
+    return names.get(name, name.upper())
+
+
+def features(found: SimilarityMap) -> str:
+    """Return which features a map is of, as a title."""
+    return "Raw features" if found.measure.normalize == "raw" else "Z-scored features"
 
 
 # ---- findings: what a figure shows, for captions and for those who cannot see it ----------------------
@@ -113,11 +158,23 @@ def cka_curve_finding(study: Study) -> str:
     values, evidence = study.comparison.curve.values, study.prediction.evidence
     plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
     return (
-        f"{measure(study.comparison.cka)} against {names(study)[1]} goes from {plateau} to"
+        f"{measure(study.comparison.map)} against {names(study)[1]} goes from {plateau} to"
         f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
-        f" {number(evidence.decline, 3)}; in a drop every layer lies more than {number(evidence.threshold, 3)} below."
-        f" {_flagged(study.prediction)}"
+        f" {decline(study.prediction)}; in a drop every layer lies more than {number(evidence.threshold, 3)} below."
+        f" {_flagged(study.prediction)}{_redrawn(study.prediction.probability)}"
     )
+
+
+def decline(prediction: DropPrediction) -> str:
+    """Return by how much the curve declines, with its interval where it has one."""
+    value, found = number(prediction.evidence.decline, 3), prediction.probability
+    return value if found is None else f"{value} {interval(found.decline_interval, 3)}"
+
+
+def _redrawn(found: DropProbability | None) -> str:
+    if found is None:
+        return ""
+    return f" Within the sampling error of the texts, {redrawn_share(found.any_drop)} of redrawn curves flag a drop."
 
 
 def _flagged(prediction: DropPrediction) -> str:
@@ -128,17 +185,26 @@ def _flagged(prediction: DropPrediction) -> str:
     return f"{flagged} {verb} flagged as dropping; layer {prediction.recommended_layer} is recommended."
 
 
-def cka_map_finding(study: Study) -> str:
-    """Return what the CKA map shows."""
-    rows = study.comparison.cka.values
+def cka_map_finding(found: SimilarityMap) -> str:
+    """Return what a map shows."""
+    rows = found.values
     cells = [(value, i, j) for i, row in enumerate(rows) for j, value in enumerate(row)]
     (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
     closest, j = max((value, j) for j, value in enumerate(rows[-1]))
     return (
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
         f" ({number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({number(low, 3)})."
-        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)})."
+        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)}).{_chance(found)}"
     )
+
+
+def _chance(found: SimilarityMap) -> str:
+    null = found.null
+    if null is None:
+        return ""
+    share = percent(1 - null.level)
+    bound = number(null.maximum_threshold, 3)
+    return f" With the texts of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
 def zero_shot_finding(study: Study) -> str:

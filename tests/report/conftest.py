@@ -10,19 +10,22 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from layerprobe.results import (
-    CKACurve,
-    CKAMap,
     Comparison,
     Confirmation,
     DropPrediction,
     Evidence,
     LayerOutcome,
     LayerScores,
+    Measure,
     ModelDescription,
     Protocol,
     Provenance,
+    SimilarityCurve,
+    SimilarityMap,
     Study,
 )
+
+from .similarities import with_intervals
 
 HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
 
@@ -48,13 +51,13 @@ def curve_values(n_layers: int, drop: Sequence[int]) -> tuple[float, ...]:
     return tuple(round(fall.get(layer, value), 4) for layer, value in enumerate(smooth))
 
 
-def cka_map(diagonal: Sequence[float], columns: int) -> CKAMap:
+def cka_map(diagonal: Sequence[float], columns: int) -> SimilarityMap:
     scale = (columns - 1) / (len(diagonal) - 1)
     values = tuple(
         tuple(round(peak * math.exp(-abs(i * scale - j) / columns) + 0.0, 4) for j in range(columns))
         for i, peak in enumerate(diagonal)
     )
-    return CKAMap(values=values, kernel="linear", estimator="debiased", n_samples=2552)
+    return SimilarityMap(measure=Measure(), values=values, n_samples=2552)
 
 
 def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcome:
@@ -82,9 +85,10 @@ def study(
     name: str = "google/electra-base-discriminator",
     reference: str = "google-bert/bert-base-cased",
     warnings: tuple[str, ...] = (),
+    values: tuple[float, ...] = (),
 ) -> Study:
     described = model(name, n_blocks)
-    values = curve_values(n_blocks + 1, drop)
+    values = values or curve_values(n_blocks + 1, drop)
     step = reference_blocks / n_blocks
     other = tuple(round(layer * step) for layer in range(n_blocks + 1))
     end = drop[0] if drop else n_blocks
@@ -97,8 +101,8 @@ def study(
             reference=model(reference, reference_blocks),
             texts_digest="9f2c" * 16,
             pooling="mean",
-            cka=cka_map(values, reference_blocks + 1),
-            curve=CKACurve(
+            map=cka_map(values, reference_blocks + 1),
+            curve=SimilarityCurve(
                 values=values,
                 reference_layers=other,
                 alignment="same-index" if reference_blocks == n_blocks else "relative-depth",
@@ -175,6 +179,24 @@ def _with_reference(plain: Study) -> Study:
     )
 
 
+MEASURED = (0.67, 0.41, 0.40, 0.39, 0.37, 0.35, 0.39, 0.38, 0.22)
+"""CKA of the embedded RTD model against the embedded MLM model."""
+CAUTIONS = (
+    "layers 5 to 8 of rtd: one of 768 features holds 19% of the variance (layer 8) and at least 31% of its HSIC:"
+    " similarity follows outlier features and hides the others: compare with --normalize zscore",
+)
+
+
+def _measured() -> Study:
+    plain = study(8, 8, drop=(8,), recommended=7, name="embedded/rtd", reference="embedded/mlm", values=MEASURED)
+    return confirmed(with_intervals(plain, ("google/bert_uncased_L-8_H-256_A-4", "random-init"), CAUTIONS), (3, 7, 8))
+
+
+def _hostile_intervals() -> Study:
+    plain = study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))
+    return confirmed(with_intervals(plain, (f"{HOSTILE} 2", f"{HOSTILE} 3"), (f"{HOSTILE} caution",)))
+
+
 STUDIES: dict[str, Callable[[], Study]] = {
     "plain": study,
     "confirmed": lambda: confirmed(study()),
@@ -185,6 +207,11 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "one seed": lambda: confirmed(study(), seeds=1),
     "25 layers": lambda: confirmed(
         study(n_blocks=24, reference_blocks=24, drop=(20, 21, 22, 23, 24), recommended=19), (12, 19, 20, 24), 3
+    ),
+    "intervals": _measured,
+    "hostile intervals": _hostile_intervals,
+    "25 layers with intervals": lambda: with_intervals(
+        study(n_blocks=24, reference_blocks=12, drop=(20, 21, 22, 23, 24), recommended=19), ("roberta-base",)
     ),
     "tiny": lambda: study(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2),
 }
@@ -209,3 +236,9 @@ def whole() -> Study:
 @pytest.fixture
 def hostile() -> Study:
     return STUDIES["hostile"]()
+
+
+@pytest.fixture
+def measured() -> Study:
+    """A study whose similarities have intervals, diagnostics and further references."""
+    return STUDIES["intervals"]()

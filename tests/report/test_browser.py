@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -36,7 +37,7 @@ PLOTS = {
     "parameters": 6 + 3,
 }
 """Every figure of a whole study, and how many points it draws."""
-OPENED_ELSEWHERE = {"reference", "confirmed", "hostile", "25 layers"}
+OPENED_ELSEWHERE = {"reference", "confirmed", "hostile", "25 layers", "intervals"}
 
 Open = Callable[..., Any]
 
@@ -92,6 +93,36 @@ def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
             assert plot.locator("path.point").count() == count, name
         assert page.locator("#plot-cka-map .heatmaplayer image").count() == 1
         assert page.locator(".plot").count() == len(PLOTS)
+
+
+def test_intervals_further_references_and_both_maps_are_drawn(open_page: Open) -> None:
+    with open_page("intervals") as page:
+        curve = page.locator("#plot-cka-curve")
+        assert curve.locator("path.point").count() == 9 + 1
+        assert curve.locator(".fills path.js-fill").count() == 2 + 2
+        assert curve.locator(".traces, .legendtext").count() >= 6
+        for name in ("cka-map", "other-map"):
+            assert page.locator(f"#plot-{name} .heatmaplayer image").count() == 1
+
+
+def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
+    with open_page("intervals") as page:
+        page.locator("#plot-other-map").scroll_into_view_if_needed()
+        box = page.locator("#plot-other-map .heatmaplayer image").bounding_box()
+        page.mouse.move(box["x"] + 1.5 * box["width"] / 9, box["y"] + 0.5 * box["height"] / 9)
+        page.wait_for_selector("#plot-other-map .hovertext")
+        text = page.locator("#plot-other-map .hovertext").text_content()
+        assert "model layer 8, reference layer 1" in text
+        assert re.search(r"95.% interval \[0\.\d{3}, 0\.\d{3}\]standard error 0\.0100", text)
+
+
+def test_folded_tables_open_by_keyboard(open_page: Open) -> None:
+    with open_page("intervals") as page:
+        table = page.locator("#diagnostics table").first
+        assert not table.is_visible()
+        page.locator("#diagnostics summary").first.focus()
+        page.keyboard.press("Enter")
+        assert table.is_visible()
 
 
 @pytest.mark.parametrize("kind", sorted(set(STUDIES) - OPENED_ELSEWHERE))
@@ -157,7 +188,7 @@ def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
         _until(page, BACKGROUNDS, LIGHT)
 
 
-@pytest.mark.parametrize("kind", ["reference", "hostile", "25 layers"])
+@pytest.mark.parametrize("kind", ["reference", "hostile", "25 layers", "intervals", "hostile intervals"])
 def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}
     with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:

@@ -37,3 +37,16 @@ def test_one_seed_has_a_mean_and_no_spread() -> None:
     row = layer_rows(STUDIES["one seed"]())[9]
     assert row.tmft_spearman_mean is not None
     assert (row.tmft_spearman_std, row.tmft_interval_low, row.tmft_seeds) == (None, None, 1)
+
+
+def test_a_layer_has_its_interval_and_how_often_it_is_flagged(measured: Study) -> None:
+    row, errors = layer_rows(measured)[8], measured.comparison.curve.uncertainty
+    assert errors
+    assert (row.cka_interval_low, row.cka_interval_high) == (errors.lower[8], errors.upper[8])
+    assert row.drop_probability is not None
+    assert row.drop_probability > 0.99
+
+
+def test_without_intervals_their_cells_are_empty(plain: Study) -> None:
+    first = next(csv.DictReader(io.StringIO(layer_csv(plain))))
+    assert (first["cka_interval_low"], first["cka_interval_high"], first["drop_probability"]) == ("", "", "")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.report import cka_curve, cka_map, figures, parameters_against_score, pareto_front, tmft, zero_shot
-from layerprobe.results import LayerOutcome, Study
+from layerprobe.report import cka_curve, cka_map, other_map, parameters_against_score, pareto_front, tmft, zero_shot
+from layerprobe.report.figures import similarity, style
+from layerprobe.results import LayerOutcome, Measure, Study
 
 from .conftest import STUDIES, outcome
 
@@ -45,6 +47,100 @@ def test_nothing_is_shaded_where_no_drop_is_expected() -> None:
     assert not figure.layout.annotations
 
 
+# ---- intervals ----------------------------------------------------------------------------------------
+
+
+def outline(lower: Sequence[float], upper: Sequence[float]) -> tuple[float, ...]:
+    return (*upper, *reversed(lower))
+
+
+def test_cka_curve_shades_the_interval_of_each_layer_and_the_band_of_the_curve(measured: Study) -> None:
+    traces = {trace.name: trace for trace in cka_curve(measured).data}
+    found = measured.comparison.curve.uncertainty
+    assert found
+    assert traces["95\u00a0% interval of a layer"].y == outline(found.lower, found.upper)
+    assert traces["95\u00a0% band of the curve"].y == outline(found.band_lower, found.band_upper)
+    assert traces["95\u00a0% band of the curve"].fill == "toself"
+
+
+def test_cka_curve_says_interval_and_band_of_the_layer_that_is_pointed_at(measured: Study) -> None:
+    line = next(trace for trace in cka_curve(measured).data if trace.name == "against mlm")
+    assert line.hovertext[8] == (
+        "layer 8, reference layer 8<br>CKA 0.2200<br>95\u00a0% interval [0.200, 0.240]"
+        "<br>95\u00a0% band of the curve [0.193, 0.247]"
+    )
+
+
+def test_cka_curve_draws_further_references_thin_and_with_their_intervals(measured: Study) -> None:
+    figure = cka_curve(measured)
+    lines = [trace for trace in figure.data if trace.legendgroup and trace.fill is None]
+    shades = [trace for trace in figure.data if trace.legendgroup and trace.fill]
+    assert [line.name for line in lines] == ["against bert_uncased_L-8_H-256_A-4", "against random-init"]
+    assert [line.y for line in lines] == [one.curve.values for one in measured.further_comparisons]
+    assert len({line.line.dash for line in lines}) == 2
+    assert all(line.line.width < 2 for line in lines)
+    assert [shade.legendgroup for shade in shades] == [line.legendgroup for line in lines]
+    assert figure.layout.yaxis.title.text == "Debiased linear CKA<br>against each reference"
+
+
+def test_without_intervals_nothing_is_shaded_around_the_curve(plain: Study) -> None:
+    assert [trace.name for trace in cka_curve(plain).data] == ["CKA", "plateau", "threshold", "recommended: layer 9"]
+
+
+def test_everything_drawn_lies_inside_the_axis() -> None:
+    figure = cka_curve(STUDIES["hostile intervals"]())
+    low, high = figure.layout.yaxis.range
+    assert all(low < y < high for trace in figure.data for y in trace.y)
+
+
+def test_another_measure_has_its_own_name(plain: Study) -> None:
+    measure = Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=10)
+    found = dataclasses.replace(plain.comparison.map, measure=measure)
+    study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
+    assert cka_curve(study).layout.yaxis.title.text == "Mutual kNN (k = 10)<br>against bert-base-cased"
+    assert cka_map(study).data[0].colorbar.title.text == "mutual kNN"
+
+
+def test_maps_of_raw_and_zscored_features_share_one_scale(measured: Study) -> None:
+    raw, zscored = cka_map(measured), other_map(measured)
+    assert (raw.layout.title.text, zscored.layout.title.text) == ("Raw features", "Z-scored features")
+    assert (raw.data[0].zmin, raw.data[0].zmax) == (zscored.data[0].zmin, zscored.data[0].zmax)
+    assert raw.data[0].colorscale == zscored.data[0].colorscale
+    assert [tuple(row) for row in raw.data[0].z] == list(measured.comparison.map.values)
+    assert [tuple(row) for row in zscored.data[0].z] != list(measured.comparison.map.values)
+
+
+def test_the_lowest_value_of_both_maps_begins_the_scale() -> None:
+    study = STUDIES["hostile intervals"]()
+    lowest = min(map(min, study.comparison.map.values))
+    assert lowest < 0
+    assert cka_map(study).data[0].zmin == other_map(study).data[0].zmin == lowest
+
+
+def test_a_cell_of_a_map_says_interval_error_and_chance(measured: Study) -> None:
+    found, heat = measured.comparison.map, cka_map(measured).data[0]
+    assert found.uncertainty
+    assert found.null
+    assert tuple(heat.customdata[3][5]) == (
+        found.uncertainty.lower[3][5],
+        found.uncertainty.upper[3][5],
+        found.uncertainty.standard_errors[3][5],
+        found.null.threshold[3][5],
+        found.null.p_values[3][5],
+    )
+    assert "95\u00a0% interval [%{customdata[0]:.3f}, %{customdata[1]:.3f}]" in heat.hovertemplate
+    assert "standard error %{customdata[2]:.4f}" in heat.hovertemplate
+
+
+def test_one_map_has_no_title_and_no_other(plain: Study) -> None:
+    assert cka_map(plain).layout.title.text is None
+    with pytest.raises(DataError, match="expected a study with maps of raw and of z-scored features, got one map"):
+        other_map(plain)
+
+
+# ---- maps ---------------------------------------------------------------------------------------------
+
+
 def test_cka_map_has_the_models_layers_as_rows() -> None:
     figure = cka_map(STUDIES["shallow reference"]())
     heat, compared = figure.data
@@ -56,7 +152,7 @@ def test_cka_map_has_the_models_layers_as_rows() -> None:
 
 @pytest.mark.parametrize("lowest", [0.2, 0.0, -1e-9, -0.02, -0.3, -1.0])
 def test_the_colour_scale_spans_0_to_1_exactly_and_rises(lowest: float) -> None:
-    places = [place for place, _ in figures._colour_scale(lowest)]
+    places = [place for place, _ in similarity._colour_scale(lowest)]
     assert (places[0], places[-1]) == (0.0, 1.0)
     assert places == sorted(places)
 
@@ -123,12 +219,14 @@ def test_a_figure_without_data_says_what_is_missing(figure: object, missing: str
         figure(plain)
 
 
-def test_every_colour_has_its_counterpart_on_a_dark_page(whole: Study) -> None:
+@pytest.mark.parametrize("kind", ["reference", "intervals"])
+def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
+    study = STUDIES[kind]()
     written = "".join(
-        figure(whole).to_json() for figure in (cka_curve, cka_map, zero_shot, tmft, parameters_against_score)
+        figure(study).to_json() for figure in (cka_curve, cka_map, zero_shot, tmft, parameters_against_score)
     )
     colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))
-    assert colours - {figures.TRANSPARENT} <= set(figures.DARK)
+    assert colours - {style.TRANSPARENT} <= set(style.DARK)
 
 
 def test_names_are_text_and_not_markup_or_mathematics(hostile: Study) -> None:

@@ -14,9 +14,10 @@ from layerprobe import results
 from layerprobe.errors import LayerProbeError
 from layerprobe.report import layer_csv, page, render, words, write_report
 from layerprobe.report.markup import element, escape, script_json
-from layerprobe.results import Study
+from layerprobe.results import Measure, Study
 
 from .conftest import HOSTILE, STUDIES
+from .similarities import rbf, with_intervals
 
 
 class Page(HTMLParser):
@@ -89,7 +90,15 @@ def test_the_style_and_script_of_the_page_load_nothing() -> None:
         assert not any(word in text for word in ("http:", "https:", "url(", "@import", "fetch(", "XMLHttpRequest"))
 
 
-def test_names_cannot_add_elements(plain: Study, hostile: Study) -> None:
+def test_names_of_further_references_cannot_add_elements() -> None:
+    hostile = STUDIES["hostile intervals"]()
+    data = json.dumps(results.to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
+    read, safe = Page(render(hostile)), Page(render(results.from_json(Study, data)))
+    assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
+    assert f"{HOSTILE} caution" in read.text
+
+
+def test_names_cannot_add_elements(hostile: Study) -> None:
     safe = dataclasses.replace(STUDIES["confirmed"](), provenance=hostile.provenance)
     tags = [tag for tag, _ in Page(render(hostile)).elements]
     assert tags == [tag for tag, _ in Page(render(safe)).elements]
@@ -101,7 +110,8 @@ def test_names_and_warnings_are_shown_as_they_are(hostile: Study) -> None:
     assert text.count(HOSTILE) > 5
 
 
-def test_every_text_of_a_study_is_escaped() -> None:
+@pytest.mark.parametrize("kind", ["reference", "intervals"])
+def test_every_text_of_a_study_is_escaped(kind: str) -> None:
     def poisoned(value: object) -> object:
         if isinstance(value, str):
             return value if value in LITERALS else f"{value}</script><!--<b>{'x' * 3}"
@@ -111,7 +121,7 @@ def test_every_text_of_a_study_is_escaped() -> None:
             return {key: poisoned(item) for key, item in value.items()}
         return value
 
-    data = poisoned(results.to_dict(STUDIES["reference"]()))
+    data = poisoned(results.to_dict(STUDIES[kind]()))
     study = results.from_json(Study, json.dumps(data))
     read = Page(render(study))
     assert not read.all("b")
@@ -119,7 +129,7 @@ def test_every_text_of_a_study_is_escaped() -> None:
     assert len(read.all("script")) == 6
 
 
-LITERALS = {"mean", "linear", "debiased", "same-index", "confirmed", "none", "test"}
+LITERALS = {"mean", "cka", "linear", "debiased", "raw", "zscore", "same-index", "confirmed", "none", "test"}
 
 
 def test_the_verdict_stands_first(whole: Study) -> None:
@@ -135,6 +145,107 @@ def test_the_verdict_stands_first(whole: Study) -> None:
     ]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
+
+
+# ---- intervals, diagnostics, further references --------------------------------------------------------
+
+
+def test_the_verdict_says_how_often_redraws_flag_a_drop(measured: Study) -> None:
+    text = Page(render(measured)).text
+    assert "onset at layer 8; a drop in >\u00a099\u00a0% of redraws" in text
+    assert "a decline of 0.160 [0.141, 0.178]" in text
+    assert "not how probable it is that fine-tuning drops" in text
+
+
+def test_warnings_of_the_comparison_are_shown_once(measured: Study) -> None:
+    (caution,) = measured.comparison.warnings
+    provenance = dataclasses.replace(measured.provenance, warnings=("of the task", caution))
+    text = Page(render(dataclasses.replace(measured, provenance=provenance))).text
+    assert text.count(caution) == 1
+    assert text.index("of the task") < text.index(caution) < text.index("Similarity to the reference")
+
+
+def test_every_convention_of_the_similarity_is_told(measured: Study) -> None:
+    assert (
+        "linear kernel; debiased HSIC (Song et al. 2012); raw features; 2552 texts; 95\u00a0% intervals from the "
+        "influence of each sample; 200 permutations for what chance reaches; same-index alignment"
+    ) in Page(render(measured)).text
+
+
+def test_documents_are_told_where_they_are_the_units(measured: Study) -> None:
+    errors = measured.comparison.map.uncertainty
+    assert errors
+    errors = dataclasses.replace(errors, method="influence of each document", n_clusters=40)
+    found = dataclasses.replace(measured.comparison.map, uncertainty=errors)
+    study = dataclasses.replace(measured, comparison=dataclasses.replace(measured.comparison, map=found))
+    assert "intervals from the influence of each document, 40 documents;" in Page(render(study)).text
+
+
+def test_another_measure_than_cka_is_told(plain: Study) -> None:
+    measure = Measure(name="rsa", kernel=None, estimator=None)
+    found = dataclasses.replace(plain.comparison.map, measure=measure)
+    study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
+    assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in Page(render(study)).text
+
+
+def test_steps_and_diagnostics_are_folded(measured: Study) -> None:
+    read = Page(render(measured))
+    # Steps, the model, the reference and two further ones.
+    assert [attributes.get("open") for attributes in read.all("details")] == [None] * 5
+    assert len(read.all("summary")) == 5
+    assert "layer 8 less layer 7−0.160[−0.180, −0.140]0.0100<\u00a00.001" in read.text
+    assert "layer 3 less layer 2−0.010[−0.030, 0.010]0.01000.317" in read.text
+
+
+def test_every_layer_of_every_model_has_its_diagnostics(measured: Study) -> None:
+    text = Page(render(measured)).text
+    first, last = measured.comparison.model_diagnostics[0], measured.comparison.model_diagnostics[-1]
+    assert first.intrinsic_dimension is None
+    assert text.count("025527683" + "0.310" + "1.2\u00a0%3\u00a0%120.4–0.021") == 4
+    assert text.count("825527680" + f"{last.mean_cosine:.3f}") == 4
+    assert "the nearest neighbour is the other text of the pair" in text
+
+
+def test_each_reference_says_what_it_alone_would_predict(measured: Study) -> None:
+    text = Page(render(measured)).text
+    assert "mlm (this report)870.160 [0.141, 0.178]>\u00a099\u00a0%" in text
+    assert "random-initnone8" in text
+
+
+def test_the_table_of_layers_has_intervals_and_probabilities(measured: Study) -> None:
+    text = Page(render(measured)).text
+    assert "LayerParametersCKA95\u00a0% intervalFlagged in redrawsZero-shot SpearmanTMFT Spearman" in text
+    assert "880.5\u00a0M0.220[0.200, 0.240]>\u00a099\u00a0%" in text
+
+
+def test_a_study_without_intervals_has_none_of_their_parts(plain: Study) -> None:
+    read = Page(render(plain))
+    assert not read.all("details")
+    for part in ("redraw", "Redraw", "interval of each layer", "Diagnostics", "other-map", "Interval, band"):
+        assert part not in read.text
+    assert "LayerParametersCKAZero-shot SpearmanTMFT Spearman" in read.text
+
+
+@pytest.mark.parametrize(
+    ("references", "expected"),
+    [
+        (("a/one", "b/two"), ("bert-base-cased", "one", "two")),
+        (("a/bert-base-cased",), ("google-bert/bert-base-cased", "a/bert-base-cased")),
+        (("a/one", "b/one"), ("google-bert/bert-base-cased", "a/one", "b/one")),
+        (("x/electra-base-discriminator",), ("google-bert/bert-base-cased", "x/electra-base-discriminator")),
+    ],
+)
+def test_labels_of_references_are_short_and_distinct(
+    references: tuple[str, ...], expected: tuple[str, ...], plain: Study
+) -> None:
+    assert words.reference_labels(with_intervals(plain, references)) == expected
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    assert words.number(-0.0004, 3) == "0.000"
+
+
+# ---- fine-tuning --------------------------------------------------------------------------------------
 
 
 def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
@@ -153,11 +264,11 @@ def test_every_verdict_has_its_badge(verdict: str, whole: Study) -> None:
 
 
 def test_an_rbf_kernel_says_its_bandwidth(plain: Study) -> None:
-    cka = dataclasses.replace(plain.comparison.cka, kernel="rbf", bandwidth_multiplier=0.5)
-    study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, cka=cka))
-    text = Page(render(study)).text
+    found = rbf(plain.comparison.map, 0.5)
+    text = Page(render(dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found)))).text
     assert "σ = 0.5 × the root of the median" in text
-    assert "Debiased RBF CKA" in text
+    assert "the median over 2048 texts" in text
+    assert "Debiased RBF CKA (bandwidth x 0.5) against" in text
 
 
 def test_the_report_is_written_whole_and_alone(plain: Study, tmp_path: Path) -> None:

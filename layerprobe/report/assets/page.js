@@ -24,7 +24,7 @@
     showTips: false,
   };
   // The sizes on paper are those of style.css; a browser does not resize figures to the sheet by itself.
-  const onPaper = (name) => (name === "cka-map" ? { width: 520, height: 480 } : { width: 680, height: 340 });
+  const onPaper = (name) => (name.endsWith("-map") ? { width: 520, height: 480 } : { width: 680, height: 340 });
   const draw = (dark, printing = false) => {
     for (const [name, figure] of Object.entries(figures)) {
       const { data, layout } = recoloured(figure, dark ? darkColours : {});

@@ -1,0 +1,189 @@
+"""Figures of scores: zero-shot, after fine-tuning, and for the size. Knows Plotly and studies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from layerprobe.errors import DataError
+from layerprobe.report import words
+from layerprobe.report.data import outcomes_by_layer, pareto_front
+from layerprobe.report.figures.style import (
+    CHOSEN,
+    INK,
+    MODEL,
+    REFERENCE,
+    layer_axis,
+    layer_markers,
+    shade_drop,
+    styled,
+    text,
+)
+from layerprobe.results import LayerOutcome, LayerScores, Study
+
+SCORE_AXIS = "Test Spearman × 100"
+
+
+def zero_shot(study: Study) -> go.Figure:
+    """Return Spearman of untrained embeddings by layer, of the model and of the reference.
+
+    Raises:
+        DataError: If the study has no zero-shot scores.
+    """
+    named = zip(words.labels(study), (study.zero_shot, study.reference_zero_shot), (True, False), strict=True)
+    traces = [_zero_shot_line(name, scores, study, is_model) for name, scores, is_model in named if scores]
+    if not traces:
+        raise DataError("expected a study with zero-shot scores, got none: compare on a task with scored pairs")
+    figure = go.Figure(traces)
+    layer_axis(figure, max(len(trace.x) for trace in traces))
+    figure.update_yaxes(title="Zero-shot Spearman × 100")
+    shade_drop(figure, study)
+    return styled(figure)
+
+
+def tmft(study: Study) -> go.Figure:
+    """Return test Spearman after fine-tuning by layer: mean with interval, and every seed as a dot.
+
+    Raises:
+        DataError: If no layer was fine-tuned.
+    """
+    model, reference = words.labels(study)
+    outcomes = _outcomes(study)
+    figure = go.Figure(_seeds_and_mean(model, outcomes, study, is_model=True))
+    if study.reference_outcomes:
+        figure.add_traces(_seeds_and_mean(reference, study.reference_outcomes, study, is_model=False))
+    deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
+    layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
+    figure.update_yaxes(title=SCORE_AXIS)
+    shade_drop(figure, study)
+    return styled(figure)
+
+
+def parameters_against_score(study: Study) -> go.Figure:
+    """Return test Spearman after fine-tuning against parameters, with the Pareto front of the model's layers.
+
+    Raises:
+        DataError: If no layer was fine-tuned.
+    """
+    outcomes, (model, reference) = _outcomes(study), words.labels(study)
+    front = pareto_front(outcomes)
+    step = go.Scatter(
+        x=_millions(front),
+        y=[outcome.mean for outcome in front],
+        name="Pareto front",
+        mode="lines",
+        line={"color": CHOSEN, "width": 2, "shape": "hv"},
+        hoverinfo="skip",
+    )
+    figure = go.Figure([step, _points(model, outcomes, study, is_model=True)])
+    if study.reference_outcomes:
+        figure.add_trace(_points(reference, study.reference_outcomes, study, is_model=False))
+    figure.update_xaxes(title="Parameters (millions)", rangemode="tozero")
+    figure.update_yaxes(title=SCORE_AXIS)
+    return styled(figure)
+
+
+def _outcomes(study: Study) -> tuple[LayerOutcome, ...]:
+    outcomes = tuple(outcomes_by_layer(study).values())
+    if not outcomes:
+        raise DataError("expected a study with fine-tuned layers, got none: confirm the prediction first")
+    return outcomes
+
+
+def _reference_markers() -> dict[str, Any]:
+    return {"size": 8, "color": REFERENCE, "symbol": "square"}
+
+
+def _markers(study: Study, layers: Iterable[int], is_model: bool) -> dict[str, Any]:
+    return layer_markers(layers, study.prediction.drop_layers) if is_model else _reference_markers()
+
+
+def _zero_shot_line(name: str, scores: LayerScores, study: Study, is_model: bool) -> go.Scatter:
+    layers = list(range(len(scores.spearman)))
+    return go.Scatter(
+        x=layers,
+        y=list(scores.spearman),
+        customdata=list(scores.pearson),
+        name=text(name),
+        mode="lines+markers",
+        line={"color": MODEL, "width": 2.5} if is_model else {"color": REFERENCE, "width": 2, "dash": "dot"},
+        marker=_markers(study, layers, is_model),
+        hovertemplate="layer %{x}<br>Spearman %{y:.2f}<br>Pearson %{customdata:.2f}<extra></extra>",
+    )
+
+
+def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool) -> list[go.Scatter]:
+    colour = MODEL if is_model else REFERENCE
+    group = "model" if is_model else "reference"
+    dots = [point for outcome in outcomes for point in _seed_points(outcome)]
+    seeds = go.Scatter(
+        x=[x for x, _, _ in dots],
+        y=[y for _, y, _ in dots],
+        customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
+        name=f"{text(name)}, seeds",
+        mode="markers",
+        legendgroup=group,
+        showlegend=False,
+        marker={"size": 6, "color": colour, "opacity": 0.5},
+        hovertemplate="layer %{customdata[0]}, seed %{customdata[1]}<br>test Spearman %{y:.2f}<extra></extra>",
+    )
+    mean = go.Scatter(
+        x=[outcome.layer for outcome in outcomes],
+        y=[outcome.mean for outcome in outcomes],
+        hovertext=[_outcome_text(outcome) for outcome in outcomes],
+        name=text(name),
+        mode="lines+markers",
+        legendgroup=group,
+        line={"color": colour, "width": 1.5, "dash": "dot"},
+        marker=_markers(study, [outcome.layer for outcome in outcomes], is_model),
+        error_y=_error_bars(outcomes, colour),
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+    return [seeds, mean]
+
+
+def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
+    """Return x, y and seed of every run; beside the mean, and side by side, so that equals stay apart."""
+    count = len(outcome.seeds)
+    offsets = [0.16 + 0.16 * index / max(count - 1, 1) for index in range(count)]
+    pairs = zip(offsets, outcome.test_spearman, outcome.seeds, strict=True)
+    return [(outcome.layer + offset, score, seed) for offset, score, seed in pairs]
+
+
+def _error_bars(outcomes: Iterable[LayerOutcome], colour: str) -> dict[str, Any]:
+    bounds = [(outcome.mean, *(outcome.interval or (outcome.mean, outcome.mean))) for outcome in outcomes]
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [high - mean for mean, _, high in bounds],
+        "arrayminus": [mean - low for mean, low, _ in bounds],
+        "color": colour,
+        "thickness": 1.5,
+        "width": 5,
+    }
+
+
+def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool) -> go.Scatter:
+    return go.Scatter(
+        x=_millions(outcomes),
+        y=[outcome.mean for outcome in outcomes],
+        text=[str(outcome.layer) for outcome in outcomes],
+        hovertext=[_outcome_text(outcome) for outcome in outcomes],
+        name=text(name),
+        mode="markers+text",
+        textposition="top center",
+        textfont={"color": INK},
+        cliponaxis=False,
+        marker=_markers(study, [outcome.layer for outcome in outcomes], is_model),
+        hovertemplate="%{hovertext}<br>%{x:.4~g} M parameters<extra></extra>",
+    )
+
+
+def _outcome_text(outcome: LayerOutcome) -> str:
+    return f"layer {outcome.layer}: {words.mean_and_std(outcome)}<br>{words.interval(outcome.interval)}"
+
+
+def _millions(outcomes: Iterable[LayerOutcome]) -> list[float]:
+    return [outcome.parameters / 1e6 for outcome in outcomes]

@@ -1,0 +1,277 @@
+"""Figures of similarity: curves with intervals, and maps. Knows Plotly and studies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from layerprobe.errors import DataError
+from layerprobe.report import words
+from layerprobe.report.figures.style import (
+    BAND,
+    CHOSEN,
+    FAINT,
+    FURTHER,
+    INK,
+    INTERVAL,
+    MODEL,
+    NEGATIVE,
+    PAPER,
+    SEQUENTIAL,
+    TRANSPARENT,
+    layer_axis,
+    layer_markers,
+    shade_drop,
+    square_axis,
+    styled,
+    text,
+)
+from layerprobe.results import Evidence, SimilarityCurve, SimilarityMap, Study
+
+# ---- the curve ----------------------------------------------------------------------------------------
+
+
+def cka_curve(study: Study) -> go.Figure:
+    """Return the similarity to the reference by layer, with intervals; further references as thin lines.
+
+    Drop layers are shaded, the recommended layer and the threshold marked.
+    """
+    curve, prediction = study.comparison.curve, study.prediction
+    figure = go.Figure(
+        [
+            *_bands(curve),
+            *_further(study),
+            _line(study),
+            *_plateau_and_threshold(prediction.evidence, len(curve.values) - 1),
+            _ring(prediction.recommended_layer, curve.values[prediction.recommended_layer]),
+        ]
+    )
+    layer_axis(figure, len(curve.values))
+    figure.update_yaxes(title=_axis_title(study), range=_range(study))
+    shade_drop(figure, study)
+    return styled(figure)
+
+
+def _line(study: Study) -> go.Scatter:
+    curve = study.comparison.curve
+    layers = list(range(len(curve.values)))
+    measure = words.short_measure(study)
+    name = f"against {text(words.reference_labels(study)[0])}" if study.further_comparisons else measure
+    return go.Scatter(
+        x=layers,
+        y=list(curve.values),
+        hovertext=_curve_texts(curve, measure),
+        name=name,
+        mode="lines+markers",
+        line={"color": MODEL, "width": 2.5},
+        marker=layer_markers(layers, study.prediction.drop_layers),
+        legendrank=1,
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+
+
+def _curve_texts(curve: SimilarityCurve, measure: str) -> list[str]:
+    texts = [
+        f"layer {layer}, reference layer {partner}<br>{measure} {words.number(value, 4)}"
+        for layer, (value, partner) in enumerate(zip(curve.values, curve.reference_layers, strict=True))
+    ]
+    found = curve.uncertainty
+    if found is None:
+        return texts
+    level = words.percent(found.level)
+    intervals = zip(found.lower, found.upper, strict=True)
+    bands = zip(found.band_lower, found.band_upper, strict=True)
+    return [
+        f"{start}<br>{level} interval {words.interval(own, 3)}<br>{level} band of the curve {words.interval(band, 3)}"
+        for start, own, band in zip(texts, intervals, bands, strict=True)
+    ]
+
+
+def _bands(curve: SimilarityCurve) -> list[go.Scatter]:
+    found = curve.uncertainty
+    if found is None:
+        return []
+    level = words.percent(found.level)
+    return [
+        _area(found.band_lower, found.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
+        _area(found.lower, found.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
+    ]
+
+
+def _area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
+    """Return the ground between two curves: along the upper one and back along the lower one."""
+    layers = list(range(len(lower)))
+    return go.Scatter(
+        x=[*layers, *reversed(layers)],
+        y=[*upper, *reversed(lower)],
+        name=name,
+        mode="lines",
+        fill="toself",
+        fillcolor=colour,
+        line={"color": TRANSPARENT, "width": 0},
+        hoverinfo="skip",
+        **options,
+    )
+
+
+def _further(study: Study) -> list[go.Scatter]:
+    traces: list[go.Scatter] = []
+    measure = words.short_measure(study)
+    for index, comparison in enumerate(study.further_comparisons):
+        curve, name = comparison.curve, text(words.reference_labels(study)[index + 1])
+        colour, shade, dash = FURTHER[index % len(FURTHER)]
+        group = f"further {index}"
+        if curve.uncertainty is not None:
+            bounds = curve.uncertainty.lower, curve.uncertainty.upper
+            traces.append(_area(*bounds, name=name, colour=shade, legendgroup=group, showlegend=False))
+        line = go.Scatter(
+            x=list(range(len(curve.values))),
+            y=list(curve.values),
+            hovertext=[f"against {name}<br>{said}" for said in _curve_texts(curve, measure)],
+            name=f"against {name}",
+            mode="lines",
+            legendgroup=group,
+            legendrank=4,
+            line={"color": colour, "width": 1.5, "dash": dash},
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+        traces.append(line)
+    return traces
+
+
+def _ring(layer: int, value: float) -> go.Scatter:
+    return go.Scatter(
+        x=[layer],
+        y=[value],
+        name=f"recommended: layer {layer}",
+        mode="markers",
+        marker={"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}},
+        hoverinfo="skip",
+    )
+
+
+def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:
+    first, onset = evidence.plateau_layers[0], evidence.plateau_layers[-1] + 0.5
+    bar = evidence.plateau - evidence.threshold
+    plateau = go.Scatter(
+        x=[first - 0.5, onset],
+        y=[evidence.plateau, evidence.plateau],
+        name="plateau",
+        mode="lines",
+        line={"color": FAINT, "width": 1.5},
+        hovertemplate=f"plateau {evidence.plateau:.4f}<extra></extra>",
+    )
+    threshold = go.Scatter(
+        x=[onset, last + 0.5],
+        y=[bar, bar],
+        name="threshold",
+        mode="lines",
+        line={"color": FAINT, "width": 1.5, "dash": "dash"},
+        hovertemplate=f"all later layers under {bar:.4f}: a drop<extra></extra>",
+    )
+    return [plateau, threshold]
+
+
+def _axis_title(study: Study) -> str:
+    references = words.reference_labels(study)
+    against = text(references[0]) if len(references) == 1 else "each reference"
+    return f"{words.measure(study.comparison.map)}<br>against {against}"
+
+
+def _range(study: Study) -> list[float]:
+    curves = [study.comparison.curve, *(comparison.curve for comparison in study.further_comparisons)]
+    drawn = [value for curve in curves for value in curve.values]
+    if study.comparison.curve.uncertainty is not None:
+        drawn += [*study.comparison.curve.uncertainty.band_lower, *study.comparison.curve.uncertainty.band_upper]
+    return [min(0.0, *drawn) - 0.04, max(1.0, *drawn) + 0.04]
+
+
+# ---- maps ---------------------------------------------------------------------------------------------
+
+
+def cka_map(study: Study) -> go.Figure:
+    """Return the similarity of every layer of the model (rows) to every layer of the reference (columns)."""
+    return _map_figure(study, study.comparison.map)
+
+
+def other_map(study: Study) -> go.Figure:
+    """Return the map of z-scored features where `cka_map` is of raw ones, and the other way round, in its colours.
+
+    Raises:
+        DataError: If the study has no such map.
+    """
+    if study.comparison.other_normalization is None:
+        raise DataError("expected a study with maps of raw and of z-scored features, got one map")
+    return _map_figure(study, study.comparison.other_normalization)
+
+
+def _map_figure(study: Study, found: SimilarityMap) -> go.Figure:
+    values, curve = found.values, study.comparison.curve
+    lowest = _lowest(study)
+    numbers, template = _cells(found)
+    measure = words.short_measure(study)
+    heat = go.Heatmap(
+        z=[list(row) for row in values],
+        customdata=numbers,
+        name=f"{measure} map",
+        zmin=min(0.0, lowest),
+        zmax=1.0,
+        xgap=1,
+        ygap=1,
+        colorscale=_colour_scale(lowest),
+        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": measure}, "tickfont": {"size": 11}},
+        hovertemplate=f"model layer %{{y}}, reference layer %{{x}}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
+    )
+    compared = go.Scatter(
+        x=list(curve.reference_layers),
+        y=list(range(len(values))),
+        name="compared in the curve",
+        mode="markers",
+        marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},
+        hoverinfo="skip",
+        showlegend=False,
+    )
+    figure = go.Figure([heat, compared])
+    model, reference = words.labels(study)
+    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", len(values[0]))
+    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", len(values))
+    styled(figure)
+    if study.comparison.other_normalization is not None:
+        figure.update_layout(title={"text": words.features(found), "x": 0, "xref": "paper", "font": {"size": 15}})
+    figure.update_xaxes(tickfont_size=11)
+    return figure.update_yaxes(tickfont_size=11)
+
+
+def _lowest(study: Study) -> float:
+    """Return the lowest value of both maps, which share one scale of colours."""
+    maps = (study.comparison.map, study.comparison.other_normalization)
+    return min(value for found in maps if found is not None for row in found.values for value in row)
+
+
+def _cells(found: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
+    """Return the numbers of every cell beside its value, and how they are shown when it is pointed at."""
+    matrices, template = [], ""
+    if found.uncertainty is not None:
+        matrices += [found.uncertainty.lower, found.uncertainty.upper, found.uncertainty.standard_errors]
+        level = words.percent(found.uncertainty.level)
+        template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
+        template += "<br>standard error %{customdata[2]:.4f}"
+    if found.null is not None:
+        start = len(matrices)
+        matrices += [found.null.threshold, found.null.p_values]
+        template += f"<br>chance reaches %{{customdata[{start}]:.3f}}, p = %{{customdata[{start + 1}]:.2~g}}"
+    if not matrices:
+        return None, ""
+    rows, columns = found.shape
+    return [[[matrix[i][j] for matrix in matrices] for j in range(columns)] for i in range(rows)], template
+
+
+def _colour_scale(lowest: float) -> list[list[Any]]:
+    """Return the colours from the lowest value, or 0, to 1; values under 0 are of another hue."""
+    zero = -lowest / (1 - lowest) if lowest < 0 else 0.0
+    steps = len(SEQUENTIAL) - 1
+    # 1 less a part, as Plotly refuses a scale that rounding ends just under 1.
+    positive: list[list[Any]] = [[1 - (1 - zero) * (1 - i / steps), colour] for i, colour in enumerate(SEQUENTIAL)]
+    return [[0.0, NEGATIVE], *positive] if zero > 0 else positive

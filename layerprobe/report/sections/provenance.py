@@ -1,0 +1,156 @@
+"""Where the numbers come from, what the words mean, and the data to take away."""
+
+from __future__ import annotations
+
+from layerprobe.report import words
+from layerprobe.report.markup import Markup, element
+from layerprobe.report.sections.parts import definitions, row, section, table
+from layerprobe.results import ModelDescription, Protocol, SimilarityMap, Study
+
+GLOSSARY = {
+    "CKA": "Centred kernel alignment: how alike two models arrange the same texts; 1 is the same up to rotation and"
+    " scale, about 0 is unrelated.",
+    "Debiased": "An estimator of CKA without the upward bias of few texts and many features; it can be slightly"
+    " negative.",
+    "Layer": "0 is the output of the embedding module, l the output of block l; truncating at layer l keeps blocks"
+    " 1 to l.",
+    "Drop layer": "A layer flagged as scoring lower after fine-tuning than the best earlier layer; the onset is the"
+    " first of the final run.",
+    "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
+    "Zero-shot": "Scores of the cosine of embeddings before any fine-tuning.",
+}
+
+UNCERTAIN = {
+    "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
+    "Redraw": "The curve drawn again within the errors that its sample of texts leaves. How many redraws flag a layer"
+    " says how surely the curve declines there, not how probable it is that fine-tuning drops.",
+}
+"""Words of studies with intervals."""
+
+ESTIMATORS = {"debiased": "Song et al. 2012", "biased": "Gretton et al. 2005"}
+
+
+def provenance(study: Study) -> Markup:
+    """Return the models, the data, the conventions and the machine."""
+    return section("provenance", "Where the numbers come from", _models(study), _facts(study))
+
+
+def _models(study: Study) -> Markup:
+    further = study.further_comparisons
+    models = [study.comparison.model, *(one.reference for one in (study.comparison, *further))]
+    names = ["Model", "Reference", *(f"Reference {index + 2}" for index in range(len(further)))]
+    facts = [_model_facts(one) for one in models]
+    rows = (row(fact, (of[fact] for of in facts)) for fact in facts[0])
+    return element("div", table("Models", ("", *names), rows), class_="models")
+
+
+def _model_facts(model: ModelDescription) -> dict[str, str]:
+    norm = {
+        "none": "post-norm, nothing added",
+        "final": "final norm applied at every layer",
+        "raw": "final norm left out",
+    }[model.norm]
+    return {
+        "Name": model.name,
+        "Revision": model.revision,
+        "Architecture": model.architecture,
+        "Blocks": str(model.n_blocks),
+        "Hidden size": str(model.hidden_size),
+        "Parameters": words.millions(model.parameters[-1]),
+        "Norm": norm,
+        "Precision": model.dtype,
+    }
+
+
+def _facts(study: Study) -> Markup:
+    source = study.provenance
+    facts = {
+        "Task": f"{source.task} (sha256 {source.task_digest})",
+        "Data": "; ".join(source.notes) or None,
+        "Texts": f"{source.n_texts} distinct (sha256 {source.texts_digest})",
+        "Embeddings": f"{study.comparison.pooling} pooling",
+        "Similarity": _similarity(study),
+        "Rule": _rule(study),
+        "Fine-tuning": _protocol(study.protocol) if study.protocol else None,
+        "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items()) or None,
+        "Seeds": ", ".join(map(str, source.seeds)) or None,
+        "Device": source.device,
+        "Versions": ", ".join([f"layerprobe {source.layerprobe}", *(f"{k} {v}" for k, v in source.versions.items())]),
+        "Created": source.created,
+        "Command": element("code", source.command),
+    }
+    return definitions({name: fact for name, fact in facts.items() if fact is not None})
+
+
+def _similarity(study: Study) -> str:
+    """Return every convention that the similarities depend on."""
+    found = study.comparison.map
+    said = [*_measure(found), words.features(found).lower(), f"{found.n_samples} texts", _intervals(found)]
+    if found.null is not None:
+        said.append(f"{found.null.permutations} permutations for what chance reaches")
+    return "; ".join([*filter(None, said), f"{study.comparison.curve.alignment} alignment"])
+
+
+def _measure(found: SimilarityMap) -> tuple[str, ...]:
+    measure = found.measure
+    if measure.estimator is None:
+        return (words.measure(found),)
+    estimator = f"{measure.estimator} HSIC ({ESTIMATORS[measure.estimator]})"
+    if measure.kernel == "linear":
+        return "linear kernel", estimator
+    samples = "" if found.sigma_samples is None else f", the median over {found.sigma_samples} texts"
+    width = f"σ = {measure.bandwidth_multiplier:g} × the root of the median of d² over i < j{samples}"
+    return f"RBF kernel exp(−d²/2σ²), {width}", estimator
+
+
+def _intervals(found: SimilarityMap) -> str:
+    errors = found.uncertainty
+    if errors is None:
+        return "no intervals"
+    units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"
+    return f"{words.percent(errors.level)} intervals from the {errors.method}{units}"
+
+
+def _rule(study: Study) -> str:
+    redrawn = study.prediction.probability
+    if redrawn is None:
+        return study.prediction.rule
+    return f"{study.prediction.rule}, on the curve and on {redrawn.draws} redraws of it (seed {redrawn.seed})"
+
+
+def _protocol(protocol: Protocol) -> str:
+    return (
+        f"AdamW at {protocol.learning_rate:g}, weight decay {protocol.weight_decay:g}, {protocol.epochs} epochs of"
+        f" {protocol.batch_size} pairs a step, {words.percent(protocol.warmup)} warm-up then linear, gradients clipped"
+        f" to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling; the epoch"
+        " with the best validation Spearman counts"
+    )
+
+
+def glossary(study: Study) -> Markup:
+    """Return what the words mean, and where the method is from."""
+    paper = element("a", "arXiv:2402.13130", href="https://arxiv.org/abs/2402.13130", rel="noreferrer")
+    citation = element(
+        "p",
+        "The method: Rep, Dukić and Šnajder (2024), ",
+        element("cite", "Are ELECTRA’s Sentence Embeddings Beyond Repair? The Case of Semantic Textual Similarity"),
+        ", ",
+        paper,
+        ".",
+    )
+    uncertain = UNCERTAIN if study.comparison.curve.uncertainty is not None else {}
+    return section("glossary", "Words", definitions(GLOSSARY | uncertain), citation)
+
+
+def downloads(study: Study) -> Markup:
+    """Return the buttons that save the data of the page."""
+    stem = words.file_stem(study)
+    buttons = (
+        _download("study", "Whole study (JSON)", f"{stem}.json", "application/json"),
+        _download("table", "Table of layers (CSV)", f"{stem}.csv", "text/csv"),
+    )
+    return section("data", "Data", element("p", *buttons, class_="downloads"))
+
+
+def _download(source: str, label: str, filename: str, kind: str) -> Markup:
+    return element("button", label, type="button", data_source=source, data_filename=filename, data_kind=kind)

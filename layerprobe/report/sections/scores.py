@@ -1,0 +1,97 @@
+"""Scores by layer: zero-shot, after fine-tuning, the table of layers, and simpler rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from layerprobe.report import words
+from layerprobe.report.data import LayerRow, layer_rows, outcomes_by_layer
+from layerprobe.report.markup import Markup, element, join
+from layerprobe.report.sections.parts import CONFIRM_COMMAND, ZERO_SHOT_COMMAND, figure, missing, row, section, table
+from layerprobe.results import Study
+
+
+def zero_shot(study: Study) -> Markup:
+    """Return the scores before fine-tuning, or how to get them."""
+    heading = "Before fine-tuning"
+    finding = words.zero_shot_finding(study)
+    if not finding:
+        return section("zero-shot", heading, missing("There are no scored pairs to rank", ZERO_SHOT_COMMAND))
+    scores = study.zero_shot or study.reference_zero_shot
+    reading = f"Spearman correlation of cosine and gold score on the {scores.split} split." if scores else ""
+    return section("zero-shot", heading, figure("zero-shot", finding, reading))
+
+
+def fine_tuning(study: Study) -> Markup:
+    """Return the scores after fine-tuning, or how to get them."""
+    heading = "After fine-tuning"
+    if not outcomes_by_layer(study):
+        return section("tmft", heading, missing("No layer has been fine-tuned", CONFIRM_COMMAND))
+    by_layer = figure("tmft", words.tmft_finding(study), f"Small dots are seeds; {_bars(study)}")
+    cost = "Labels are layers, the line is the Pareto front: the best score for at most so many parameters."
+    by_size = figure("parameters", words.parameters_finding(study), cost)
+    return join(section("tmft", heading, by_layer), section("parameters", "Score for the size", by_size))
+
+
+def _bars(study: Study) -> str:
+    outcomes = outcomes_by_layer(study).values()
+    level = study.confirmation.level if study.confirmation else 0.0
+    if not any(outcome.interval for outcome in outcomes):
+        return "one seed gives no interval."
+    return f"bars are {words.percent(level)} intervals of the mean over seeds; dotted lines only join the layers run."
+
+
+# ---- tables -------------------------------------------------------------------------------------------
+
+
+def layers(study: Study) -> Markup:
+    """Return everything about every layer as a table."""
+    rows = (_layer_line(study, line) for line in layer_rows(study))
+    return section("layers", "Table of layers", table("Table of layers", _layer_head(study), rows))
+
+
+def _layer_head(study: Study) -> Iterator[str]:
+    errors, redrawn = study.comparison.curve.uncertainty, study.prediction.probability
+    yield from ("Layer", "Parameters", words.short_measure(study))
+    if errors is not None:
+        yield f"{words.percent(errors.level)} interval"
+    if redrawn is not None:
+        yield "Flagged in redraws"
+    yield from ("Zero-shot Spearman", "TMFT Spearman", "")
+
+
+def _layer_line(study: Study, line: LayerRow) -> Markup:
+    kind = "chosen" if line.recommended else "drop" if line.drop else None
+    return row(str(line.layer), _layer_cells(study, line), kind)
+
+
+def _layer_cells(study: Study, line: LayerRow) -> Iterator[str]:
+    outcome = outcomes_by_layer(study).get(line.layer)
+    yield words.millions(line.parameters)
+    yield words.number(line.cka, 3)
+    if line.cka_interval_low is not None and line.cka_interval_high is not None:
+        yield words.interval((line.cka_interval_low, line.cka_interval_high), 3)
+    if line.drop_probability is not None:
+        yield words.redrawn_share(line.drop_probability)
+    yield "–" if line.zero_shot_spearman is None else words.number(line.zero_shot_spearman)
+    yield words.mean_and_std(outcome) if outcome else "–"
+    yield join(
+        element("span", "recommended", class_="flag chosen") if line.recommended else None,
+        element("span", "drop", class_="flag drop") if line.drop else None,
+    )
+
+
+def baselines(study: Study) -> Markup:
+    """Return what simpler rules recommend."""
+    prediction = study.prediction
+    ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
+    rows = (_baseline_line(study, way, layer) for way, layer in ways.items())
+    head = ("Way to choose", "Layer", "Parameters", "TMFT Spearman")
+    intro = element("p", "What simpler ways recommend, and what fine-tuning showed where that layer was run.")
+    return section("baselines", "Beside simpler rules", intro, table("Baselines", head, rows))
+
+
+def _baseline_line(study: Study, way: str, layer: int) -> Markup:
+    outcome = outcomes_by_layer(study).get(layer)
+    score = words.mean_and_std(outcome) if outcome else "not run"
+    return row(way, (str(layer), words.millions(study.comparison.model.parameters[layer]), score))

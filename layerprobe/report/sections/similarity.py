@@ -1,0 +1,121 @@
+"""Similarity to the reference and to further ones: curve, tests between layers, maps."""
+
+from __future__ import annotations
+
+from layerprobe.report import words
+from layerprobe.report.markup import Markup, element
+from layerprobe.report.sections.parts import figure, folded, row, section, table
+from layerprobe.results import Comparison, Difference, DropPrediction, SimilarityMap, Study
+
+ALIGNMENTS = {
+    "same-index": "Each layer is compared with the reference's layer of the same index.",
+    "relative-depth": "Each layer is compared with the reference's layer at the same relative depth.",
+    "best-match": "Each layer is compared with the reference's layer that it resembles most.",
+}
+
+
+# ---- the curve ----------------------------------------------------------------------------------------
+
+
+def cka_curve(study: Study) -> Markup:
+    """Return the curve with what belongs to it: tests between layers and further references."""
+    drawn = figure("cka-curve", words.cka_curve_finding(study), _reading(study), f"--entries:{_entries(study)}")
+    heading = "Similarity to the reference, layer by layer"
+    return section("cka-curve", heading, drawn, _steps(study.comparison), _further(study))
+
+
+def _entries(study: Study) -> int:
+    """Return how many entries the legend has: line, plateau, threshold and ring, shades, further references."""
+    return 4 + 2 * (study.comparison.curve.uncertainty is not None) + len(study.further_comparisons)
+
+
+def _reading(study: Study) -> str:
+    curve = study.comparison.curve
+    said = [ALIGNMENTS[curve.alignment], "The plateau is the median of the layers before the decline."]
+    if study.prediction.drops:
+        said.append("Diamonds on shaded ground are drop layers.")
+    if curve.uncertainty is not None:
+        level = words.percent(curve.uncertainty.level)
+        said.append(
+            f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
+            f" that holds the whole curve with {level} confidence."
+        )
+    if study.further_comparisons:
+        said.append("Thin broken lines are further references, with the intervals of each layer.")
+    return " ".join(said)
+
+
+def _steps(comparison: Comparison) -> Markup | None:
+    if not comparison.steps:
+        return None
+    level = words.percent(comparison.steps[0].level)
+    head = ("Step", "Change", f"{level} interval", "Standard error", "p")
+    note = (
+        "Each step is tested on the same texts, as samples that raise one layer often raise the next. The p-values are"
+        " two-sided, of no change, and each is of one test alone: some of many are small by chance."
+    )
+    rows = (_step_line(step) for step in comparison.steps)
+    return folded(
+        "Change from each layer to the next, with tests",
+        element("p", note),
+        table("Change from each layer to the next", head, rows),
+    )
+
+
+def _step_line(step: Difference) -> Markup:
+    cells = (
+        words.signed(step.value, 3),
+        words.interval((step.lower, step.upper), 3),
+        words.number(step.standard_error, 4),
+        words.p_value(step.p_value),
+    )
+    return row(step.label, cells)
+
+
+def _further(study: Study) -> Markup | None:
+    if not study.further_comparisons:
+        return None
+    predictions = (study.prediction, *study.further_predictions)
+    head = ["Reference", "Drop layers", "Recommended", "Decline at the last layer", "A drop in redraws"]
+    rows = (
+        _reference_line(name, prediction, first=index == 0)
+        for index, (name, prediction) in enumerate(zip(words.reference_labels(study), predictions, strict=True))
+    )
+    note = "The prediction of this report comes from the first; a drop that all of them show is no quirk of one."
+    whole = table("What each reference alone would predict", head, rows)
+    return element("div", element("h3", "What each reference alone would predict"), element("p", note), whole)
+
+
+def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Markup:
+    found = prediction.probability
+    cells = (
+        words.layer_range(prediction.drop_layers) or "none",
+        str(prediction.recommended_layer),
+        words.decline(prediction),
+        "–" if found is None else words.redrawn_share(found.any_drop),
+    )
+    return row(f"{name} (this report)" if first else name, cells)
+
+
+# ---- maps ---------------------------------------------------------------------------------------------
+
+
+def cka_map(study: Study) -> Markup:
+    """Return the map, beside that of the other normalization where there is one."""
+    heading, other = "Every layer against every layer", study.comparison.other_normalization
+    reading = "Rows are the model's layers, columns the reference's; dots mark the pairs of the curve above."
+    first = _map(study.comparison.map, "cka-map", reading)
+    if other is None:
+        return section("cka-map", heading, element("div", first, class_="beside"))
+    note = (
+        "The same in the same colours, once of the features as they are and once of features divided by their standard"
+        " deviation: where the two differ much, a few features of large variance decide the raw map."
+    )
+    both = element("div", first, _map(other, "other-map", ""), class_="pair")
+    return section("cka-map", heading, element("p", note), both)
+
+
+def _map(found: SimilarityMap, name: str, reading: str) -> Markup:
+    rows, columns = found.shape
+    style = f"--columns:{columns};--rows:{rows}"
+    return figure(name, words.cka_map_finding(found), reading, style, kind="plot map")

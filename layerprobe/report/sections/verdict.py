@@ -1,0 +1,81 @@
+"""The head of the page: what was found, how surely, and what a reader should be warned of."""
+
+from __future__ import annotations
+
+from layerprobe.report import words
+from layerprobe.report.markup import Markup, element
+from layerprobe.report.sections.parts import CONFIRM_COMMAND, fill
+from layerprobe.results import Confirmation, Study
+
+BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
+NOT_CONFIRMED = "– not confirmed yet"
+
+
+def header(study: Study) -> Markup:
+    """Return the verdict: prediction, confirmation, numbers and warnings."""
+    model, reference = words.names(study)
+    heading = element("h1", model, " ", element("span", "against", class_="against"), " ", reference)
+    return element(
+        "header",
+        element("p", f"layerprobe · {study.provenance.task}", class_="overline"),
+        heading,
+        element("p", study.prediction.sentence, class_="prediction"),
+        _confirmation_line(study.confirmation),
+        _cards(study),
+        _warnings(study),
+    )
+
+
+def _confirmation_line(confirmation: Confirmation | None) -> Markup:
+    if confirmation is None:
+        badge = element("span", NOT_CONFIRMED, class_="badge open")
+        return element("p", badge, " ", *fill("No layer has been fine-tuned", CONFIRM_COMMAND), class_="verdict")
+    badge = element("span", BADGES[confirmation.verdict], class_=f"badge {confirmation.verdict}")
+    return element("p", badge, " ", confirmation.sentence, class_="verdict")
+
+
+def _cards(study: Study) -> Markup:
+    prediction, model = study.prediction, study.comparison.model
+    kept = model.parameters[prediction.recommended_layer]
+    cards = (
+        _card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
+        _card(
+            "Parameters saved",
+            words.percent(words.saved_share(study)),
+            f"{words.millions(kept)} instead of {words.millions(model.parameters[-1])}",
+        ),
+        _effect_card(study.confirmation),
+        _drop_card(study),
+    )
+    return element("dl", *cards, class_="cards")
+
+
+def _card(label: str, value: str, detail: str) -> Markup:
+    return element("div", element("dt", label), element("dd", value, class_="value"), element("dd", detail))
+
+
+def _effect_card(confirmation: Confirmation | None) -> Markup:
+    label = "Effect on Spearman\u00a0×\u00a0100"
+    if confirmation is None:
+        return _card(label, "—", "nothing fine-tuned yet")
+    first, second = confirmation.compared_layers
+    level = f"{words.percent(confirmation.level)} " if confirmation.interval else ""
+    detail = f"layer {first} less layer {second}; {level}{words.interval(confirmation.interval)}"
+    return _card(label, words.signed(confirmation.effect), detail)
+
+
+def _drop_card(study: Study) -> Markup:
+    prediction = study.prediction
+    detail = f"onset at layer {prediction.onset}" if prediction.drops else "no decline found"
+    if prediction.probability is not None:
+        detail += f"; a drop in {words.redrawn_share(prediction.probability.any_drop)} of redraws"
+    return _card("Drop layers", words.layer_range(prediction.drop_layers) or "none", detail)
+
+
+def _warnings(study: Study) -> Markup | None:
+    comparisons = (study.comparison, *study.further_comparisons)
+    said = [*study.provenance.warnings, *(line for comparison in comparisons for line in comparison.warnings)]
+    if not said:
+        return None
+    items = (element("li", warning) for warning in dict.fromkeys(said))
+    return element("aside", element("h2", "Warnings"), element("ul", *items), class_="warnings")

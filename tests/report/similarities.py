@@ -1,0 +1,177 @@
+"""Comparisons made by hand with everything that a comparison can have: intervals, tests, diagnostics, a null."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from layerprobe.names import short_names
+from layerprobe.prediction import plateau_rule
+from layerprobe.results import (
+    Comparison,
+    CurveUncertainty,
+    Difference,
+    DropPrediction,
+    LayerDiagnostics,
+    MapUncertainty,
+    Matrix,
+    Measure,
+    ModelDescription,
+    PermutationNull,
+    SimilarityCurve,
+    SimilarityMap,
+    Study,
+)
+
+ERROR = 0.01
+"""Standard error of every value."""
+
+
+def matrix(values: np.ndarray) -> Matrix:
+    return tuple(tuple(row) for row in values.tolist())
+
+
+def uncertain_map(found: SimilarityMap) -> SimilarityMap:
+    """Return the map with intervals and with what chance reaches."""
+    values = np.array(found.values)
+    errors = np.full_like(values, ERROR)
+    return dataclasses.replace(
+        found,
+        uncertainty=MapUncertainty(
+            level=0.95,
+            standard_errors=matrix(errors),
+            lower=matrix(values - 1.96 * errors),
+            upper=matrix(values + 1.96 * errors),
+            method="influence of each sample",
+        ),
+        null=PermutationNull(
+            permutations=200,
+            level=0.95,
+            mean=matrix(0 * values),
+            threshold=matrix(0 * values + 0.004),
+            p_values=matrix(0 * values + 1 / 201),
+            calibrated=matrix((values - 0.004) / 0.996),
+            maximum_threshold=0.009,
+            maximum_p_value=1 / 201,
+            maximum_calibrated=float((values.max() - 0.009) / 0.991),
+        ),
+    )
+
+
+def zscored(found: SimilarityMap) -> SimilarityMap:
+    """Return the map of z-scored features, a little higher."""
+    values = np.array(found.values)
+    measure = dataclasses.replace(found.measure, normalize="zscore")
+    return dataclasses.replace(found, measure=measure, values=matrix(np.round(values + 0.2 * (1 - values), 4)))
+
+
+def uncertain_curve(curve: SimilarityCurve, error: float = ERROR) -> SimilarityCurve:
+    values = np.array(curve.values)
+    covariance = error**2 * (0.5 + 0.5 * np.eye(len(values)))
+    bounds = [tuple((values + times * error).tolist()) for times in (-1.96, 1.96, -2.7, 2.7)]
+    return dataclasses.replace(
+        curve,
+        uncertainty=CurveUncertainty(
+            level=0.95,
+            lower=bounds[0],
+            upper=bounds[1],
+            band_lower=bounds[2],
+            band_upper=bounds[3],
+            covariance=matrix(covariance),
+        ),
+    )
+
+
+def steps(curve: SimilarityCurve) -> tuple[Difference, ...]:
+    return tuple(
+        _step(layer, after - before)
+        for layer, (before, after) in enumerate(zip(curve.values, curve.values[1:], strict=False))
+    )
+
+
+def _step(layer: int, value: float) -> Difference:
+    return Difference(
+        label=f"layer {layer + 1} less layer {layer}",
+        value=value,
+        standard_error=ERROR,
+        lower=value - 1.96 * ERROR,
+        upper=value + 1.96 * ERROR,
+        level=0.95,
+        p_value=math.erfc(abs(value) / ERROR / math.sqrt(2)),
+    )
+
+
+def diagnostics(model: ModelDescription, n_samples: int) -> tuple[LayerDiagnostics, ...]:
+    return tuple(
+        LayerDiagnostics(
+            n_samples=n_samples,
+            n_features=model.hidden_size,
+            dtype="float32",
+            norm=model.norm,
+            duplicates=3 if layer == 0 else 0,
+            constant_features=0,
+            mean_norm=9.5 + layer,
+            mean_cosine=0.31 + 0.05 * layer,
+            top_dimension_share=0.012 + 0.02 * layer,
+            top_three_share=0.03 + 0.03 * layer,
+            effective_rank=120.4 - 6.1 * layer,
+            intrinsic_dimension=None if layer == 0 else 18.2 - 0.7 * layer,
+            chance_cka=0.021 + 0.003 * layer,
+        )
+        for layer in range(model.n_layers)
+    )
+
+
+def whole_comparison(comparison: Comparison, warnings: tuple[str, ...] = ()) -> Comparison:
+    """Return the comparison with everything that a comparison can have."""
+    n_samples = comparison.map.n_samples
+    return dataclasses.replace(
+        comparison,
+        map=uncertain_map(comparison.map),
+        curve=uncertain_curve(comparison.curve),
+        other_normalization=uncertain_map(zscored(comparison.map)),
+        steps=steps(comparison.curve),
+        model_diagnostics=diagnostics(comparison.model, n_samples),
+        reference_diagnostics=diagnostics(comparison.reference, n_samples),
+        warnings=warnings,
+    )
+
+
+def predicted(comparison: Comparison) -> DropPrediction:
+    model, reference = short_names(comparison.model.name, comparison.reference.name)
+    return plateau_rule(comparison.curve, model=model, reference=reference)
+
+
+def with_intervals(plain: Study, references: Sequence[str] = (), warnings: tuple[str, ...] = ()) -> Study:
+    """Return the study with everything that similarities can have, also against further references."""
+    first = whole_comparison(plain.comparison, warnings)
+    further = [_against(first, name, flattened) for name, flattened in zip(references, (0.2, 0.9), strict=False)]
+    return dataclasses.replace(
+        plain,
+        comparison=first,
+        prediction=predicted(first),
+        further_comparisons=tuple(further),
+        further_predictions=tuple(map(predicted, further)),
+    )
+
+
+def _against(first: Comparison, name: str, flattened: float) -> Comparison:
+    """Return the comparison with another reference, whose curve lies nearer to its highest value."""
+    top = max(first.curve.values)
+    values = tuple(value + flattened * (top - value) for value in first.curve.values)
+    curve = dataclasses.replace(first.curve, values=values)
+    reference = dataclasses.replace(first.reference, name=name)
+    return dataclasses.replace(first, reference=reference, curve=uncertain_curve(curve), warnings=())
+
+
+def rbf(found: SimilarityMap, multiplier: float) -> SimilarityMap:
+    rows, columns = found.shape
+    return dataclasses.replace(
+        found,
+        measure=Measure(kernel="rbf", bandwidth_multiplier=multiplier),
+        sigma_squared=((1.5,) * rows, (2.5,) * columns),
+        sigma_samples=2048,
+    )
