@@ -19,18 +19,31 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
-    from layerprobe.results import Protocol, SentencePairs, STSTask, Study, from_json, to_json
-    from layerprobe.study import Options, compare, confirm, doctor, extract, finetune, predict, run, zero_shot
+    from layerprobe.results import Measure, Protocol, SentencePairs, STSTask, Study, from_json, to_json
+    from layerprobe.study import (
+        Options,
+        compare,
+        compare_all,
+        confirm,
+        doctor,
+        extract,
+        finetune,
+        predict,
+        run,
+        zero_shot,
+    )
     from layerprobe.tasks import load_task, load_texts
 
 _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
     "layerprobe.report": ("write_report",),
-    "layerprobe.results": ("Protocol", "STSTask", "SentencePairs", "Study", "from_json", "to_json"),
+    "layerprobe.results": ("Measure", "Protocol", "STSTask", "SentencePairs", "Study", "from_json", "to_json"),
+    "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
         "compare",
+        "compare_all",
         "confirm",
         "doctor",
         "extract",
@@ -45,23 +58,30 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "LayerProbeError",
+    "Measure",
     "Options",
     "Protocol",
     "STSTask",
     "SentencePairs",
     "Study",
     "__version__",
+    "cka_interval",
+    "cka_map",
     "compare",
+    "compare_all",
     "confirm",
+    "diagnose",
     "doctor",
     "embedded_model",
     "embedded_task",
     "extract",
     "finetune",
     "from_json",
+    "linear_cka",
     "load_task",
     "load_texts",
     "predict",
+    "rbf_cka",
     "run",
     "to_json",
     "write_report",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def short_name(name: str) -> str:
@@ -24,5 +25,16 @@ def short_names(model: str, reference: str) -> tuple[str, str]:
         >>> short_names("old/model", "new/model")
         ('old/model', 'new/model')
     """
-    first, second = short_name(model), short_name(reference)
-    return (model, reference) if first == second else (first, second)
+    first, second = distinct_names([model, reference])
+    return first, second
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """Return names without organisation or folder; whole names where that would confuse any two.
+
+    Example:
+        >>> distinct_names(["google/bert", "FacebookAI/roberta-base", "old/model", "new/model"])
+        ['google/bert', 'FacebookAI/roberta-base', 'old/model', 'new/model']
+    """
+    short = [short_name(name) for name in names]
+    return short if len(set(short)) == len(set(names)) else list(names)

@@ -18,25 +18,41 @@ from layerprobe import study
 from layerprobe.encoders import find_checkpoint, load_encoder
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.results import (
-    CKACurve,
-    CKAMap,
     Comparison,
+    Comparisons,
     LayerScores,
+    Measure,
+    MeasureName,
     ModelDescription,
     Protocol,
     SentencePairs,
+    SimilarityCurve,
+    SimilarityMap,
     STSTask,
     Study,
     from_json,
     to_json,
 )
-from layerprobe.similarity import cka_map
+from layerprobe.similarity import cka_map, measure_map
 from layerprobe.store import Store
-from layerprobe.study import Embeddings, Options, cautions, compare, confirm, extract, finetune, predict, run, zero_shot
+from layerprobe.study import (
+    Embeddings,
+    Options,
+    cautions,
+    compare,
+    compare_all,
+    confirm,
+    extract,
+    finetune,
+    predict,
+    run,
+    zero_shot,
+)
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_pairs, toy_task
 
 TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
+RBF = Measure(kernel="rbf", bandwidth_multiplier=1.0)
 SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
 
 
@@ -103,9 +119,9 @@ def test_a_study_survives_json(complete: Study) -> None:
 def test_a_study_holds_together(complete: Study, models: dict[str, str], task: STSTask) -> None:
     comparison, prediction, confirmation = complete.comparison, complete.prediction, complete.confirmation
     assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
-    assert np.shape(comparison.cka.values) == (4, 4)
-    assert comparison.curve.values == tuple(np.diag(comparison.cka.values))
-    assert comparison.cka.n_samples == complete.provenance.n_texts == len(task.test.texts)
+    assert np.shape(comparison.map.values) == (4, 4)
+    assert comparison.curve.values == tuple(np.diag(comparison.map.values))
+    assert comparison.map.n_samples == complete.provenance.n_texts == len(task.test.texts)
     assert prediction.baselines.keys() == {"last layer", "fixed fraction of depth", "best zero-shot layer"}
     assert prediction.sentence.count("electra") == 1
     assert confirmation is not None
@@ -121,7 +137,8 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: S
     assert provenance.device == "cpu"
     assert provenance.versions["torch"] == torch.__version__
     assert provenance.notes == ()
-    assert all("the labels disagree" in warning for warning in provenance.warnings)
+    known = ("the labels disagree", "samples are few")
+    assert all(any(part in warning for part in known) for warning in provenance.warnings)
 
 
 @pytest.mark.usefixtures("no_models")
@@ -329,10 +346,83 @@ def kept_in(root: Path, embeddings: Embeddings) -> Embeddings:
 
 
 def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], cache: Path) -> None:
-    found = compare(embedded["electra"], embedded["bert"], kernel="rbf", estimator="biased")
+    found = compare(embedded["electra"], embedded["bert"], measure=RBF)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
-    assert found.cka == cka_map(*layers, kernel="rbf", estimator="biased")
-    assert (found.cka.kernel, found.cka.estimator, found.pooling) == ("rbf", "biased", "mean")
+    assert found.map == cka_map(*layers, kernel="rbf")
+    assert found.other_normalization == cka_map(*layers, kernel="rbf", normalize="zscore")
+    assert (found.map.measure, found.pooling) == (RBF, "mean")
+    assert [d.norm for d in found.model_diagnostics] == ["none"] * 4
+    assert [step.label for step in found.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
+    assert found.steps[0].value == pytest.approx(found.curve.values[1] - found.curve.values[0])
+
+
+def test_biased_values_have_no_intervals(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], measure=Measure(estimator="biased"))
+    assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
+
+
+def test_several_references_are_compared_in_one_pass(embedded: dict[str, Embeddings]) -> None:
+    found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"], embedded["electra"]])
+    for comparison, name in zip(found.comparisons, ("bert", "deep", "electra"), strict=True):
+        alone = compare(embedded["electra"], embedded[name])
+        np.testing.assert_allclose(comparison.map.values, alone.map.values, atol=1e-6)
+        assert comparison.reference == embedded[name].model
+    np.testing.assert_allclose(np.diag(found.comparisons[2].map.values), 1, atol=1e-6)
+    deeper, itself = found.differences
+    assert [each.label for each in deeper] == [f"layer {layer}" for layer in range(4)]
+    first = found.comparisons[0].curve.values
+    np.testing.assert_allclose([each.value for each in itself], [1 - value for value in first], atol=1e-6)
+    assert all(each.lower < each.value < each.upper for each in deeper)
+
+
+def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["deep"], embedded["deep"], alignment="previous-layer")
+    assert found.curve.reference_layers == (0, 0, 1, 2, 3, 4)
+    assert found.curve.values[3] == found.map.values[3][2]
+
+
+@pytest.mark.parametrize("name", ["mutual-knn", "cknna", "rsa", "procrustes"])
+def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: MeasureName) -> None:
+    neighbours = 3 if name in ("mutual-knn", "cknna") else None
+    measure = Measure(name=name, kernel=None, estimator=None, neighbours=neighbours)
+    found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
+    layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
+    first = found.comparisons[0]
+    assert first.map.values == measure_map(*layers, measure)
+    assert first.curve.uncertainty is not None
+    assert first.other_normalization is None
+    assert len(found.differences[0]) == len(first.steps) + 1 == 4
+
+
+def test_documents_widen_the_intervals_of_texts_that_repeat_each_other(embedded: dict[str, Embeddings]) -> None:
+    pair = embedded["electra"], embedded["bert"]
+    texts = pair[0].texts
+    apart = compare(*pair, documents={text: text for text in texts}).curve.uncertainty
+    documents = compare(*pair, documents={text: str(i // 4) for i, text in enumerate(texts)}).map.uncertainty
+    assert apart is not None
+    assert documents is not None
+    assert documents.n_clusters == -(-len(texts) // 4)
+    with pytest.raises(DataError, match="expected a document for every text, got none for"):
+        compare(*pair, documents={texts[0]: "a"})
+
+
+def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], permutations=19)
+    assert found.map.null is not None
+    assert found.map.null.permutations == 19
+    assert min(min(row) for row in found.map.null.p_values) == pytest.approx(1 / 20)
+    with pytest.raises(DataError, match="expected permutations for cka alone, got 19 for RSA"):
+        compare(
+            embedded["electra"],
+            embedded["bert"],
+            measure=Measure(name="rsa", kernel=None, estimator=None),
+            permutations=19,
+        )
+
+
+def test_warnings_name_the_model_as_its_caller_does(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], measure=Measure(estimator="biased"))
+    assert any("biased" in warning for warning in found.warnings)
 
 
 def test_a_comparison_is_made_once_for_its_settings(
@@ -340,17 +430,19 @@ def test_a_comparison_is_made_once_for_its_settings(
 ) -> None:
     settings: list[dict[str, Any]] = [
         {},
-        {"kernel": "rbf"},
-        {"kernel": "rbf", "bandwidth_multiplier": 0.5},
-        {"estimator": "biased"},
+        {"measure": RBF},
+        {"measure": dataclasses.replace(RBF, bandwidth_multiplier=0.5)},
+        {"measure": Measure(estimator="biased")},
+        {"measure": Measure(normalize="zscore")},
+        {"level": 0.9},
         {"alignment": "best-match"},
     ]
     pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
     found = [compare(*pair, **changes) for changes in settings]
     assert len({to_json(comparison) for comparison in found}) == len(settings)
     turned = compare(*pair[::-1])
-    np.testing.assert_allclose(turned.cka.values, np.transpose(found[0].cka.values), atol=1e-6)
-    monkeypatch.setattr("layerprobe.study.comparison.cka_map", fail)
+    np.testing.assert_allclose(turned.map.values, np.transpose(found[0].map.values), atol=1e-6)
+    monkeypatch.setattr("layerprobe.study.comparison.estimate_cka", fail)
     assert [compare(*pair, **changes) for changes in settings] == found
 
 
@@ -359,22 +451,22 @@ def test_a_damaged_comparison_is_made_again(
 ) -> None:
     pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
     found = compare(*pair)
-    (file,) = tmp_path.rglob("cka/*.json")
+    (file,) = tmp_path.rglob("similarity/*.json")
     for text in ("{", '{"model": 1}'):
         file.write_text(text)
         with caplog.at_level(logging.WARNING):
             assert compare(*pair) == found
         assert "made again" in caplog.messages[-1]
-        assert from_json(CKAMap, file.read_text()) == found.cka
+        assert from_json(Comparisons, file.read_text()).comparisons[0].map == found.map
     assert len(caplog.messages) == 2
 
 
 def test_different_texts_are_refused(
     embedded: dict[str, Embeddings], models: dict[str, str], task: STSTask, options: Options
 ) -> None:
-    for texts in (task.test.texts[1:], task.test.texts[::-1]):
+    for texts, what in ((task.test.texts[1:], r"\d+ others"), (task.test.texts[::-1], "the same in another order")):
         other = extract(models["bert"], texts, options=options)
-        with pytest.raises(MisalignedSamplesError, match="others: extract both with the same texts") as caught:
+        with pytest.raises(MisalignedSamplesError, match=f"{what}: extract both with the same texts in") as caught:
             compare(embedded["electra"], other)
         assert models["electra"] in str(caught.value)
 
@@ -383,7 +475,7 @@ def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Emb
     found = compare(embedded["deep"], embedded["bert"])
     assert found.curve.alignment == "relative-depth"
     assert found.curve.reference_layers == (0, 1, 1, 2, 2, 3)
-    assert np.shape(found.cka.values) == (6, 4)
+    assert np.shape(found.map.values) == (6, 4)
     with pytest.raises(DataError, match="the model has 6 layers and the reference 4"):
         compare(embedded["deep"], embedded["bert"], alignment="same-index")
     assert compare(embedded["bert"], embedded["electra"]).curve.alignment == "same-index"
@@ -397,7 +489,7 @@ def test_a_comparison_carries_the_names_of_its_caller(
     moved = extract(str(tmp_path / "moved"), task.test.texts, options=options)
     second = compare(embedded["electra"], moved)
     assert second.reference.name == str(tmp_path / "moved")
-    assert second.cka == first.cka
+    assert second.map == first.map
 
 
 # ---- zero-shot and prediction -------------------------------------------------------------------------
@@ -450,8 +542,8 @@ def compared(model: ModelDescription, reference: ModelDescription, values: tuple
         reference=reference,
         texts_digest="0",
         pooling="mean",
-        cka=CKAMap(values=rows, kernel="linear", estimator="debiased", n_samples=9),
-        curve=CKACurve(values=values, reference_layers=(0, 1, 2, 3, 4), alignment="same-index"),
+        map=SimilarityMap(measure=Measure(), values=rows, n_samples=9),
+        curve=SimilarityCurve(values=values, reference_layers=(0, 1, 2, 3, 4), alignment="same-index"),
     )
 
 

@@ -163,9 +163,22 @@ class TextSource(TaskSource):
         _option("Data", help="Texts without scores: a text file with one a line, or a table.", show_default=False),
     ] = None
 
+    documents: Annotated[
+        str | None,
+        _option(
+            "Data",
+            help="Column of the --texts table that names the document of a text: intervals then treat documents, not "
+            "texts, as independent.",
+            show_default=False,
+        ),
+    ] = None
+
     def load_texts(self) -> LoadedTexts:
         """Return the texts, with the task that they come from where there is one."""
         from layerprobe import load_texts
+
+        if self.documents is not None and self.texts is None:
+            raise typer.BadParameter("expected --texts TABLE with --documents")
 
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
@@ -174,8 +187,12 @@ class TextSource(TaskSource):
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
-        found = load_texts(self.texts, columns=self.columns)
-        return LoadedTexts(texts=found.texts, notes=(), warnings=found.warnings, task=None)
+        found = load_texts(self.texts, columns=self.columns, documents=self.documents)
+        documents: dict[str, str] | None = None
+        if found.documents is not None:
+            # a text that is in several documents counts for the first
+            documents = dict(zip(reversed(found.texts), reversed(found.documents), strict=True))
+        return LoadedTexts(texts=found.texts, notes=(), warnings=found.warnings, task=None, documents=documents)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -189,6 +206,8 @@ class LoadedTexts:
     """What was changed in them or left out."""
     task: STSTask | None
     """Where they come with scores."""
+    documents: dict[str, str] | None = None
+    """Which document a text is from, where that is known."""
 
 
 ReferenceRandomInit = Annotated[
@@ -198,30 +217,43 @@ ReferenceRandomInit = Annotated[
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reference:
-    """The model to compare with."""
+    """The models to compare with."""
 
     reference: Annotated[
-        str,
+        list[str],
         _option(
             "Comparison",
             "--reference",
             "-r",
-            help="A model pretrained by masked language modelling, of the same depth where there is one.",
+            help="A model pretrained by masked language modelling, of the same depth where there is one. Given again: "
+            "further references; the prediction is from the first.",
             show_default=False,
         ),
     ]
     reference_random_init: ReferenceRandomInit = None
 
+    def find(self, loading: Loading) -> list[Checkpoint]:
+        """Return the checkpoints of all references."""
+        seeds = [self.reference_random_init, *[None] * (len(self.reference) - 1)]
+        return [loading.find(name, random_init=seed) for name, seed in zip(self.reference, seeds, strict=True)]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Similarity:
-    """How two models are compared."""
+    """How two models are compared by CKA."""
 
-    kernel: Annotated[Literal["linear", "rbf"], _option("Comparison", help="Kernel of CKA.")] = "linear"
+    kernel: Annotated[
+        Literal["linear", "rbf"],
+        _option("Comparison", help="Kernel of CKA; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs."),
+    ] = "linear"
     estimator: Annotated[
         Literal["debiased", "biased"],
-        _option("Comparison", help="Estimator of HSIC; biased values rise with the width."),
+        _option("Comparison", help="Estimator of HSIC; biased values rise with the width and have no intervals."),
     ] = "debiased"
+    normalize: Annotated[
+        Literal["raw", "zscore"],
+        _option("Comparison", help="Features as they are, or each divided by its standard deviation."),
+    ] = "raw"
     bandwidth: Annotated[
         float,
         _option(
@@ -237,15 +269,50 @@ class Similarity:
     ] = "auto"
 
     def settings(self) -> dict[str, Any]:
-        """Return them as the library takes them."""
+        """Return measure and alignment as the library takes them."""
+        from layerprobe import Measure
+
         if self.kernel == "linear" and self.bandwidth != 1.0:
             raise typer.BadParameter("expected --kernel rbf with --bandwidth: a linear kernel has none")
-        return {
-            "kernel": self.kernel,
-            "estimator": self.estimator,
-            "bandwidth_multiplier": self.bandwidth,
-            "alignment": None if self.alignment == "auto" else self.alignment,
-        }
+        measure = Measure(
+            kernel=self.kernel,
+            estimator=self.estimator,
+            normalize=self.normalize,
+            bandwidth_multiplier=self.bandwidth if self.kernel == "rbf" else None,
+        )
+        return {"measure": measure, "alignment": None if self.alignment == "auto" else self.alignment}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnySimilarity(Similarity):
+    """How two models are compared by any measure."""
+
+    measure: Annotated[
+        Literal["cka", "mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca"],
+        _option("Comparison", help="Measure of similarity; --kernel, --estimator and --bandwidth are those of cka."),
+    ] = "cka"
+    neighbours: Annotated[
+        int, _option("Comparison", min=1, help="mutual-knn and cknna: nearest neighbours that count.")
+    ] = 10
+
+    def settings(self) -> dict[str, Any]:
+        """Return measure and alignment as the library takes them."""
+        from layerprobe import Measure
+
+        if self.measure not in ("mutual-knn", "cknna") and self.neighbours != 10:
+            raise typer.BadParameter(f"expected no --neighbours with --measure {self.measure}")
+        if self.measure == "cka":
+            return Similarity.settings(self)
+        if (self.kernel, self.estimator, self.bandwidth) != ("linear", "debiased", 1.0):
+            raise typer.BadParameter(f"expected no --kernel, --estimator or --bandwidth with --measure {self.measure}")
+        measure = Measure(
+            name=self.measure,
+            normalize=self.normalize,
+            kernel=None,
+            estimator=None,
+            neighbours=self.neighbours if self.measure in ("mutual-knn", "cknna") else None,
+        )
+        return {"measure": measure, "alignment": None if self.alignment == "auto" else self.alignment}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -285,7 +352,9 @@ class Tuning:
 
 Level = Annotated[
     float,
-    typer.Option(min=0.5, max=0.9999, help="Confidence level of intervals and verdict.", rich_help_panel="Fine-tuning"),
+    typer.Option(
+        min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.", rich_help_panel="Comparison"
+    ),
 ]
 Layers = Annotated[
     str,

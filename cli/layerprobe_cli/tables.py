@@ -12,7 +12,7 @@ from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
     from layerprobe.report.data import LayerRow
-    from layerprobe.results import LayerOutcome, Study
+    from layerprobe.results import Comparison, Comparisons, DropPrediction, LayerOutcome, Study
 
 
 def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
@@ -31,6 +31,75 @@ def _outcome_cells(outcome: LayerOutcome) -> tuple[str, ...]:
         interval,
         str(len(outcome.seeds)),
     )
+
+
+def print_comparisons(found: Comparisons) -> None:
+    """Print the curve of every comparison, and how those of further references differ from the first."""
+    from layerprobe.names import distinct_names
+
+    names = distinct_names([comparison.reference.name for comparison in found.comparisons])
+    for name, comparison in zip(names, found.comparisons, strict=True):
+        if len(found.comparisons) > 1:
+            typer.echo(f"{'' if comparison is found.comparisons[0] else chr(10)}Against {name}:")
+        _print_curve(comparison)
+    for name, differences in zip(names[1:], found.differences, strict=False):
+        typer.echo(f"\n{name} less {names[0]}:")
+        print_table(
+            ("layer", "difference", *_interval_header(differences[0].level), "p"),
+            [
+                (str(layer), f"{each.value:+.4f}", f"{each.lower:+.4f}", f"{each.upper:+.4f}", f"{each.p_value:.2g}")
+                for layer, each in enumerate(differences)
+            ],
+        )
+
+
+def _print_curve(comparison: Comparison) -> None:
+    curve, errors, null = comparison.curve, comparison.curve.uncertainty, comparison.map.null
+    typer.echo(f"{comparison.map.measure.title}, {comparison.map.n_samples} texts")
+    header = ["layer", "other layer", "similarity"]
+    header += [*_interval_header(errors.level), "band low", "band high"] if errors else []
+    header += ["p", "calibrated"] if null else []
+    rows = []
+    for layer, (other, value) in enumerate(zip(curve.reference_layers, curve.values, strict=True)):
+        cells = [str(layer), str(other), f"{value:.4f}"]
+        if errors:
+            ends = errors.lower, errors.upper, errors.band_lower, errors.band_upper
+            cells += [f"{end[layer]:.4f}" for end in ends]
+        if null:
+            cells += [f"{null.p_values[layer][other]:.2g}", f"{null.calibrated[layer][other]:.4f}"]
+        rows.append(cells)
+    print_table(header, rows)
+
+
+def _interval_header(level: float) -> tuple[str, str]:
+    return f"{100 * level:g} % low", "high"
+
+
+def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None:
+    """Print the curve with what is flagged, the prediction in words, and what one would do without it."""
+    flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
+    errors, probability = comparison.curve.uncertainty, prediction.probability
+    header = ["layer", "CKA", *(_interval_header(errors.level) if errors else ())]
+    header += ["flagged in", "flag"] if probability else ["flag"]
+    rows = []
+    for layer, value in enumerate(comparison.curve.values):
+        cells = [str(layer), f"{value:.4f}"]
+        cells += [f"{errors.lower[layer]:.4f}", f"{errors.upper[layer]:.4f}"] if errors else []
+        cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
+        rows.append([*cells, flags.get(layer, "")])
+    print_table(header, rows)
+    typer.echo(f"\n{prediction.sentence}")
+    typer.echo("Without CKA: " + ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items()) + ".")
+
+
+def print_maps(found: Comparisons) -> None:
+    """Print every layer against every layer."""
+    for comparison in found.comparisons:
+        if len(found.comparisons) > 1:
+            typer.echo(f"{'' if comparison is found.comparisons[0] else chr(10)}Against {comparison.reference.name}:")
+        header = ("layer", *(str(layer) for layer in range(comparison.reference.n_layers)))
+        values = comparison.map.values
+        print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
 
 
 def print_study(study: Study, report: Path) -> None:

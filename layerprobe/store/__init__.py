@@ -2,7 +2,7 @@
 
 from layerprobe.store.entries import Entry
 from layerprobe.store.key import FORMAT_VERSION, StoreKey, sample_ids, texts_digest
-from layerprobe.store.shards import ShardWriter, StoredEmbeddings
+from layerprobe.store.shards import ShardWriter, StoredEmbeddings, StoredLayer
 from layerprobe.store.store import Pruned, Store
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Store",
     "StoreKey",
     "StoredEmbeddings",
+    "StoredLayer",
     "sample_ids",
     "texts_digest",
 ]

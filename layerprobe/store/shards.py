@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,12 +70,57 @@ class StoredEmbeddings:
         whole.flags.writeable = False
         return whole
 
+    def rows(self, layer: int) -> StoredLayer:
+        """Return one layer whose rows are read when they are asked for, however many shards there are.
+
+        Raises:
+            DataError: If there is no such layer.
+            DamagedStoreError: If a shard is missing or cut short.
+        """
+        if not 0 <= layer < self.n_layers:
+            raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
+        return StoredLayer([self._part(index, layer) for index in range(self.manifest.n_shards)])
+
     def _part(self, index: int, layer: int) -> NDArray[np.float32]:
         path = self.directory / self.manifest.shard_name(index)
         start, stop = self.manifest.shard_rows(index)
         shape = (stop - start, self.width)
         offset = tensor_offsets(path, self.n_layers, shape)[layer]
         return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=shape)
+
+
+class StoredLayer:
+    """One layer, (n_rows, width), as memory maps of consecutive rows; slices and index arrays read what they need."""
+
+    def __init__(self, parts: Sequence[NDArray[np.float32]]) -> None:
+        self._parts = parts
+        self._ends = np.cumsum([len(part) for part in parts])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and features."""
+        return int(self._ends[-1]), self._parts[0].shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """float32."""
+        return self._parts[0].dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype=dtype)
+
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+        chosen = np.arange(self.shape[0])[rows]
+        found = np.empty((len(chosen), self.shape[1]), dtype=np.float32)
+        shards = np.searchsorted(self._ends, chosen, side="right")
+        for shard in np.unique(shards):
+            here = shards == shard
+            part = self._parts[shard]
+            found[here] = part[chosen[here] - (self._ends[shard] - len(part))]
+        return found
 
 
 class ShardWriter:

@@ -3,7 +3,7 @@
 Each stage is one function; what was done before is read from the store instead of done again.
 """
 
-from layerprobe.study.comparison import compare, zero_shot
+from layerprobe.study.comparison import compare, compare_all, zero_shot
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
@@ -16,6 +16,7 @@ __all__ = [
     "Options",
     "cautions",
     "compare",
+    "compare_all",
     "confirm",
     "doctor",
     "extract",

@@ -1,110 +1,346 @@
-"""Embeddings of two models -> their CKA; of one and labels -> zero-shot scores."""
+"""Embeddings of models -> their similarity, layer by layer; of one and labels -> zero-shot scores."""
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
 import logging
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.encoders import resolve_device
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import (
     Alignment,
-    CKAMap,
     Comparison,
-    Estimator,
-    Kernel,
+    Comparisons,
+    Difference,
+    LayerDiagnostics,
     LayerScores,
+    Measure,
+    Normalize,
     SentencePairs,
     digest,
     from_json,
     to_json,
 )
-from layerprobe.similarity import cka_curve, cka_map, cosine_scores, pearson, spearman
-from layerprobe.store import Store, texts_digest
+from layerprobe.similarity import (
+    Estimate,
+    cautions,
+    cosine_scores,
+    diagnose,
+    estimate_cka,
+    measure_layers,
+    pearson,
+    permutation_null,
+    spearman,
+)
+from layerprobe.store import Store, StoredLayer, texts_digest
 from layerprobe.study.embeddings import Embeddings
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 # Counts what similarity results depend on beyond their key; raise it when the numbers change.
-SIMILARITY_VERSION = 1
+SIMILARITY_VERSION = 2
+
+LEVEL = 0.95
 
 
 def compare(
     model: Embeddings,
     reference: Embeddings,
     *,
-    kernel: Kernel = "linear",
-    estimator: Estimator = "debiased",
-    bandwidth_multiplier: float = 1.0,
+    measure: Measure | None = None,
     alignment: Alignment | None = None,
+    level: float = LEVEL,
+    documents: Mapping[str, str] | None = None,
+    permutations: int = 0,
+    device: str = "auto",
     progress: Progress = silent,
 ) -> Comparison:
-    """Return CKA between all layers of two models on the texts that both embedded.
+    """Return the similarity of all layers of two models on the texts that both embedded.
 
     Args:
         model: What `extract` gave for the model.
         reference: What it gave for the reference, with the same texts.
-        kernel: linear or rbf.
-        estimator: debiased or biased.
-        bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
-        alignment: same-index, relative-depth or best-match; same-index by default, or relative-depth where
-            the depths differ.
-        progress: Told the layers that are done.
+        measure: Debiased linear CKA of raw features by default.
+        alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
+            relative-depth where the depths differ.
+        level: Confidence level of intervals and bands.
+        documents: Where each text comes from, if texts of one document are not independent.
+        permutations: cka: shuffles of the texts for the null distribution; none by default.
+        device: auto, cpu, cuda or cuda:1: where CKA is computed.
+        progress: Told how much is done.
 
     Raises:
         MisalignedSamplesError: If the texts are not the same.
         DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
+        DataError: If there is no document for a text, or the alignment does not fit.
     """
-    if model.texts != reference.texts:
-        raise MisalignedSamplesError(
-            f"{model.model.name} embedded {len(model.texts)} texts and {reference.model.name} {len(reference.texts)} "
-            "others: extract both with the same texts"
-        )
-    if alignment is None:
-        alignment = "same-index" if model.n_layers == reference.n_layers else "relative-depth"
+    found = compare_all(
+        model,
+        [reference],
+        measure=measure,
+        alignment=alignment,
+        level=level,
+        documents=documents,
+        permutations=permutations,
+        device=device,
+        progress=progress,
+    )
+    return found.comparisons[0]
+
+
+def compare_all(
+    model: Embeddings,
+    references: Sequence[Embeddings],
+    *,
+    measure: Measure | None = None,
+    alignment: Alignment | None = None,
+    level: float = LEVEL,
+    documents: Mapping[str, str] | None = None,
+    permutations: int = 0,
+    device: str = "auto",
+    progress: Progress = silent,
+) -> Comparisons:
+    """Return the similarity of one model to each of several references, from one pass over the texts.
+
+    Args:
+        model: What `extract` gave for the model.
+        references: What it gave for the references, with the same texts.
+        measure: As for `compare`, like all that follows.
+        alignment: Of each reference on its own.
+        level: Also of the paired differences between references.
+        documents: By text.
+        permutations: For every reference.
+        device: Where CKA is computed.
+        progress: Told how much is done.
+
+    Raises:
+        MisalignedSamplesError: If the texts are not the same.
+        DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
+        DataError: If there is no reference, no document for a text, or the alignment does not fit.
+    """
+    measure = measure or Measure()
+    if not references:
+        raise DataError("expected at least one model to compare with, got none")
+    if permutations and measure.name != "cka":
+        raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
+    for reference in references:
+        _check_same_texts(model, reference)
+    clusters = None if documents is None else _clusters(model, documents)
     key = digest(
-        [SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, kernel, estimator, bandwidth_multiplier]
+        [
+            SIMILARITY_VERSION,
+            [embeddings.fingerprint for embeddings in (model, *references)],
+            measure,
+            alignment,
+            level,
+            permutations,
+            clusters,
+        ]
     )
-    cka = _stored_map(model.store, key)
-    if cka is None:
-        layers_read = itertools.count(1)
-
-        def layers(embeddings: Embeddings) -> Iterator[NDArray[np.float32]]:
-            for layer in range(embeddings.n_layers):
-                yield embeddings.layer(layer)
-                progress("comparing", next(layers_read), model.n_layers + reference.n_layers)
-
-        cka = cka_map(
-            layers(model),
-            layers(reference),
-            kernel=kernel,
-            estimator=estimator,
-            bandwidth_multiplier=bandwidth_multiplier,
-            model_name=model.model.name,
-            reference_name=reference.model.name,
+    found = _stored(model.store, "similarity", key, Comparisons)
+    if found is None:
+        found = _compared(
+            model,
+            references,
+            measure,
+            alignments=[alignment or _default_alignment(model, reference) for reference in references],
+            level=level,
+            clusters=None if clusters is None else np.array(clusters),
+            permutations=permutations,
+            device=device,
+            progress=progress,
         )
-        model.store.save_result("cka", key, to_json(cka))
-    return Comparison(
-        model=model.model,
-        reference=reference.model,
-        texts_digest=texts_digest(model.texts),
-        pooling=model.pooling,
-        cka=cka,
-        curve=cka_curve(cka, alignment=alignment),
+        model.store.save_result("similarity", key, to_json(found))
+    named = [
+        # the users' own names for the models: a moved folder has the same fingerprint
+        dataclasses.replace(
+            comparison,
+            model=model.model,
+            reference=reference.model,
+            warnings=_warnings(comparison, model, reference),
+        )
+        for comparison, reference in zip(found.comparisons, references, strict=True)
+    ]
+    return dataclasses.replace(found, comparisons=tuple(named))
+
+
+def _compared(
+    model: Embeddings,
+    references: Sequence[Embeddings],
+    measure: Measure,
+    *,
+    alignments: Sequence[Alignment],
+    level: float,
+    clusters: NDArray[np.intp] | None,
+    permutations: int,
+    device: str,
+    progress: Progress,
+) -> Comparisons:
+    others = [other_normalization(measure)] if measure.name == "cka" else []
+    estimates = _estimates(
+        model, references, [measure, *others], level=level, clusters=clusters, device=device, progress=progress
+    )
+    first, second = estimates[: len(references)], estimates[len(references) :]
+    curves = [estimate.curve(alignment) for estimate, alignment in zip(first, alignments, strict=True)]
+    comparisons = []
+    for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
+        found = estimate.map
+        if permutations:
+            null = permutation_null(
+                _layers(model),
+                _layers(reference),
+                found.values,
+                measure=measure,
+                permutations=permutations,
+                level=level,
+                device=_torch_device(device),
+                progress=part_of(progress, start=number, share=1, whole=len(references)),
+            )
+            found = dataclasses.replace(found, null=null)
+        comparisons.append(
+            Comparison(
+                model=model.model,
+                reference=reference.model,
+                texts_digest=texts_digest(model.texts),
+                pooling=model.pooling,
+                map=found,
+                curve=curve,
+                other_normalization=second[number].map if second else None,
+                steps=estimate.steps(curve),
+                model_diagnostics=diagnostics(model),
+                reference_diagnostics=diagnostics(reference),
+            )
+        )
+    differences: list[tuple[Difference, ...]] = []
+    partners = [list(enumerate(curve.reference_layers)) for curve in curves]
+    for estimate, there in zip(first[1:], partners[1:], strict=True):
+        differences.append(first[0].differences(estimate, list(zip(partners[0], there, strict=True))))
+    return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
+
+
+def other_normalization(measure: Measure) -> Measure:
+    """Return the measure of z-scored features for that of raw ones, and the other way round."""
+    other: Normalize = "zscore" if measure.normalize == "raw" else "raw"
+    return dataclasses.replace(measure, normalize=other)
+
+
+def _estimates(
+    model: Embeddings,
+    references: Sequence[Embeddings],
+    measures: Sequence[Measure],
+    *,
+    level: float,
+    clusters: NDArray[np.intp] | None,
+    device: str,
+    progress: Progress,
+) -> Sequence[Estimate]:
+    """Return estimates, by measure and then by reference."""
+    if measures[0].name != "cka":
+        return [
+            measure_layers(
+                _layers(model),
+                _layers(reference),
+                measures[0],
+                level=level,
+                clusters=clusters,
+                model_name=model.model.name,
+                reference_name=reference.model.name,
+                progress=part_of(progress, start=number, share=1, whole=len(references)),
+            )
+            for number, reference in enumerate(references)
+        ]
+    # A model against itself is read once.
+    others = [reference for reference in references if reference.fingerprint != model.fingerprint]
+    position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}
+    return estimate_cka(
+        [(embeddings.model.name, _layers(embeddings)) for embeddings in (model, *others)],
+        measures=measures,
+        pairs=[(0, position.get(reference.fingerprint, 0)) for reference in references],
+        level=level,
+        clusters=clusters,
+        device=_torch_device(device),
+        progress=progress,
     )
 
 
-def _stored_map(store: Store, key: str) -> CKAMap | None:
-    text = store.load_result("cka", key)
+def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
+    """Return what a similarity of each layer can suffer from; made once for stored embeddings.
+
+    Raises:
+        DegenerateLayerError: If a layer is constant or has fewer than four texts.
+    """
+    kind = tuple[LayerDiagnostics, ...]
+    key = digest([SIMILARITY_VERSION, embeddings.fingerprint])
+    found: tuple[LayerDiagnostics, ...] | None = _stored(embeddings.store, "diagnostics", key, kind)
+    if found is None:
+        name, norm = embeddings.model.name, embeddings.model.norm
+        found = tuple(
+            diagnose(embeddings.layer(layer), name=f"layer {layer} of {name}", norm=norm)
+            for layer in range(embeddings.n_layers)
+        )
+        embeddings.store.save_result("diagnostics", key, to_json(found))
+    return found
+
+
+def _warnings(comparison: Comparison, model: Embeddings, reference: Embeddings) -> tuple[str, ...]:
+    errors = comparison.map.uncertainty
+    return cautions(
+        comparison.map.measure,
+        comparison.map.n_samples,
+        (model.model.name, comparison.model_diagnostics),
+        (reference.model.name, comparison.reference_diagnostics),
+        n_clusters=errors.n_clusters if errors else None,
+    )
+
+
+def _layers(embeddings: Embeddings) -> list[StoredLayer]:
+    return [embeddings.stored.rows(layer) for layer in range(embeddings.n_layers)]
+
+
+def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
+    if model.texts == reference.texts:
+        return
+    same = set(model.texts) == set(reference.texts)
+    raise MisalignedSamplesError(
+        f"{model.model.name} embedded {len(model.texts)} texts and {reference.model.name} "
+        + ("the same in another order" if same else f"{len(reference.texts)} others")
+        + ": extract both with the same texts in the same order"
+    )
+
+
+def _default_alignment(model: Embeddings, reference: Embeddings) -> Alignment:
+    return "same-index" if model.n_layers == reference.n_layers else "relative-depth"
+
+
+def _clusters(model: Embeddings, documents: Mapping[str, str]) -> list[int]:
+    numbers: dict[str, int] = {}
+    for text in model.texts:
+        if text not in documents:
+            raise DataError(f"expected a document for every text, got none for {text[:60]!r}")
+        numbers.setdefault(documents[text], len(numbers))
+    return [numbers[documents[text]] for text in model.texts]
+
+
+def _torch_device(device: str) -> str:
+    """Return where sums can be made: they need float64, which mps does not have."""
+    resolved = resolve_device(device)
+    return "cpu" if resolved.type == "mps" else str(resolved)
+
+
+def _stored(store: Store, kind: str, key: str, result: type[T]) -> T | None:
+    text = store.load_result(kind, key)
     try:
-        return None if text is None else from_json(CKAMap, text)
+        return None if text is None else from_json(result, text)
     except DataError as error:
-        logger.warning("the CKA map %s in the store is damaged (%s): it is made again", key, error)
+        logger.warning("the result %s/%s in the store is damaged (%s): it is made again", kind, key, error)
         return None
 
 

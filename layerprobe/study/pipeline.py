@@ -15,20 +15,20 @@ from layerprobe.encoders import (
     resolve_device,
 )
 from layerprobe.extraction import Diagnosis, examine
-from layerprobe.finetuning import check_level, outcomes
+from layerprobe.finetuning import outcomes
 from layerprobe.progress import Progress, silent
 from layerprobe.results import (
     Alignment,
     Confirmation,
-    Estimator,
-    Kernel,
     LayerOutcome,
+    Measure,
     Protocol,
     Provenance,
     STSTask,
     Study,
+    check_level,
 )
-from layerprobe.study.comparison import compare, zero_shot
+from layerprobe.study.comparison import compare_all, zero_shot
 from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, found, load
 from layerprobe.study.prediction import cautions, predict
@@ -55,10 +55,9 @@ def run(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     level: float = DEFAULT_LEVEL,
-    kernel: Kernel = "linear",
-    estimator: Estimator = "debiased",
-    bandwidth_multiplier: float = 1.0,
+    measure: Measure | None = None,
     alignment: Alignment | None = None,
+    further_references: Sequence[str | Path | Checkpoint] = (),
     random_init: int | None = None,
     reference_random_init: int | None = None,
     options: Options | None = None,
@@ -77,10 +76,9 @@ def run(
         seeds: One fine-tuning run each.
         protocol: The paper's by default.
         level: Confidence level of the intervals.
-        kernel: linear or rbf.
-        estimator: debiased or biased.
-        bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
+        measure: Which CKA; debiased linear of raw features by default.
         alignment: same-index, relative-depth or best-match.
+        further_references: More models to compare with; the prediction is from the first.
         random_init: Seed of fresh random weights for the model.
         reference_random_init: The same for the reference.
         options: How to load and embed.
@@ -102,16 +100,21 @@ def run(
     texts = task.test.texts
     tested = extract(checkpoint, texts, options=options, progress=progress)
     base = extract(base_checkpoint, texts, options=options, progress=progress)
+    others = [
+        extract(further, texts, options=options, progress=progress)
+        for further in [found(other, None, options) for other in further_references]
+    ]
     validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
-    comparison = compare(
+    compared = compare_all(
         tested,
-        base,
-        kernel=kernel,
-        estimator=estimator,
-        bandwidth_multiplier=bandwidth_multiplier,
+        [base, *others],
+        measure=measure,
         alignment=alignment,
+        level=level,
+        device=options.device,
         progress=progress,
     )
+    comparison, *further = compared.comparisons
     labelled = zero_shot(validated, task.validation, split="validation")
     prediction = predict(comparison, zero_shot_validation=labelled)
     confirmed: Confirmation | None = None
@@ -159,7 +162,9 @@ def run(
                 *task.warnings,
                 *tested.warnings,
                 *base.warnings,
+                *(warning for other in others for warning in other.warnings),
                 *validated.warnings,
+                *(warning for each in compared.comparisons for warning in each.warnings),
                 *cautions(comparison, prediction, labelled),
             ),
         ),
@@ -168,6 +173,8 @@ def run(
         protocol=protocol if fine_tuning else None,
         confirmation=confirmed,
         reference_outcomes=contrast,
+        further_comparisons=tuple(further),
+        further_predictions=tuple(predict(each) for each in further),
     )
 
 

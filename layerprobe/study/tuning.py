@@ -8,9 +8,17 @@ from pathlib import Path
 
 from layerprobe.encoders import Checkpoint, count_blocks, resolve_device
 from layerprobe.errors import DataError
-from layerprobe.finetuning import RunFolder, check_level, confirmation, fine_tune_layers, layers_to_confirm
+from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, Protocol, SentencePairs, STSTask
+from layerprobe.results import (
+    Confirmation,
+    DropPrediction,
+    FineTuningRun,
+    Protocol,
+    SentencePairs,
+    STSTask,
+    check_level,
+)
 from layerprobe.store import Store
 from layerprobe.study.options import Options, dtype_name, found, load
 

@@ -83,6 +83,15 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
     return table, _known_text_columns(table)
 
 
+def named_column(table: Table, column: str) -> int:
+    """Return where one more column is in a table that `text_columns` returned.
+
+    Raises:
+        TaskError: If it is missing.
+    """
+    return _index(table, column)
+
+
 def _looks_like_header(table: Table) -> bool:
     """Return whether the first row names a text column, or has words where all other rows have numbers."""
     first, rest = table.rows[0], table.rows[1:]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.results import SentencePairs, STSTask, TextFile
-from layerprobe.tasks.columns import Columns, pair_columns, text_columns
+from layerprobe.tasks.columns import Columns, named_column, pair_columns, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.hub import hub_tables, is_hub_name
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
@@ -89,7 +89,7 @@ def load_task(
     )
 
 
-def load_texts(path: str | Path, *, columns: Columns | None = None) -> TextFile:
+def load_texts(path: str | Path, *, columns: Columns | None = None, documents: str | None = None) -> TextFile:
     """Load texts without scores.
 
     Empty texts are dropped, control characters become spaces, and texts are cut to 100,000 characters; the
@@ -99,6 +99,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None) -> TextFile:
         path: A TXT file with one text a line, or a table as in `load_task`.
         columns: The text columns of a table: names, or indices from 0 of a file without a header. By default
             usual names are known; a table of sentence pairs gives both sentences, pair by pair.
+        documents: The column of a table that says which document a text is from.
 
     Returns:
         The texts in the order of the file, copies included.
@@ -108,17 +109,31 @@ def load_texts(path: str | Path, *, columns: Columns | None = None) -> TextFile:
     """
     file = Path(path).expanduser()
     check_file(file)
-    if file.suffix.lower() == ".txt" and columns is None:
-        found = [line.removesuffix("\r") for line in read_text(file).split("\n")]
-        found = found[:-1] if found[-1] == "" else found  # the end of the last line is no empty line
+    if file.suffix.lower() == ".txt" and columns is None and documents is None:
+        lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
+        found = [(line, "") for line in (lines[:-1] if lines[-1] == "" else lines)]  # no line after the last end
     else:
-        table, indices = text_columns(read_table(file), columns)
-        found = [row[i] for row in table.rows for i in indices]
+        found = _cells(file, columns, documents)
     cleaner = Cleaner()
-    texts = tuple(text for text in map(cleaner.clean, found) if cleaner.keeps(text))
-    if not texts:
+    kept = [(text, document) for cell, document in found if cleaner.keeps(text := cleaner.clean(cell))]
+    if not kept:
         raise TaskError(f"{file} has no texts: expected at least one")
-    return TextFile(name=str(path), texts=texts, warnings=cleaner.warnings(str(file), "text"))
+    return TextFile(
+        name=str(path),
+        texts=tuple(text for text, _ in kept),
+        documents=None if documents is None else tuple(document for _, document in kept),
+        warnings=cleaner.warnings(str(file), "text"),
+    )
+
+
+def _cells(file: Path, columns: Columns | None, documents: str | None) -> list[tuple[str, str]]:
+    """Return every text of a table with its document."""
+    table = read_table(file)
+    if documents is not None and not documents.isdecimal():
+        table = table.with_header()
+    table, indices = text_columns(table, columns)
+    label = None if documents is None else named_column(table, documents)
+    return [(row[i], "" if label is None else row[label]) for row in table.rows for i in indices]
 
 
 def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:

@@ -119,7 +119,7 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(
     texts.write_text("a b\n\n   \nc \x00 \x07 d\n" + "e " * 50_001 + "\ng h\ni j\n")
     done = layerprobe("compare", *pair, "--texts", texts, "--json")
     assert done.code == 0
-    assert done.json["cka"]["n_samples"] == 5
+    assert done.json["comparisons"][0]["map"]["n_samples"] == 5
     for words in ("control characters", "100,000", "empty", "cut at 64 tokens"):
         assert words in done.err, done.err
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from layerprobe.results import Study, from_json
@@ -64,7 +65,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     monkeypatch.setattr("layerprobe.study.options.load_encoder", refuse)
     out = tmp_path / "out"
     study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
-    assert study["comparison"]["cka"] == compared["cka"]
+    assert [study["comparison"]] == compared["comparisons"]
     assert study["prediction"] == predicted == confirmed["prediction"]
     assert study["confirmation"] == confirmed["confirmation"]
     again = layerprobe("report", out / "study.json", "-o", tmp_path / "again.html")
@@ -82,17 +83,66 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
 def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     found = layerprobe(
         "compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--map", "--json"
-    ).json
+    ).json["comparisons"][0]
     assert found["reference"]["name"].endswith("(random init 3)")
-    assert found["cka"]["values"][3][3] < 0.99
+    assert found["map"]["values"][3][3] < 0.99
 
 
 def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     curve = layerprobe("compare", *pair, "-t", pairs_file).out.splitlines()
-    assert curve[0].split() == ["layer", "reference", "layer", "CKA"]
-    assert len(curve) == 2 + 4
+    assert curve[0].startswith("debiased linear CKA, ")
+    assert curve[1].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
+    assert len(curve) == 3 + 4
+    value, low, high, band_low, band_high = map(float, curve[-1].split()[2:])
+    assert band_low < low < value < high < band_high
     cells = layerprobe("compare", *pair, "-t", pairs_file, "--map").out.splitlines()[2].split()
     assert len(cells) == 1 + 4
+
+
+def test_compare_several_models(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    model, reference = pair
+    options = ("--reference-random-init", "1", "-t", pairs_file, "--parquet", tmp_path / "map.parquet")
+    lines = layerprobe("compare", model, model, reference, *options, "--permutations", "19").out.splitlines()
+    heads = [line for line in lines if line.startswith("Against")]
+    assert heads == [f"Against {model.name} (random init 1):", f"Against {reference.name}:"]
+    assert f"{reference.name} less {model.name} (random init 1):" in lines
+    assert lines[2].endswith("p  calibrated")
+    table = pd.read_parquet(tmp_path / "map.parquet")
+    assert len(table) == 2 * 2 * 4 * 4
+    assert table.normalize.value_counts().to_dict() == {"raw": 32, "zscore": 32}
+    assert table.on_curve.sum() == 8
+    assert (table.lower <= table.value).all()
+    assert table.p_value.notna().sum() == 32
+
+
+def test_compare_a_model_alone(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    lines = layerprobe("compare", pair[0], "-t", pairs_file).out.splitlines()
+    assert [line.split()[:2] for line in lines[3:]] == [["0", "0"], ["1", "0"], ["2", "1"], ["3", "2"]]
+
+
+def test_compare_by_other_measures(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    options = ("-t", pairs_file, "--measure", "mutual-knn", "--neighbours", "3", "--normalize", "zscore")
+    assert layerprobe("compare", *pair, *options).out.startswith("mutual kNN (k = 3) of z-scored features, ")
+    for wrong in (("--kernel", "rbf"), ("--estimator", "biased"), ("--permutations", "5")):
+        assert layerprobe("compare", *pair, *options, *wrong).code in (1, 2)
+    assert layerprobe("compare", *pair, "-t", pairs_file, "--neighbours", "3").code == 2
+
+
+def test_predict_against_several_references(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    found = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file).out.splitlines()
+    assert [line for line in found if line.startswith("Against")] == [f"Against {path}:" for path in pair[::-1]]
+
+
+def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    table = tmp_path / "texts.csv"
+    rows = [f"{a} {b},{a}" for a in "abcdef" for b in "ghij"]
+    table.write_text("\n".join(["text,document", *rows]))
+    found = layerprobe("compare", *pair, "--texts", table, "--documents", "document", "--json").json
+    assert found["comparisons"][0]["map"]["uncertainty"]["n_clusters"] == 6
+    assert "no column 'source'" in layerprobe("compare", *pair, "--texts", table, "--documents", "source").err
+    assert layerprobe("compare", *pair, "-t", table, "--documents", "document").code == 2
 
 
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:

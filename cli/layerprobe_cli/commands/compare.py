@@ -2,42 +2,63 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from layerprobe_cli.options import (
+    AnySimilarity,
     CacheDir,
     Embedding,
     Extraction,
     Json,
+    Level,
     Loading,
-    Model,
     Quiet,
     ReferenceRandomInit,
-    Similarity,
     TextSource,
     library_options,
 )
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
+from layerprobe_cli.tables import print_comparisons, print_maps, show_notes
 
 
 def compare(
-    model: Model,
-    reference: Annotated[str, typer.Argument(help="The model to compare with.", show_default=False)],
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL [OTHER]...",
+            help="A model, and those to compare it with. A model alone is compared with itself: each layer with the "
+            "one before.",
+            show_default=False,
+        ),
+    ],
     source: TextSource,
-    similarity: Similarity,
+    similarity: AnySimilarity,
     loading: Loading,
     embedding: Embedding,
     extraction: Extraction,
     reference_random_init: ReferenceRandomInit = None,
+    level: Level = 0.95,
+    permutations: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Shuffles of the texts for p-values and calibrated scores.", rich_help_panel="Comparison"
+        ),
+    ] = 0,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(help="Also write every pair of layers to this Parquet file.", show_default=False),
+    ] = None,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare two models layer by layer by CKA on the same texts.
+    """Compare models layer by layer by CKA, or by another measure, on the same texts.
+
+    Prints one value a layer with its interval; where there are several others, also how their values differ.
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
     """
@@ -46,27 +67,39 @@ def compare(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import compare as compare_models
-    from layerprobe.study import extract
+    from layerprobe.study import compare_all, extract
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
+    model, *others = models
+    if not others and reference_random_init is None:
+        settings["alignment"] = settings["alignment"] or "previous-layer"
+    seeds = [reference_random_init, *[None] * max(0, len(others) - 1)]
+    checkpoints = [loading.find(name, random_init=seed) for name, seed in zip(others or [model], seeds, strict=True)]
     with progress_bar(quiet=quiet) as progress:
         tested = extract(
             loading.find(model, random_init=loading.random_init), data.texts, options=options, progress=progress
         )
-        base = extract(
-            loading.find(reference, random_init=reference_random_init), data.texts, options=options, progress=progress
+        bases = [extract(each, data.texts, options=options, progress=progress) for each in checkpoints]
+        found = compare_all(
+            tested,
+            bases if others or reference_random_init is not None else [tested],
+            level=level,
+            documents=data.documents,
+            permutations=permutations,
+            device=loading.device,
+            progress=progress,
+            **settings,
         )
-        found = compare_models(tested, base, progress=progress, **settings)
-    show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings), quiet=quiet)
+    warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
+    warnings += [warning for comparison in found.comparisons for warning in comparison.warnings]
+    show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
+    if parquet is not None:
+        from layerprobe.report.parquet import write_parquet
+
+        write_parquet(found, parquet)
     if json:
         print_json(found)
     elif show_map:
-        header = ("layer", *(str(layer) for layer in range(found.reference.n_layers)))
-        print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(found.cka.values)])
+        print_maps(found)
     else:
-        rows = zip(found.curve.reference_layers, found.curve.values, strict=True)
-        print_table(
-            ("layer", "reference layer", "CKA"),
-            [(str(layer), str(other), f"{value:.4f}") for layer, (other, value) in enumerate(rows)],
-        )
+        print_comparisons(found)

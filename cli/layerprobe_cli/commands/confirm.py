@@ -54,10 +54,12 @@ def confirm(
     from layerprobe.study import run
 
     checkpoint = loading.find(model, random_init=loading.random_init)
+    base, *further = reference.find(loading)
     with progress_bar(quiet=quiet) as progress:
         study = run(
             checkpoint,
-            reference=loading.find(reference.reference, random_init=reference.reference_random_init),
+            reference=base,
+            further_references=further,
             task=task,
             layers=parse_layers(layers, checkpoint),
             seeds=seeds,

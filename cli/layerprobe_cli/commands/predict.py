@@ -9,6 +9,7 @@ from layerprobe_cli.options import (
     Embedding,
     Extraction,
     Json,
+    Level,
     Loading,
     Model,
     Quiet,
@@ -17,8 +18,8 @@ from layerprobe_cli.options import (
     TextSource,
     library_options,
 )
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
+from layerprobe_cli.tables import print_prediction, show_notes
 
 
 def predict(
@@ -29,6 +30,7 @@ def predict(
     loading: Loading,
     embedding: Embedding,
     extraction: Extraction,
+    level: Level = 0.95,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -42,31 +44,38 @@ def predict(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import cautions, compare, extract, zero_shot
+    from layerprobe.study import cautions, compare_all, extract, zero_shot
     from layerprobe.study import predict as predict_drop
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)
-    base_checkpoint = loading.find(reference.reference, random_init=reference.reference_random_init)
+    references = reference.find(loading)
     with progress_bar(quiet=quiet) as progress:
         tested = extract(checkpoint, data.texts, options=options, progress=progress)
-        base = extract(base_checkpoint, data.texts, options=options, progress=progress)
-        comparison = compare(tested, base, progress=progress, **settings)
+        bases = [extract(each, data.texts, options=options, progress=progress) for each in references]
+        compared = compare_all(
+            tested,
+            bases,
+            level=level,
+            documents=data.documents,
+            device=loading.device,
+            progress=progress,
+            **settings,
+        )
         labelled = None
         if data.task is not None:
             pairs = data.task.validation
             validated = extract(checkpoint, pairs.texts, options=options, progress=progress)
             labelled = zero_shot(validated, pairs, split="validation")
-    prediction = predict_drop(comparison, zero_shot_validation=labelled)
-    doubts = cautions(comparison, prediction, labelled)
-    show_notes(data.notes, (*data.warnings, *tested.warnings, *base.warnings, *doubts), quiet=quiet)
+    predictions = [predict_drop(each, zero_shot_validation=labelled) for each in compared.comparisons]
+    warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
+    for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
+        warnings += [*comparison.warnings, *cautions(comparison, prediction, labelled)]
+    show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
     if json:
-        print_json(prediction)
+        print_json(predictions[0])
         return
-    flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
-    print_table(
-        ("layer", "CKA", "flag"),
-        [(str(layer), f"{value:.4f}", flags.get(layer, "")) for layer, value in enumerate(comparison.curve.values)],
-    )
-    typer.echo(f"\n{prediction.sentence}")
-    typer.echo("Without CKA: " + ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items()) + ".")
+    for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
+        if len(predictions) > 1:
+            typer.echo(f"{'' if prediction is predictions[0] else chr(10)}Against {comparison.reference.name}:")
+        print_prediction(comparison, prediction)

@@ -88,12 +88,13 @@ def run(
     from layerprobe.study import run as run_study
 
     checkpoint = loading.find(model, random_init=loading.random_init)
-    base_checkpoint = loading.find(reference.reference, random_init=reference.reference_random_init)
+    base_checkpoint, *further = reference.find(loading)
     make_output_folder(out)
     with progress_bar(quiet=quiet) as progress:
         study = run_study(
             checkpoint,
             reference=base_checkpoint,
+            further_references=further,
             task=task,
             fine_tuning=fine_tuning,
             layers=parse_layers(layers, checkpoint),
