@@ -34,7 +34,9 @@ test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
 bench: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
 	$(BIN)/python tests/benchmarks/bench_extraction.py
+	$(BIN)/python tests/benchmarks/bench_similarity.py
 
 # ---- the environment ------------------------------------------------------------------------------------
 

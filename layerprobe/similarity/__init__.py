@@ -10,14 +10,14 @@ from layerprobe.similarity.cka import CKAEstimate, cka_interval, cka_map, estima
 from layerprobe.similarity.correlation import cosine_scores, pearson, spearman
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.diagnostics import diagnose
+from layerprobe.similarity.dissimilarity import rsa
 from layerprobe.similarity.estimates import Estimate, MeasureEstimate, measure_layers
 from layerprobe.similarity.grams import linear_gram, rbf_gram, rbf_sigma_squared
 from layerprobe.similarity.hsic import hsic
 from layerprobe.similarity.measures import MEASURES, LayerMeasure, grouped_jackknife, measure_map
 from layerprobe.similarity.neighbours import cknna, mutual_knn
 from layerprobe.similarity.permutation import permutation_null
-from layerprobe.similarity.procrustes import procrustes
-from layerprobe.similarity.rsa import rsa
+from layerprobe.similarity.shape import procrustes
 
 __all__ = [
     "MEASURES",

@@ -19,6 +19,7 @@ from layerprobe.progress import Progress, silent
 from layerprobe.results import Matrix, Measure, MeasureName
 from layerprobe.similarity.cca import mean_correlation, principal_subspace, weighted_correlation
 from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, rounding
+from layerprobe.similarity.dissimilarity import dissimilarity_ranks, rank_correlation
 from layerprobe.similarity.neighbours import (
     local_alignment,
     local_kernel,
@@ -26,8 +27,7 @@ from layerprobe.similarity.neighbours import (
     nearest_neighbours,
     shared_neighbours,
 )
-from layerprobe.similarity.procrustes import rotated_overlap, unit_shape
-from layerprobe.similarity.rsa import dissimilarity_ranks, rank_correlation
+from layerprobe.similarity.shape import rotated_overlap, unit_shape
 
 Prepared = TypeVar("Prepared")
 

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.cca import principal_subspace, pwcca, svcca
+from layerprobe.similarity.dissimilarity import rsa
 from layerprobe.similarity.neighbours import cknna, local_kernel, mutual_knn
-from layerprobe.similarity.procrustes import procrustes
-from layerprobe.similarity.rsa import rsa
+from layerprobe.similarity.shape import procrustes
 
 Array = NDArray[np.float64]
 Case = tuple[Array, Array, dict[str, float]]

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.results import NEIGHBOUR_MEASURES, Measure, MeasureName, Normalize
 from layerprobe.similarity.cca import pwcca, svcca
+from layerprobe.similarity.dissimilarity import rsa
 from layerprobe.similarity.measures import MEASURES, Invariance, grouped_jackknife, measure_map, zscored
 from layerprobe.similarity.neighbours import cknna, mutual_knn, nearest_neighbours, shared_neighbours
-from layerprobe.similarity.procrustes import procrustes
-from layerprobe.similarity.rsa import rsa
+from layerprobe.similarity.shape import procrustes
 
 Array = NDArray[np.float64]
 FUNCTIONS: dict[MeasureName, Callable[..., float]] = {

@@ -20,6 +20,9 @@ from layerprobe.similarity.engine.rows import CentredLayer
 
 Index = NDArray[np.intp]
 
+SAMPLE = 2**16
+"""Distances that are sorted to know about where the median lies."""
+
 MEDIAN_SAMPLES = 4096
 """The median distance is exact up to so many samples, and that of so many evenly spaced ones beyond: its error is
 then about 0.1 %, and memory does not grow."""
@@ -83,16 +86,18 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the row and column blocks of the upper triangle, row by row, diagonal first."""
+    """Yield the row and column blocks of the upper triangle, row by row.
+
+    Blocks on the diagonal are cut once more, and what lies below it is left out.
+    """
     for start in range(0, n, tile):
-        for other in range(start, n, tile):
-            yield slice(start, min(start + tile, n)), slice(other, min(other + tile, n))
-
-
-def n_tiles(n: int, tile: int) -> int:
-    """Return how many tiles there are."""
-    blocks = -(-n // tile)
-    return blocks * (blocks + 1) // 2
+        stop, middle = min(start + tile, n), min(start + -(-tile // 2), n)
+        yield slice(start, middle), slice(start, middle)
+        if middle < stop:
+            yield slice(start, middle), slice(middle, stop)
+            yield slice(middle, stop), slice(middle, stop)
+        for other in range(stop, n, tile):
+            yield slice(start, stop), slice(other, min(other + tile, n))
 
 
 def _gram(
@@ -131,14 +136,27 @@ def _distances(layer: CentredLayer, chosen: Index, *, tile: int) -> Iterator[tup
 def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
     """Return the median over i < j."""
     above = [
-        values[tuple(torch.triu_indices(len(values), len(values), offset=1))] if rows == columns else values.view(-1)
-        for rows, columns, values in distances
+        values[np.triu(np.ones(values.shape, dtype=bool), k=1)] if rows == columns else values.reshape(-1)
+        for rows, columns, values in ((rows, columns, tile.cpu().numpy()) for rows, columns, tile in distances)
     ]
-    values = torch.cat(above).cpu().numpy()
-    middle = len(values) // 2
-    values.partition(middle)
-    upper = float(values[middle])
-    return upper if len(values) % 2 else (upper + float(values[:middle].max())) / 2
+    values = np.concatenate(above)
+    middle, even = len(values) // 2, len(values) % 2 == 0
+    upper = _order_statistic(values, middle)
+    return (upper + _order_statistic(values, middle - 1)) / 2 if even else upper
+
+
+def _order_statistic(values: NDArray[np.floating], rank: int) -> float:
+    """Return the value of a rank, counted from 0, by sorting only those near the same rank of a sample."""
+    sample = np.sort(values[:: max(1, len(values) // SAMPLE)])
+    at = rank / len(values) * len(sample)
+    # Six standard errors of a sample's rank: only values in some order can miss.
+    reach = 3 * len(sample) ** 0.5 + 1
+    low, high = sample[max(0, int(at - reach))], sample[min(len(sample) - 1, int(at + reach))]
+    below = np.count_nonzero(values < low)
+    near = values[(values >= low) & (values <= high)]
+    if not below <= rank < below + len(near):
+        return float(np.partition(values, rank)[rank])
+    return float(np.partition(near, rank - below)[rank - below])
 
 
 def _row_sums(n: int, distances: Iterable[tuple[slice, slice, Tensor]], exponents: Sequence[float]) -> list[Tensor]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerprobe.progress import Progress, silent
-from layerprobe.similarity.engine.grams import Gram, n_tiles, tiles
+from layerprobe.similarity.engine.grams import Gram, tiles
 from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 
@@ -51,8 +51,8 @@ def tile_sums(
     buffer = torch.empty(len(layers) * min(tile, n) ** 2, dtype=dtype, device=device)
     base = torch.empty_like(buffer) if len(groups) > 1 else buffer
     additive = [gram.additive for gram in groups[0].grams]
-    total, last_rows, lefts = n_tiles(n, tile), None, list[Tensor]()
-    for number, (rows, columns) in enumerate(tiles(n, tile)):
+    last_rows, lefts, done = None, list[Tensor](), 0
+    for rows, columns in tiles(n, tile):
         if rows != last_rows:
             lefts.clear()
             last_rows, lefts = (
@@ -68,7 +68,8 @@ def tile_sums(
             values = buffer[:size].view(shape)
             accumulator.centre(products, values, rows, columns)
             accumulator.add(values, rows, columns)
-        progress("comparing", number + 1, total)
+        done += shape[1] * shape[2] * (1 if rows == columns else 2)
+        progress("comparing", done, n * n)
     return [accumulator.sums() for accumulator in found]
 
 
@@ -111,10 +112,13 @@ class _Accumulator:
         if self.per_sample:
             self._add_samples(values, rows, columns)
             return
-        weight, flat = (1 if rows == columns else 2), values.flatten(1)
-        self.own_inner += weight * torch.stack([torch.dot(value, value) for value in flat])
+        weight = 1 if rows == columns else 2
+        # Row by row, so that float32 sums run over a tile's columns alone.
+        by_row = values.transpose(0, 1)
+        self.own_inner += weight * torch.linalg.vecdot(values, values).sum(dim=1, dtype=torch.float64)
         for pair, (a, b) in self.pairs.items():
-            self.inner[pair] += weight * (flat[a] @ flat[b].T)
+            products = torch.bmm(by_row[:, a], by_row[:, b].transpose(1, 2))
+            self.inner[pair] += weight * products.sum(dim=0, dtype=torch.float64)
 
     def _add_samples(self, values: Tensor, rows: slice, columns: slice) -> None:
         weight, mirrored = (1, False) if rows == columns else (2, True)
