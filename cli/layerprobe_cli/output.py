@@ -34,7 +34,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def _is_number(cell: str) -> bool:
-    return cell == "" or cell.lstrip("+-")[:1].isdigit()
+    return cell == "" or cell.lstrip("+-<")[:1].isdigit()
 
 
 def fail(message: str) -> None:

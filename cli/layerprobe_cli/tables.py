@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from layerprobe.results import Comparison, Comparisons, DropPrediction, LayerOutcome, Study
 
 
+SMALLEST_P = 1e-10
+"""Below, a tail of Student's distribution says nothing about the data."""
+
+
 def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
     """Print what fine-tuning gave, layer by layer."""
     header = ("layer", "parameters", "test Spearman", "std", "interval", "seeds")
@@ -47,7 +51,7 @@ def print_comparisons(found: Comparisons) -> None:
         print_table(
             ("layer", "difference", *_interval_header(differences[0].level), "p"),
             [
-                (str(layer), f"{each.value:+.4f}", f"{each.lower:+.4f}", f"{each.upper:+.4f}", f"{each.p_value:.2g}")
+                (str(layer), f"{each.value:+.4f}", f"{each.lower:+.4f}", f"{each.upper:+.4f}", _p_value(each.p_value))
                 for layer, each in enumerate(differences)
             ],
         )
@@ -66,9 +70,13 @@ def _print_curve(comparison: Comparison) -> None:
             ends = errors.lower, errors.upper, errors.band_lower, errors.band_upper
             cells += [f"{end[layer]:.4f}" for end in ends]
         if null:
-            cells += [f"{null.p_values[layer][other]:.2g}", f"{null.calibrated[layer][other]:.4f}"]
+            cells += [_p_value(null.p_values[layer][other]), f"{null.calibrated[layer][other]:.4f}"]
         rows.append(cells)
     print_table(header, rows)
+
+
+def _p_value(p: float) -> str:
+    return f"{p:.2g}" if p >= SMALLEST_P else f"<{SMALLEST_P:g}"
 
 
 def _interval_header(level: float) -> tuple[str, str]:

@@ -23,7 +23,14 @@ def predict(comparison: Comparison, *, zero_shot_validation: LayerScores | None 
     """
     other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
     model, reference = short_names(comparison.model.name, comparison.reference.name)
-    return plateau_rule(comparison.curve, model=model, reference=reference, other_baselines=other)
+    found = comparison.map.measure
+    return plateau_rule(
+        comparison.curve,
+        model=model,
+        reference=reference,
+        measure="CKA" if found.name == "cka" else found.title,
+        other_baselines=other,
+    )
 
 
 def cautions(

@@ -76,6 +76,24 @@ def test_there_are_no_other_layers(store, texts, fill, layer):
         fill(store, texts).layer(layer)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 100])
+def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, fill, rows):
+    stored = fill(Store(tmp_path, rows_per_shard=rows), texts)
+    layer, whole = stored.rows(1), np.array(stored.layer(1))
+    assert (layer.shape, layer.dtype, len(layer)) == (whole.shape, whole.dtype, len(whole))
+    np.testing.assert_array_equal(np.asarray(layer), whole)
+    order = np.random.default_rng(0).permutation(len(whole))
+    for chosen in (slice(0, 3), slice(1, None, 2), slice(3, 3), order, order[:2], np.array([1, 1])):
+        np.testing.assert_array_equal(layer[chosen], whole[chosen])
+        assert layer[chosen].flags.writeable
+
+
+@pytest.mark.parametrize("layer", [-1, 3])
+def test_there_are_no_rows_of_other_layers(store, texts, fill, layer):
+    with pytest.raises(DataError, match=f"expected a layer from 0 to 2, got {layer}"):
+        fill(store, texts).rows(layer)
+
+
 @pytest.mark.parametrize(
     ("n_layers", "width", "rows"), [(13, 768, 1680), (1, 1, 65536), (200, 100_000, 256), (37, 1024, 442)]
 )

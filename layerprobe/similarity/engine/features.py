@@ -21,7 +21,7 @@ from layerprobe.similarity.engine.rows import BLOCK, CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import Group, tile_sums
 
-MEMORY = 2**29
+MEMORY = 2**28
 """Bytes of cross-covariances that are accumulated in one pass over the rows."""
 
 MOMENT_SAMPLES = 1024

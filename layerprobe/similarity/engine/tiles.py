@@ -115,7 +115,7 @@ class _Accumulator:
         weight = 1 if rows == columns else 2
         # Row by row, so that float32 sums run over a tile's columns alone.
         by_row = values.transpose(0, 1)
-        self.own_inner += weight * torch.linalg.vecdot(values, values).sum(dim=1, dtype=torch.float64)
+        self.own_inner += weight * torch.linalg.vector_norm(values, dim=2).double().square().sum(dim=1)
         for pair, (a, b) in self.pairs.items():
             products = torch.bmm(by_row[:, a], by_row[:, b].transpose(1, 2))
             self.inner[pair] += weight * products.sum(dim=0, dtype=torch.float64)
