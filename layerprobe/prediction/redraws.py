@@ -89,5 +89,6 @@ def _uncertainty(curve: SimilarityCurve) -> CurveUncertainty:
 def _root(uncertainty: CurveUncertainty) -> Array:
     """Return a root of the covariance, which has no Cholesky factor where two layers are copies of each other."""
     values, vectors = np.linalg.eigh(np.array(uncertainty.covariance))
-    root: Array = vectors * np.sqrt(np.maximum(values, 0.0))
+    # The symmetric one, which rounding does not turn around as it does eigenvectors.
+    root: Array = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     return root

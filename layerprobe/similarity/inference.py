@@ -140,7 +140,8 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
     correlations = covariances[np.ix_(varies, varies)] / np.outer(scale[varies], scale[varies])
     values, vectors = np.linalg.eigh(correlations)
     draws = np.random.default_rng(seed).standard_normal((DRAWS, len(values)))
-    curves = draws @ (vectors * np.sqrt(np.maximum(values, 0))).T
+    # The symmetric root, which rounding does not turn around as it does eigenvectors.
+    curves = draws @ ((vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T)
     return float(np.quantile(np.abs(curves).max(axis=1), level))
 
 
