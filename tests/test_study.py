@@ -33,7 +33,7 @@ from layerprobe.results import (
     from_json,
     to_json,
 )
-from layerprobe.similarity import cka_map, measure_map
+from layerprobe.similarity import cka_map, estimate_cka, measure_map
 from layerprobe.store import Store
 from layerprobe.study import (
     Embeddings,
@@ -137,7 +137,7 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: S
     assert provenance.device == "cpu"
     assert provenance.versions["torch"] == torch.__version__
     assert provenance.notes == ()
-    known = ("the labels disagree", "samples are few")
+    known = ("the labels disagree", "texts are few")
     assert all(any(part in warning for part in known) for warning in provenance.warnings)
 
 
@@ -394,16 +394,47 @@ def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], na
     assert len(found.differences[0]) == len(first.steps) + 1 == 4
 
 
-def test_documents_widen_the_intervals_of_texts_that_repeat_each_other(embedded: dict[str, Embeddings]) -> None:
+def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
     pair = embedded["electra"], embedded["bert"]
     texts = pair[0].texts
-    apart = compare(*pair, documents={text: text for text in texts}).curve.uncertainty
-    documents = compare(*pair, documents={text: str(i // 4) for i, text in enumerate(texts)}).map.uncertainty
-    assert apart is not None
-    assert documents is not None
-    assert documents.n_clusters == -(-len(texts) // 4)
+    alone = compare(*pair, documents={text: text for text in texts}).map.uncertainty
+    documents = {text: str(i // 4) for i, text in enumerate(texts)}
+    found = compare(*pair, documents=documents)
+    errors = found.map.uncertainty
+    assert alone is not None
+    assert errors is not None
+    assert (alone.n_clusters, errors.n_clusters) == (len(texts), -(-len(texts) // 4))
+    assert found.curve.uncertainty is not None
+    assert found.curve.uncertainty.n_clusters == errors.n_clusters
+    layers = [[embeddings.layer(layer) for layer in range(4)] for embeddings in pair]
+    clusters = [documents[text] for text in texts]
+    (by_hand,) = estimate_cka([("a", layers[0]), ("b", layers[1])], clusters=clusters)
+    assert by_hand.map.uncertainty is not None
+    np.testing.assert_allclose(by_hand.map.uncertainty.standard_errors, errors.standard_errors, rtol=1e-4)
+    assert any("documents are few" in warning for warning in found.warnings)
+    measure = Measure(name="rsa", kernel=None, estimator=None)
+    assert any("documents are few" in w for w in compare(*pair, measure=measure, documents=documents).warnings)
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         compare(*pair, documents={texts[0]: "a"})
+    with pytest.raises(DataError, match="expected permutations or documents, got both"):
+        compare(*pair, documents=documents, permutations=50)
+
+
+def test_what_was_embedded_otherwise_is_told(
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Options
+) -> None:
+    texts = embedded["bert"].texts
+    other = extract(models["bert"], texts, options=dataclasses.replace(options, prompt="a b ", max_length=5))
+    found = compare(embedded["electra"], other)
+    assert (found.settings, found.reference_settings) == ({}, {"max_length": "5", "prompt": "a b "})
+    assert "were embedded with different max_length and prompt" in found.warnings[0]
+    assert from_json(Comparison, to_json(found)) == found
+
+
+def test_values_alone_are_the_same_values(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], level=None)
+    assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
+    np.testing.assert_allclose(found.map.values, compare(embedded["electra"], embedded["bert"]).map.values, atol=1e-6)
 
 
 def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -> None:
@@ -420,9 +451,16 @@ def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -
         )
 
 
-def test_warnings_name_the_model_as_its_caller_does(embedded: dict[str, Embeddings]) -> None:
-    found = compare(embedded["electra"], embedded["bert"], measure=Measure(estimator="biased"))
-    assert any("biased" in warning for warning in found.warnings)
+def test_warnings_name_the_model_as_its_caller_does(
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Options, tmp_path: Path
+) -> None:
+    biased = Measure(estimator="biased")
+    compare(embedded["electra"], embedded["bert"], measure=biased)
+    shutil.copytree(models["bert"], tmp_path / "moved")
+    moved = extract(str(tmp_path / "moved"), embedded["bert"].texts, options=options)
+    (told,) = [line for line in compare(embedded["electra"], moved, measure=biased).warnings if "biased CKA" in line]
+    assert str(tmp_path / "moved") in told
+    assert models["bert"] not in told
 
 
 def test_a_comparison_is_made_once_for_its_settings(
@@ -476,7 +514,7 @@ def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Emb
     assert found.curve.alignment == "relative-depth"
     assert found.curve.reference_layers == (0, 1, 1, 2, 2, 3)
     assert np.shape(found.map.values) == (6, 4)
-    with pytest.raises(DataError, match="the model has 6 layers and the reference 4"):
+    with pytest.raises(DataError, match=r"has 6 layers and .* 4, expected equally many for same-index"):
         compare(embedded["deep"], embedded["bert"], alignment="same-index")
     assert compare(embedded["bert"], embedded["electra"]).curve.alignment == "same-index"
 

@@ -350,6 +350,10 @@ class Tuning:
         return listed
 
 
+IntervalLevel = Annotated[
+    float,
+    typer.Option(min=0.5, max=0.9999, help="Confidence level of intervals and bands.", rich_help_panel="Comparison"),
+]
 Level = Annotated[
     float,
     typer.Option(

@@ -62,17 +62,23 @@ def _print_curve(comparison: Comparison) -> None:
     typer.echo(f"{comparison.map.measure.title}, {comparison.map.n_samples} texts")
     header = ["layer", "other layer", "similarity"]
     header += [*_interval_header(errors.level), "band low", "band high"] if errors else []
-    header += ["p", "calibrated"] if null else []
+    header += ["change", "p"] if comparison.steps else []
+    header += ["p of chance", "calibrated"] if null else []
     rows = []
     for layer, (other, value) in enumerate(zip(curve.reference_layers, curve.values, strict=True)):
         cells = [str(layer), str(other), f"{value:.4f}"]
         if errors:
             ends = errors.lower, errors.upper, errors.band_lower, errors.band_upper
             cells += [f"{end[layer]:.4f}" for end in ends]
+        if comparison.steps:
+            step = comparison.steps[layer - 1] if layer else None
+            cells += [f"{step.value:+.4f}", _p_value(step.p_value)] if step else ["", ""]
         if null:
             cells += [_p_value(null.p_values[layer][other]), f"{null.calibrated[layer][other]:.4f}"]
         rows.append(cells)
     print_table(header, rows)
+    if null:
+        typer.echo(f"The most similar of all pairs of layers: p of chance {_p_value(null.maximum_p_value)}")
 
 
 def _p_value(p: float) -> str:
@@ -101,13 +107,26 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
 
 
 def print_maps(found: Comparisons) -> None:
-    """Print every layer against every layer."""
+    """Print every layer against every layer, and how far the values may be off."""
     for comparison in found.comparisons:
-        if len(found.comparisons) > 1:
-            typer.echo(f"{'' if comparison is found.comparisons[0] else chr(10)}Against {comparison.reference.name}:")
-        header = ("layer", *(str(layer) for layer in range(comparison.reference.n_layers)))
-        values = comparison.map.values
-        print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
+        if comparison is not found.comparisons[0]:
+            typer.echo()
+        errors = comparison.map.uncertainty
+        title, texts = comparison.map.measure.title, f"{comparison.map.n_samples} texts"
+        typer.echo(f"{title} with {comparison.reference.name} (columns), {texts}")
+        _print_matrix(comparison.map.values)
+        if errors:
+            halves = [
+                [(high - low) / 2 for low, high in zip(*ends, strict=True)]
+                for ends in zip(errors.lower, errors.upper, strict=True)
+            ]
+            typer.echo(f"\nHalf-widths of the {100 * errors.level:g} % intervals")
+            _print_matrix(halves)
+
+
+def _print_matrix(values: Sequence[Sequence[float]]) -> None:
+    header = ("layer", *(str(layer) for layer in range(len(values[0]))))
+    print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
 
 
 def print_study(study: Study, report: Path) -> None:

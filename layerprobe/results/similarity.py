@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.errors import DataError
@@ -35,6 +35,7 @@ class Measure:
     """
 
     name: MeasureName = "cka"
+    """cka, or one of the measures beside it."""
     normalize: Normalize = "raw"
     """raw features, or each divided by its standard deviation."""
     kernel: Kernel | None = "linear"
@@ -89,10 +90,13 @@ class Interval:
     """A similarity of two layers and how far it may be from that of all texts like these."""
 
     value: float
+    """The similarity, not clamped."""
     standard_error: float
+    """Of the value."""
     lower: float
     """Of the interval at `level`."""
     upper: float
+    """Of the interval at `level`."""
     level: float
     """Confidence level, such as 0.95."""
 
@@ -104,9 +108,11 @@ class MapUncertainty:
     level: float
     """Confidence level of the intervals, such as 0.95."""
     standard_errors: Matrix
+    """Of the values."""
     lower: Matrix
-    """Of the pointwise interval; not clamped to the range of the measure."""
+    """Of the pointwise interval."""
     upper: Matrix
+    """Of the pointwise interval."""
     method: str
     """How the standard errors were had, in a few words."""
     n_clusters: int | None = None
@@ -118,6 +124,7 @@ class PermutationNull:
     """What a map would show if the samples of the two models were not the same."""
 
     permutations: int
+    """How often the texts of one model were shuffled."""
     level: float
     """Of the threshold, such as 0.95."""
     mean: Matrix
@@ -142,6 +149,7 @@ class SimilarityMap:
     """Every layer of one model against every layer of another."""
 
     measure: Measure
+    """What the values are."""
     values: Matrix
     """Debiased values can be negative; nothing is clamped."""
     n_samples: int
@@ -151,7 +159,9 @@ class SimilarityMap:
     sigma_samples: int | None = None
     """rbf: how many samples the median was taken over; fewer than `n_samples` where there are many."""
     uncertainty: MapUncertainty | None = None
+    """Of every value; None where a measure or an estimator has no intervals of maps."""
     null: PermutationNull | None = None
+    """What chance shows; None where no permutations were asked for."""
 
     def __post_init__(self) -> None:
         widths = sorted({len(row) for row in self.values})
@@ -181,11 +191,17 @@ class CurveUncertainty:
     lower: tuple[float, ...]
     """Of the pointwise interval of each layer."""
     upper: tuple[float, ...]
+    """Of the pointwise interval of each layer."""
     band_lower: tuple[float, ...]
     """Of the band that holds the whole curve at the level."""
     band_upper: tuple[float, ...]
+    """Of the same band."""
     covariance: Matrix
     """Of the errors of two layers of the model: samples that raise one often raise the next."""
+    method: str = ""
+    """How the errors were had, in a few words."""
+    n_clusters: int | None = None
+    """Documents, where they and not texts are the independent units."""
 
     def __post_init__(self) -> None:
         ends = (self.lower, self.upper, self.band_lower, self.band_upper, self.covariance, *self.covariance)
@@ -209,6 +225,7 @@ class SimilarityCurve:
     alignment: Alignment
     """How those were chosen."""
     uncertainty: CurveUncertainty | None = None
+    """Of the values; None where there are too few texts, the estimator has no intervals, or none were asked for."""
 
     def __post_init__(self) -> None:
         if not self.values or len(self.values) != len(self.reference_layers):
@@ -227,11 +244,15 @@ class Difference:
     label: str
     """What less what, such as "layer 3: bert less roberta"."""
     value: float
+    """The first similarity less the second."""
     standard_error: float
+    """Of the difference."""
     lower: float
     """Of the interval at `level`."""
     upper: float
+    """Of the interval at `level`."""
     level: float
+    """Confidence level, such as 0.95."""
     p_value: float
     """Two-sided, of no difference."""
 
@@ -241,7 +262,9 @@ class LayerDiagnostics:
     """What a similarity of this layer can suffer from."""
 
     n_samples: int
+    """Distinct texts."""
     n_features: int
+    """Width of an embedding."""
     dtype: str
     """Of the stored embeddings."""
     norm: Literal["none", "final", "raw"]
@@ -271,12 +294,17 @@ class Comparison:
     """Two models compared on the same texts."""
 
     model: ModelDescription
+    """The model under study."""
     reference: ModelDescription
+    """What it is compared with."""
     texts_digest: str
     """sha256 of the texts that both embedded."""
     pooling: Pooling
+    """Of the model, and of the reference unless its settings say otherwise."""
     map: SimilarityMap
+    """Every layer of the model against every layer of the reference."""
     curve: SimilarityCurve
+    """One value of the map for every layer of the model."""
     other_normalization: SimilarityMap | None = None
     """The same measure of z-scored features where `map` is of raw ones, and the other way round."""
     steps: tuple[Difference, ...] = ()
@@ -285,6 +313,10 @@ class Comparison:
     """By layer of the model."""
     reference_diagnostics: tuple[LayerDiagnostics, ...] = ()
     """By layer of the reference."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How the model's texts were embedded, where not by default: prompt, max_length, pooling and others."""
+    reference_settings: dict[str, str] = field(default_factory=dict)
+    """The same of the reference."""
     warnings: tuple[str, ...] = ()
     """What a reader of the values should know, in plain words."""
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from layerprobe.results import NEIGHBOUR_MEASURES, LayerDiagnostics, Measure
+from layerprobe.results import NEIGHBOUR_MEASURES, Alignment, LayerDiagnostics, Measure
 
 Diagnosed: TypeAlias = tuple[str, tuple[LayerDiagnostics, ...]]
 """A model's name and its layers."""
@@ -49,12 +49,21 @@ CCA_MEASURES = ("svcca", "pwcca")
 """Blind to the scale of features, so that every direction of noise counts as much as any other."""
 
 
+MANY_TO_CHOOSE = 1000
+"""Below, the largest of 13 values of independent layers lies visibly above 0: its interval did in 29 % at 100 texts."""
+
 FEW_DOCUMENTS = 100
 """Below, pairs within documents raise debiased CKA visibly: 20 documents of 10 sentences showed 0.62 for 0.50."""
 
 
 def cautions(
-    measure: Measure, n_samples: int, model: Diagnosed, reference: Diagnosed, *, n_clusters: int | None = None
+    measure: Measure,
+    n_samples: int,
+    model: Diagnosed,
+    reference: Diagnosed,
+    *,
+    n_clusters: int | None = None,
+    alignment: Alignment | None = None,
 ) -> tuple[str, ...]:
     """Return what makes similarities of these layers unlike what they seem, one line a cause and model.
 
@@ -71,6 +80,7 @@ def cautions(
         model: Its name and what `diagnose` found, by layer.
         reference: The same of the reference.
         n_clusters: Documents that intervals take as units; None where texts are.
+        alignment: Of the curve, where there is one.
 
     Returns:
         Sentences without a line break that say where, what, why it matters and what to do; none where nothing is
@@ -90,19 +100,23 @@ def cautions(
         >>> cautions(Measure(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
         'layer 0 of electra and layer 0 of bert: independent layers with these spec'
     """
-    found = [_few_samples(n_samples), _few_documents(n_clusters), _chance(measure, n_samples, model, reference)]
+    found = [
+        _few_samples(measure, n_samples),
+        _few_documents(n_clusters),
+        _best_match(alignment, n_samples),
+        _chance(measure, n_samples, model, reference),
+    ]
     for name, layers in (model, reference):
         found += [check(measure, name, layers) for check in CHECKS]
     return tuple(dict.fromkeys(line for line in found if line))
 
 
-def _few_samples(n: int) -> str | None:
+def _few_samples(measure: Measure, n: int) -> str | None:
     if n >= FEW_SAMPLES:
         return None
-    return (
-        f"{n} samples are few: similarities have 95% intervals of about ± {2 * SPREAD / math.sqrt(n):.2f}, wider than "
-        f"most differences between layers: compare on {FEW_SAMPLES} texts or more, better 1000"
-    )
+    wide = f"debiased CKA has 95% intervals of about ± {2 * SPREAD / math.sqrt(n):.2f}"
+    why = wide if measure.estimator == "debiased" else "similarities are unsure"
+    return f"{n} texts are few: {why}, more than layers differ by: compare on {FEW_SAMPLES} texts or more, better 1000"
 
 
 def _few_documents(n: int | None) -> str | None:
@@ -111,6 +125,15 @@ def _few_documents(n: int | None) -> str | None:
     return (
         f"{n} documents are few: texts of one document are alike in every layer, which raises similarities as copies "
         f"do, more than the intervals allow for: compare on texts of {FEW_DOCUMENTS} documents or more"
+    )
+
+
+def _best_match(alignment: Alignment | None, n: int) -> str | None:
+    if alignment != "best-match" or n >= MANY_TO_CHOOSE:
+        return None
+    return (
+        f"best-match takes the largest of many values, which with {n} texts may be largest by chance, and the "
+        f"intervals take it for given: compare by same-index or relative-depth, or on {MANY_TO_CHOOSE} texts or more"
     )
 
 

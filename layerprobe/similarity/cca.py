@@ -159,8 +159,8 @@ def _product(first: Subspace, second: Subspace) -> Array:
         raise DegenerateLayerError(
             f"{first.name} and {second.name} keep {first.n_kept} and {second.n_kept} dimensions of "
             f"{first.n_samples} samples, expected at most {first.n_samples - 1} together: {forced} canonical "
-            f"correlations are 1 whatever the data; use at least {first.n_samples + forced} texts, SVCCA with a "
-            "smaller variance, or CKA"
+            f"correlations are 1 whatever the data; compare on at least {first.n_samples + forced} "
+            "texts, or by CKA or Procrustes similarity"
         )
     product: Array = first.basis.T @ second.basis
     return product

@@ -310,9 +310,19 @@ class CKAEstimate:
 
     @property
     def uncertain(self) -> bool:
-        """Whether there are intervals: those of the debiased estimator, from five samples on."""
-        enough = len(self.sums.rows[0].diagonal) >= MIN_UNITS
-        return self.level is not None and self.measure.estimator == "debiased" and enough
+        """Whether there are intervals: those of the debiased estimator, from five samples or documents on."""
+        units = len(self.sums.rows[0].diagonal) if self.n_clusters is None else self.n_clusters
+        return self.level is not None and self.measure.estimator == "debiased" and units >= MIN_UNITS
+
+    @property
+    def n_clusters(self) -> int | None:
+        """Documents, where they are the units."""
+        return None if self.clusters is None else int(self.clusters.max()) + 1
+
+    @property
+    def method(self) -> str:
+        """How the errors are had, in a few words."""
+        return "influence of each sample" if self.clusters is None else "influence of each document"
 
     @cached_property
     def map(self) -> SimilarityMap:
@@ -367,6 +377,8 @@ class CKAEstimate:
                 band_lower=tuple(low for low, _ in band),
                 band_upper=tuple(high for _, high in band),
                 covariance=as_matrix(covariances),
+                method=self.method,
+                n_clusters=self.n_clusters,
             ),
         )
 
@@ -414,8 +426,8 @@ class CKAEstimate:
             standard_errors=as_matrix(errors),
             lower=as_matrix(lower),
             upper=as_matrix(upper),
-            method="influence of each sample" if self.clusters is None else "influence of each document",
-            n_clusters=None if self.clusters is None else int(self.clusters.max()) + 1,
+            method=self.method,
+            n_clusters=self.n_clusters,
         )
 
 

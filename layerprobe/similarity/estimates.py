@@ -26,10 +26,13 @@ from layerprobe.results import (
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.inference import band_width, difference_label, tested
-from layerprobe.similarity.measures import measure_map, without_groups
+from layerprobe.similarity.measures import MEASURES, measure_map, without_groups
 
 GROUPS = 10
-"""Of samples, left out one at a time: each takes a whole comparison of two layers."""
+"""Of samples or documents, left out one at a time: each takes a whole comparison of two layers."""
+
+MIN_UNITS = 5
+"""Fewer texts or documents leave no interval."""
 
 Pair = tuple[int, int]
 
@@ -87,6 +90,11 @@ def measure_layers(
     """
     if level is not None:
         check_level(level)
+    n = len(model_layers[0])
+    units = n if clusters is None else int(clusters.max()) + 1
+    largest = -(-units // min(GROUPS, units))
+    if units < MIN_UNITS or (measure.neighbours or 0) > n - largest - 1:
+        level = None  # what is left without a group would be too little
     values = measure_map(
         model_layers,
         reference_layers,
@@ -98,7 +106,7 @@ def measure_layers(
     return MeasureEstimate(
         layers=(model_layers, reference_layers),
         names=(model_name, reference_name),
-        map=SimilarityMap(measure=measure, values=values, n_samples=len(np.asarray(model_layers[0]))),
+        map=SimilarityMap(measure=measure, values=values, n_samples=n),
         level=level,
         clusters=clusters,
         progress=progress,
@@ -119,6 +127,16 @@ class MeasureEstimate:
     progress: Progress = silent
     _replicates: dict[Pair, Array] = field(default_factory=dict)
 
+    @property
+    def n_clusters(self) -> int | None:
+        """Documents, where they are the units."""
+        return None if self.clusters is None else int(self.clusters.max()) + 1
+
+    @property
+    def groups(self) -> int:
+        """How many groups are left out, one at a time."""
+        return min(GROUPS, self.n_clusters or self.map.n_samples)
+
     def replicates(self, at: Pair) -> Array:
         """Return (groups,) values of two layers, each without one group of samples."""
         if at not in self._replicates:
@@ -129,7 +147,7 @@ class MeasureEstimate:
                 first[0],
                 second[0],
                 self.map.measure,
-                groups=GROUPS,
+                groups=self.groups,
                 clusters=self.clusters,
                 names=(first[1], second[1]),
             )
@@ -139,7 +157,7 @@ class MeasureEstimate:
         """Return one value for every layer of the model, with its interval and the band of the whole curve.
 
         The covariance of the errors is (G - 1) / G sum_g (theta_g - mean)(theta_g - mean)^T over the groups left
-        out; intervals are Student's with G - 1 degrees of freedom.
+        out; intervals are Student's with G - 1 degrees of freedom, cut to the range of the measure.
 
         Raises:
             DataError: If same-index is asked for models of different depth.
@@ -151,14 +169,14 @@ class MeasureEstimate:
         for at in enumerate(curve.reference_layers):
             found.append(self.replicates(at))
             self.progress("estimating errors", len(curve.values) + len(found), 2 * len(curve.values))
-        covariance = _covariance(np.stack(found))
+        covariance = _covariance(np.stack(found), self.groups)
         errors = np.sqrt(np.diag(covariance))
-        student, normal = (d.isf((1 - self.level) / 2) for d in (stats.t(GROUPS - 1), stats.norm))
+        student, normal = (d.isf((1 - self.level) / 2) for d in (stats.t(self.groups - 1), stats.norm))
         width = band_width(covariance, level=self.level) * student / normal
-        values = np.array(curve.values)
+        values, allowed = np.array(curve.values), MEASURES[self.map.measure.name].range
 
         def around(quantile: float, sign: int) -> tuple[float, ...]:
-            return tuple(float(value) for value in values + sign * quantile * errors)
+            return tuple(float(value) for value in np.clip(values + sign * quantile * errors, *allowed))
 
         matrix: Matrix = tuple(tuple(float(value) for value in row) for row in covariance)
         return SimilarityCurve(
@@ -172,6 +190,8 @@ class MeasureEstimate:
                 band_lower=around(width, -1),
                 band_upper=around(width, 1),
                 covariance=matrix,
+                method=f"leaving out {self.groups} parts of the texts in turn",
+                n_clusters=self.n_clusters,
             ),
         )
 
@@ -195,11 +215,11 @@ class MeasureEstimate:
         assert self.level is not None
         value = other.map.values[there[0]][there[1]] - self.map.values[here[0]][here[1]]
         gaps = other.replicates(there) - self.replicates(here)
-        error = math.sqrt((GROUPS - 1) * float(gaps.var()))
-        return tested(value, error, GROUPS - 1, label=difference_label(here, there), level=self.level)
+        error = math.sqrt((self.groups - 1) * float(gaps.var()))
+        return tested(value, error, self.groups - 1, label=difference_label(here, there), level=self.level)
 
 
-def _covariance(replicates: Array) -> Array:
+def _covariance(replicates: Array, groups: int) -> Array:
     deviations = replicates - replicates.mean(axis=1, keepdims=True)
-    covariance: Array = (GROUPS - 1) / GROUPS * deviations @ deviations.T
+    covariance: Array = (groups - 1) / groups * deviations @ deviations.T
     return covariance

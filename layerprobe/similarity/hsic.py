@@ -13,9 +13,6 @@ from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.results import Estimator, check_choice
 from layerprobe.similarity.checks import MIN_SAMPLES, Array, check_same_samples, finite_matrix
 
-ROUNDING = 1e-11
-"""What is left of a Gram matrix that centring should have made zero, relative to its norm."""
-
 ASYMMETRY = 1e-5
 """What float32 products leave between K and its transpose, relative to the largest entry."""
 
@@ -84,34 +81,6 @@ def centre(K: Array, *, estimator: Estimator) -> Array:
     K += sums.sum() / total
     if estimator == "debiased":
         np.fill_diagonal(K, 0.0)
-    return K
-
-
-def unit_gram(K: Array, *, estimator: Estimator, name: str) -> Array:
-    """Centre a Gram matrix in place and scale it to norm 1, so that CKA becomes an inner product.
-
-    Args:
-        K: (n, n) symmetric; overwritten.
-        estimator: debiased or biased.
-        name: What messages call its layer.
-
-    Returns:
-        `K` itself.
-
-    Raises:
-        DegenerateLayerError: If its HSIC with itself is zero up to rounding.
-    """
-    if estimator == "debiased":
-        np.fill_diagonal(K, 0.0)
-    before = np.linalg.norm(K)
-    norm = np.linalg.norm(centre(K, estimator=estimator))
-    # Written so that an infinite norm fails as well.
-    if not norm > ROUNDING * before:
-        raise DegenerateLayerError(
-            f"{name} has a {estimator} HSIC with itself that is not positive, expected samples that differ from each "
-            "other by different amounts: compare models on more and different texts, or with another bandwidth"
-        )
-    K /= norm
     return K
 
 

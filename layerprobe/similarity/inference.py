@@ -79,7 +79,7 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
 
     CKA is akin to a squared correlation (it is one, for layers of one feature), so that is Fisher's z of its root:
     z = artanh(sqrt(value)), z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the
-    root: value and 1 are moved up by c = max(4 se - value, 0) for the scale, and the ends moved back.
+    root: value and 1 are moved up by c = max((t + 2) se - value, 0) for the scale, and the ends moved back.
 
     Args:
         value: The similarity, at most 1.
@@ -96,10 +96,11 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     """
     check_level(level)
     tail = (1 - level) / 2 if width is None else stats.norm.sf(width)
-    half = float(stats.t.isf(tail, error.freedom)) * error.standard_error
+    quantile = float(stats.t.isf(tail, error.freedom))
+    half = quantile * error.standard_error
     if error.standard_error < TINY or abs(value) >= 1:
         return value - half, value + half
-    moved = max(4 * error.standard_error - value, 0.0)
+    moved = max((quantile + 2) * error.standard_error - value, 0.0)
     root = math.sqrt((value + moved) / (1 + moved))
     centre, half = math.atanh(root), half / (2 * root * (1 - value))
     lower, upper = ((1 + moved) * math.tanh(end) ** 2 - moved for end in (max(centre - half, 0.0), centre + half))

@@ -113,7 +113,7 @@ class StoredLayer:
         return np.asarray(self[:], dtype=dtype)
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
-        chosen = np.arange(self.shape[0])[rows]
+        chosen = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
         found = np.empty((len(chosen), self.shape[1]), dtype=np.float32)
         shards = np.searchsorted(self._ends, chosen, side="right")
         for shard in np.unique(shards):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.encoders import resolve_device
-from layerprobe.errors import DataError, MisalignedSamplesError
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import (
     Alignment,
@@ -22,7 +23,9 @@ from layerprobe.results import (
     LayerScores,
     Measure,
     Normalize,
+    PermutationNull,
     SentencePairs,
+    SimilarityMap,
     digest,
     from_json,
     to_json,
@@ -38,6 +41,7 @@ from layerprobe.similarity import (
     permutation_null,
     spearman,
 )
+from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.store import Store, StoredLayer, texts_digest
 from layerprobe.study.embeddings import Embeddings
 
@@ -46,7 +50,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # Counts what similarity results depend on beyond their key; raise it when the numbers change.
-SIMILARITY_VERSION = 2
+SIMILARITY_VERSION = 3
 
 LEVEL = 0.95
 
@@ -57,7 +61,7 @@ def compare(
     *,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
-    level: float = LEVEL,
+    level: float | None = LEVEL,
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
@@ -71,7 +75,7 @@ def compare(
         measure: Debiased linear CKA of raw features by default.
         alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
             relative-depth where the depths differ.
-        level: Confidence level of intervals and bands.
+        level: Confidence level of intervals and bands; None leaves them out, which takes less time and memory.
         documents: Where each text comes from, if texts of one document are not independent.
         permutations: cka: shuffles of the texts for the null distribution; none by default.
         device: auto, cpu, cuda or cuda:1: where CKA is computed.
@@ -102,7 +106,7 @@ def compare_all(
     *,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
-    level: float = LEVEL,
+    level: float | None = LEVEL,
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
@@ -129,10 +133,19 @@ def compare_all(
     measure = measure or Measure()
     if not references:
         raise DataError("expected at least one model to compare with, got none")
-    if permutations and measure.name != "cka":
-        raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
+    if len(model.texts) < MIN_SAMPLES:
+        raise DegenerateLayerError(
+            f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.texts)}"
+        )
+    if permutations:
+        check_permutations(permutations, measure, level=level or LEVEL, documents=documents is not None)
     for reference in references:
         _check_same_texts(model, reference)
+        if alignment == "same-index" and model.n_layers != reference.n_layers:
+            raise DataError(
+                f"{model.model.name} has {model.n_layers} layers and {reference.model.name} {reference.n_layers}, "
+                "expected equally many for same-index: use relative-depth or best-match"
+            )
     clusters = None if documents is None else _clusters(model, documents)
     key = digest(
         [
@@ -141,7 +154,6 @@ def compare_all(
             measure,
             alignment,
             level,
-            permutations,
             clusters,
         ]
     )
@@ -154,18 +166,39 @@ def compare_all(
             alignments=[alignment or _default_alignment(model, reference) for reference in references],
             level=level,
             clusters=None if clusters is None else np.array(clusters),
-            permutations=permutations,
             device=device,
             progress=progress,
         )
         model.store.save_result("similarity", key, to_json(found))
+    if permutations:
+        nulls = [
+            _null(
+                model,
+                reference,
+                comparison.map,
+                permutations=permutations,
+                level=level or LEVEL,
+                device=device,
+                progress=part_of(progress, start=number, share=1, whole=len(references)),
+            )
+            for number, (comparison, reference) in enumerate(zip(found.comparisons, references, strict=True))
+        ]
+        with_nulls = [
+            dataclasses.replace(comparison, map=dataclasses.replace(comparison.map, null=null))
+            for comparison, null in zip(found.comparisons, nulls, strict=True)
+        ]
+        found = dataclasses.replace(found, comparisons=tuple(with_nulls))
     named = [
         # the users' own names for the models: a moved folder has the same fingerprint
         dataclasses.replace(
             comparison,
             model=model.model,
             reference=reference.model,
-            warnings=_warnings(comparison, model, reference),
+            settings=model.settings,
+            reference_settings=reference.settings,
+            warnings=_warnings(
+                comparison, model, reference, n_documents=None if clusters is None else max(clusters) + 1
+            ),
         )
         for comparison, reference in zip(found.comparisons, references, strict=True)
     ]
@@ -178,9 +211,8 @@ def _compared(
     measure: Measure,
     *,
     alignments: Sequence[Alignment],
-    level: float,
+    level: float | None,
     clusters: NDArray[np.intp] | None,
-    permutations: int,
     device: str,
     progress: Progress,
 ) -> Comparisons:
@@ -192,26 +224,13 @@ def _compared(
     curves = [estimate.curve(alignment) for estimate, alignment in zip(first, alignments, strict=True)]
     comparisons = []
     for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
-        found = estimate.map
-        if permutations:
-            null = permutation_null(
-                _layers(model),
-                _layers(reference),
-                found.values,
-                measure=measure,
-                permutations=permutations,
-                level=level,
-                device=_torch_device(device),
-                progress=part_of(progress, start=number, share=1, whole=len(references)),
-            )
-            found = dataclasses.replace(found, null=null)
         comparisons.append(
             Comparison(
                 model=model.model,
                 reference=reference.model,
                 texts_digest=texts_digest(model.texts),
                 pooling=model.pooling,
-                map=found,
+                map=estimate.map,
                 curve=curve,
                 other_normalization=second[number].map if second else None,
                 steps=estimate.steps(curve),
@@ -237,7 +256,7 @@ def _estimates(
     references: Sequence[Embeddings],
     measures: Sequence[Measure],
     *,
-    level: float,
+    level: float | None,
     clusters: NDArray[np.intp] | None,
     device: str,
     progress: Progress,
@@ -290,14 +309,71 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     return found
 
 
-def _warnings(comparison: Comparison, model: Embeddings, reference: Embeddings) -> tuple[str, ...]:
-    errors = comparison.map.uncertainty
-    return cautions(
+def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool) -> None:
+    """Raise unless a permutation null can be had.
+
+    Raises:
+        DataError: For another measure than cka, with documents, or with too few permutations for the level.
+    """
+    needed = math.ceil(1 / (1 - level) - 1e-9) - 1
+    if measure.name != "cka":
+        raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
+    if documents:
+        raise DataError(
+            "expected permutations or documents, got both: shuffling takes all texts for independent, and texts of one "
+            "document are not"
+        )
+    if permutations < needed:
+        raise DataError(f"expected at least {needed} permutations at level {level:g}, got {permutations}")
+
+
+def _null(
+    model: Embeddings,
+    reference: Embeddings,
+    found: SimilarityMap,
+    *,
+    permutations: int,
+    level: float,
+    device: str,
+    progress: Progress,
+) -> PermutationNull:
+    key = digest(
+        [SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, found.measure, permutations, level, found.values]
+    )
+    null = _stored(model.store, "null", key, PermutationNull)
+    if null is None:
+        null = permutation_null(
+            _layers(model),
+            _layers(reference),
+            found.values,
+            measure=found.measure,
+            permutations=permutations,
+            level=level,
+            device=_torch_device(device),
+            progress=progress,
+        )
+        model.store.save_result("null", key, to_json(null))
+    return null
+
+
+def _warnings(
+    comparison: Comparison, model: Embeddings, reference: Embeddings, *, n_documents: int | None
+) -> tuple[str, ...]:
+    told = cautions(
         comparison.map.measure,
         comparison.map.n_samples,
         (model.model.name, comparison.model_diagnostics),
         (reference.model.name, comparison.reference_diagnostics),
-        n_clusters=errors.n_clusters if errors else None,
+        n_clusters=n_documents,
+        alignment=comparison.curve.alignment,
+    )
+    if model.settings == reference.settings:
+        return told
+    differ = " and ".join(sorted({name for name, _ in model.settings.items() ^ reference.settings.items()}))
+    return (
+        f"{model.model.name} and {reference.model.name} were embedded with different {differ}: what differs between "
+        "them may come from that",
+        *told,
     )
 
 

@@ -27,9 +27,11 @@ from layerprobe.results import (
     to_json,
 )
 from layerprobe.store import ShardWriter, Store, StoredEmbeddings, StoreKey, texts_digest
-from layerprobe.study.options import Options, dtype_name, found, load
+from layerprobe.study.options import Options, changed, dtype_name, found, load
 
 logger = logging.getLogger(__name__)
+
+EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -47,6 +49,8 @@ class Embeddings:
     """Names everything the numbers depend on."""
     warnings: tuple[str, ...]
     """What the user should know about them."""
+    settings: dict[str, str]
+    """Options that the numbers depend on and that were not left at their default."""
     _row: dict[str, int] = field(repr=False)
 
     @property
@@ -114,6 +118,7 @@ def extract(
         stored=stored,
         store=store,
         fingerprint=key.fingerprint,
+        settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
         warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
     )

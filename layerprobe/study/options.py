@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_args
 
@@ -46,6 +46,15 @@ class Options:
             raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise DataError(f"expected at least one token a batch, got batch_tokens={self.batch_tokens}")
+
+
+def changed(options: Options) -> dict[str, str]:
+    """Return the settings that differ from their defaults, without where things are kept."""
+    return {
+        f.name: str(getattr(options, f.name))
+        for f in fields(options)
+        if f.name != "cache_dir" and getattr(options, f.name) != f.default
+    }
 
 
 def found(model: str | Path | Checkpoint, random_init: int | None, options: Options) -> Checkpoint:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -30,7 +29,7 @@ from layerprobe.results import (
 )
 from layerprobe.study.comparison import compare_all, zero_shot
 from layerprobe.study.embeddings import extract
-from layerprobe.study.options import Options, found, load
+from layerprobe.study.options import Options, changed, found, load
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.tuning import (
     DEFAULT_LEVEL,
@@ -149,7 +148,7 @@ def run(
             layerprobe=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command,
-            settings=_settings(options, level=level if fine_tuning else DEFAULT_LEVEL),
+            settings=_settings(options, level=level),
             task=task.name,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
@@ -179,13 +178,8 @@ def run(
 
 
 def _settings(options: Options, *, level: float) -> dict[str, str]:
-    """Return the settings that differ from their defaults, without where things are kept."""
-    changed = {
-        f.name: str(getattr(options, f.name))
-        for f in fields(options)
-        if f.name != "cache_dir" and getattr(options, f.name) != f.default
-    }
-    return changed | ({} if level == DEFAULT_LEVEL else {"level": str(level)})
+    """Return the settings that differ from their defaults."""
+    return changed(options) | ({} if level == DEFAULT_LEVEL else {"level": str(level)})
 
 
 def doctor(

@@ -109,7 +109,9 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     """
     file = Path(path).expanduser()
     check_file(file)
-    if file.suffix.lower() == ".txt" and columns is None and documents is None:
+    if file.suffix.lower() == ".txt" and documents is not None:
+        raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
+    if file.suffix.lower() == ".txt" and columns is None:
         lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
         found = [(line, "") for line in (lines[:-1] if lines[-1] == "" else lines)]  # no line after the last end
     else:
@@ -121,9 +123,26 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     return TextFile(
         name=str(path),
         texts=tuple(text for text, _ in kept),
-        documents=None if documents is None else tuple(document for _, document in kept),
-        warnings=cleaner.warnings(str(file), "text"),
+        documents=None if documents is None else _documents(kept),
+        warnings=(*cleaner.warnings(str(file), "text"), *_odd_documents(file, kept, documents)),
     )
+
+
+def _documents(kept: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return the document of every text; one without is a document of its own."""
+    return tuple(document.strip() or f"(none: {text})" for text, document in kept)
+
+
+def _odd_documents(file: Path, kept: Sequence[tuple[str, str]], column: str | None) -> list[str]:
+    if column is None:
+        return []
+    alone = sum(not document.strip() for _, document in kept)
+    homes: dict[str, set[str]] = {}
+    for text, document in kept:
+        homes.setdefault(text, set()).add(document.strip())
+    several = sum(len(documents) > 1 for documents in homes.values())
+    found = [f"{file}: {alone} texts without a document count as documents of their own"] if alone else []
+    return [*found, *([f"{file}: {several} texts are in several documents, the first counts"] if several else [])]
 
 
 def _cells(file: Path, columns: Columns | None, documents: str | None) -> list[tuple[str, str]]:

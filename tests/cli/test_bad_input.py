@@ -109,7 +109,7 @@ def test_a_bad_task(
 def test_fewer_than_four_texts(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\nc d\ne f\n")
-    refused(layerprobe("compare", *pair, "--texts", texts), "layer 0", "at least 4")
+    refused(layerprobe("compare", *pair, "--texts", texts), "distinct texts", "at least 4")
 
 
 def test_odd_texts_are_kept_or_cut_with_a_warning(

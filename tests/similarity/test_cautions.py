@@ -71,10 +71,25 @@ def test_models_without_diagnostics_have_none() -> None:
 
 @pytest.mark.parametrize("measure", UNBIASED)
 def test_few_samples_are_told_whatever_the_measure(measure: Measure) -> None:
-    few = [line for line in told(measure, layers(), n=99) if "99 samples are few" in line]
+    few = [line for line in told(measure, layers(), n=99) if "99 texts are few" in line]
     assert len(few) == 1
-    assert "± 0.07" in few[0]
+    assert ("± 0.07" in few[0]) is (measure.estimator == "debiased")
     assert not any("are few" in line for line in told(measure, layers(), n=100))
+
+
+@pytest.mark.parametrize(
+    ("n", "alignment", "expected"), [(999, "best-match", 1), (1000, "best-match", 0), (999, None, 0)]
+)
+def test_a_choice_among_many_is_told(n: int, alignment: Any, expected: int) -> None:
+    model = ("electra", layers()), ("bert", layers())
+    lines = cautions(DEBIASED, n, *model, alignment=alignment)
+    assert sum("largest of many values" in line for line in lines) == expected
+
+
+@pytest.mark.parametrize(("n", "expected"), [(99, 1), (100, 0), (None, 0)])
+def test_few_documents_are_told(n: int | None, expected: int) -> None:
+    lines = cautions(DEBIASED, 2758, ("electra", layers()), ("bert", layers()), n_clusters=n)
+    assert sum(f"{n} documents are few" in line for line in lines) == expected
 
 
 # ---- copies --------------------------------------------------------------------------------------------------

@@ -348,7 +348,9 @@ def test_the_path_is_chosen_by_the_number_of_samples(n: int, d: int, path: Any) 
 
 
 @debiased
-def test_the_number_of_threads_changes_nothing(measure: Measure, models: list) -> None:
+def test_the_number_of_threads_changes_nothing(measure: Measure) -> None:
+    rng = np.random.default_rng(0)  # large enough that torch splits the work of a tile
+    models = [[rng.normal(size=(700, 40)) for _ in range(2)] for _ in range(2)]
     before = torch.get_num_threads()
     found = []
     try:
@@ -358,6 +360,34 @@ def test_the_number_of_threads_changes_nothing(measure: Measure, models: list) -
     finally:
         torch.set_num_threads(before)
     np.testing.assert_allclose(found[0], found[1], rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("estimator", ["debiased", "biased"])
+@pytest.mark.parametrize("multiplier", [0.1, 0.24, 0.26, 0.49, 0.51, 3.0, 100.0, 1e5])
+def test_bandwidths_far_from_the_median_cost_no_digits(multiplier: float, estimator: Any) -> None:
+    """K is nearly 0 or nearly 1 everywhere: float32 would lose what differs."""
+    X, Y = related(np.random.default_rng(0), 150, 20, 30)
+    measure = Measure(kernel="rbf", bandwidth_multiplier=multiplier, estimator=estimator)
+    expected = value(X.astype(np.float32).astype(np.float64), Y.astype(np.float32).astype(np.float64), measure)
+    assert value(X.astype(np.float32), Y.astype(np.float32), measure) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_mostly_copies_have_no_bandwidth(seed: int) -> None:
+    """Distances of copies are 0 but for rounding, which is no bandwidth."""
+    layers = np.random.default_rng(seed).normal(size=(2, 200, 32)).astype(np.float32)
+    layers[:, 30:] = layers[:, :1]
+    with pytest.raises(DegenerateLayerError, match="median distance of 0"):
+        value(*layers, RBF)
+
+
+def test_distances_that_float32_cannot_tell_are_told_in_float64() -> None:
+    rng = np.random.default_rng(0)
+    X, Y = (rng.normal(size=(60, 8)).astype(np.float32) for _ in range(2))
+    for layer in (X, Y):
+        layer[:50] = layer[0] + 1e-4 * rng.normal(size=(50, 8)).astype(np.float32)
+    expected = oracle.cka(X.astype(np.float64), Y.astype(np.float64), RBF)
+    assert value(X, Y, RBF) == pytest.approx(expected, abs=1e-9)
 
 
 @pytest.mark.parametrize("normalize", ["raw", "zscore"])

@@ -273,7 +273,7 @@ def test_canonical_correlations_that_are_one_for_any_data_are_refused(name: Meas
     message = "keep 15 and 15 dimensions of 30 samples, expected at most 29 together: 1 canonical correlations are 1"
     with pytest.raises(DegenerateLayerError, match=f"layer 0 of bert and layer 1 of roberta {message}"):
         measure_map([X], [Y[:, :3], Y], measured(name), model_name="bert", reference_name="roberta")
-    with pytest.raises(DegenerateLayerError, match="use at least 31 texts"):
+    with pytest.raises(DegenerateLayerError, match="compare on at least 31 texts"):
         value(name, X, Y)
     assert value(name, X, Y[:, :14]) < 1 - 1e-3
 

@@ -12,8 +12,8 @@ from layerprobe_cli.options import (
     CacheDir,
     Embedding,
     Extraction,
+    IntervalLevel,
     Json,
-    Level,
     Loading,
     Quiet,
     ReferenceRandomInit,
@@ -40,7 +40,15 @@ def compare(
     embedding: Embedding,
     extraction: Extraction,
     reference_random_init: ReferenceRandomInit = None,
-    level: Level = 0.95,
+    level: IntervalLevel = 0.95,
+    intervals: Annotated[
+        bool,
+        typer.Option(
+            "--intervals/--no-intervals",
+            help="Intervals and tests, or values alone in less time and memory.",
+            rich_help_panel="Comparison",
+        ),
+    ] = True,
     permutations: Annotated[
         int,
         typer.Option(
@@ -64,6 +72,14 @@ def compare(
     """
     log_to_stderr(quiet=quiet)
     settings = similarity.settings()
+    if show_map and json:
+        raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
+    if permutations:
+        from layerprobe.study.comparison import check_permutations
+
+        check_permutations(permutations, settings["measure"], level=level, documents=source.documents is not None)
+    if parquet is not None and not parquet.absolute().parent.is_dir():
+        raise typer.BadParameter(f"expected a folder that exists for --parquet, got {parquet}")
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
@@ -71,10 +87,12 @@ def compare(
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     model, *others = models
-    if not others and reference_random_init is None:
+    if not others and reference_random_init is not None:
+        others = [model]
+    if not others:
         settings["alignment"] = settings["alignment"] or "previous-layer"
-    seeds = [reference_random_init, *[None] * max(0, len(others) - 1)]
-    checkpoints = [loading.find(name, random_init=seed) for name, seed in zip(others or [model], seeds, strict=True)]
+    seeds = [reference_random_init, *[None] * (len(others) - 1)]
+    checkpoints = [loading.find(name, random_init=seed) for name, seed in zip(others, seeds, strict=False)]
     with progress_bar(quiet=quiet) as progress:
         tested = extract(
             loading.find(model, random_init=loading.random_init), data.texts, options=options, progress=progress
@@ -82,8 +100,8 @@ def compare(
         bases = [extract(each, data.texts, options=options, progress=progress) for each in checkpoints]
         found = compare_all(
             tested,
-            bases if others or reference_random_init is not None else [tested],
-            level=level,
+            bases or [tested],
+            level=level if intervals else None,
             documents=data.documents,
             permutations=permutations,
             device=loading.device,

@@ -8,8 +8,8 @@ from layerprobe_cli.options import (
     CacheDir,
     Embedding,
     Extraction,
+    IntervalLevel,
     Json,
-    Level,
     Loading,
     Model,
     Quiet,
@@ -30,7 +30,7 @@ def predict(
     loading: Loading,
     embedding: Embedding,
     extraction: Extraction,
-    level: Level = 0.95,
+    level: IntervalLevel = 0.95,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -73,7 +73,12 @@ def predict(
         warnings += [*comparison.warnings, *cautions(comparison, prediction, labelled)]
     show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
     if json:
-        print_json(predictions[0])
+        print_json(
+            [
+                {"reference": comparison.reference.name, "curve": comparison.curve, "prediction": prediction}
+                for comparison, prediction in zip(compared.comparisons, predictions, strict=True)
+            ]
+        )
         return
     for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
         if len(predictions) > 1:

@@ -20,6 +20,15 @@ from layerprobe.similarity.engine.rows import CentredLayer
 
 Index = NDArray[np.intp]
 
+ROUNDING = 32
+"""Units in the last place of a squared distance between copies."""
+
+WIDE = 0.5
+"""Bandwidth multiplier from which K - 1 has more digits than K: K is e^-2 at the median distance."""
+
+NARROW = 0.25
+"""Bandwidth multiplier below which K is no more than e^-8 at the median distance, and float32 loses it."""
+
 SAMPLE = 2**16
 """Distances that are sorted to know about where the median lies."""
 
@@ -41,6 +50,8 @@ class Gram:
     """(n,) float64: k_ii less what U-centring would subtract from it."""
     exponent: float | None = None
     """rbf: 1 / sigma^2, for scaled rows."""
+    wide: bool = False
+    """rbf: whether the kernel has 1 taken off."""
     sigma_squared: float | None = None
     """rbf: in units of the layer."""
     sigma_samples: int | None = None
@@ -52,37 +63,58 @@ def linear_gram(layer: CentredLayer) -> Gram:
     return _gram(layer, row_sums=-layer.squared_norms, diagonal=layer.squared_norms)
 
 
+class NeedsFloat64Error(Exception):
+    """Distances that matter are as small as the rounding of float32."""
+
+
 def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -> list[Gram]:
     """Return what centres the Gaussian kernel of each bandwidth, from a first pass over all distances.
 
     Raises:
-        DegenerateLayerError: If the median distance is 0.
+        DegenerateLayerError: If the median distance is 0 up to rounding.
+        NeedsFloat64Error: If it might be more than 0 in float64.
     """
     n = layer.n_samples
     chosen = np.linspace(0, n - 1, min(n, MEDIAN_SAMPLES)).round().astype(np.intp)
     distances = list(_distances(layer, chosen, tile=tile))
     median = _median(distances)
-    if median == 0:
+    if median <= ROUNDING * torch.finfo(layer.dtype).eps:  # rows have a mean squared norm of 1
+        if layer.dtype == torch.float32:
+            raise NeedsFloat64Error
         raise DegenerateLayerError(
             f"{layer.name} has a median distance of 0 between samples, expected most samples to differ: "
             "remove duplicate texts, or use the linear kernel"
         )
-    exponents = [-0.5 / (multiplier**2 * median) for multiplier in multipliers]
+    grams = [(multiplier, -0.5 / (multiplier**2 * median), _is_wide(multiplier)) for multiplier in multipliers]
     # All of them where there are few, a second pass where there are many.
-    sums = _row_sums(n, distances if len(chosen) == n else _distances(layer, np.arange(n), tile=tile), exponents)
-    ones = torch.ones(n, dtype=torch.float64)
+    every = distances if len(chosen) == n else _distances(layer, np.arange(n), tile=tile)
+    sums = _row_sums(n, every, [(exponent, wide) for _, exponent, wide in grams])
     return [
         _gram(
             layer,
             row_sums=row_sums,
-            diagonal=ones,
+            diagonal=torch.full((n,), 0.0 if wide else 1.0, dtype=torch.float64),
             additive=-layer.squared_norms / 2,
             exponent=-2 * exponent,
+            wide=wide,
             sigma_squared=multiplier**2 * median * layer.unit,
             sigma_samples=len(chosen),
         )
-        for multiplier, exponent, row_sums in zip(multipliers, exponents, sums, strict=True)
+        for (multiplier, exponent, wide), row_sums in zip(grams, sums, strict=True)
     ]
+
+
+def gaussian(scaled: Tensor, *, wide: bool) -> Tensor:
+    """Return exp of -d^2 / (2 sigma^2), in its memory; less 1 for wide kernels.
+
+    HSIC does not change when a constant is taken off K. Where sigma is large K is nearly 1 everywhere, and float32
+    keeps its differences only if the 1 is never added.
+    """
+    return scaled.expm1_() if wide else scaled.exp_()
+
+
+def _is_wide(multiplier: float) -> bool:
+    return multiplier >= WIDE
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
@@ -107,6 +139,7 @@ def _gram(
     diagonal: Tensor,
     additive: Tensor | None = None,
     exponent: float | None = None,
+    wide: bool = False,
     sigma_squared: float | None = None,
     sigma_samples: int | None = None,
 ) -> Gram:
@@ -117,6 +150,7 @@ def _gram(
         additive=(-offsets if additive is None else additive).to(layer.mean),
         diagonal=diagonal - 2 * offsets,
         exponent=exponent,
+        wide=wide,
         sigma_squared=sigma_squared,
         sigma_samples=sigma_samples,
     )
@@ -159,11 +193,13 @@ def _order_statistic(values: NDArray[np.floating], rank: int) -> float:
     return float(np.partition(near, rank - below)[rank - below])
 
 
-def _row_sums(n: int, distances: Iterable[tuple[slice, slice, Tensor]], exponents: Sequence[float]) -> list[Tensor]:
-    sums = [torch.zeros(n, dtype=torch.float64) for _ in exponents]
+def _row_sums(
+    n: int, distances: Iterable[tuple[slice, slice, Tensor]], kernels: Sequence[tuple[float, bool]]
+) -> list[Tensor]:
+    sums = [torch.zeros(n, dtype=torch.float64) for _ in kernels]
     for rows, columns, values in distances:
-        for total, exponent in zip(sums, exponents, strict=True):
-            kernel = torch.mul(values, exponent).exp_()
+        for total, (exponent, wide) in zip(sums, kernels, strict=True):
+            kernel = gaussian(values * exponent, wide=wide)
             if rows == columns:
                 kernel.fill_diagonal_(0)
             else:

@@ -13,7 +13,7 @@ import torch
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import Kernel, Measure, Normalize
 from layerprobe.similarity.engine.features import feature_sums
-from layerprobe.similarity.engine.grams import linear_gram, rbf_grams
+from layerprobe.similarity.engine.grams import NARROW, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import Group, tile_sums
@@ -74,12 +74,19 @@ def sums_of(
     kinds = _kinds(measures)
     with _full_precision():
         for number, (normalize, kernel) in enumerate(kinds):
-            layers = centred_layers(sources, normalize=normalize, device=device)
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
             report = part_of(progress, start=number, share=1, whole=len(kinds))
-            sums = _pass(
-                layers, same, of_pairs, kernel=kernel, per_sample=per_sample, tile=tile, path=path, report=report
-            )
+
+            def sums_in(
+                *, wide: bool, same: list[Measure] = same, report: Progress = report
+            ) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
+                layers = centred_layers(sources, normalize=same[0].normalize, device=device, wide=wide)
+                return _pass(layers, same, of_pairs, per_sample=per_sample, tile=tile, path=path, report=report)
+
+            try:
+                sums = sums_in(wide=any((m.bandwidth_multiplier or 1) < NARROW for m in same))
+            except NeedsFloat64Error:
+                sums = sums_in(wide=True)
             for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
                 own, of_pair = sums[measure.bandwidth_multiplier]
                 found[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
@@ -95,7 +102,6 @@ def _pass(
     measures: Sequence[Measure],
     pairs: Mapping[Pair, tuple[slice, slice]],
     *,
-    kernel: Kernel,
     per_sample: bool,
     tile: int | None,
     path: Path,
@@ -104,7 +110,7 @@ def _pass(
     """Return sums by bandwidth multiplier."""
     tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)
     multipliers = list(dict.fromkeys(m.bandwidth_multiplier for m in measures))
-    if kernel == "linear":
+    if measures[0].kernel == "linear":
         grams = [linear_gram(layer) for layer in layers]
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
             return {None: feature_sums(layers, grams, pairs, per_sample=per_sample, progress=report)}

@@ -104,7 +104,11 @@ class CentredLayer:
 
 
 def centred_layers(
-    sources: Sequence[tuple[str, Rows]], *, normalize: Normalize = "raw", device: torch.device | str = "cpu"
+    sources: Sequence[tuple[str, Rows]],
+    *,
+    normalize: Normalize = "raw",
+    device: torch.device | str = "cpu",
+    wide: bool = False,
 ) -> list[CentredLayer]:
     """Read layers three times: for their means, their scales, and the norms of their rows.
 
@@ -116,6 +120,7 @@ def centred_layers(
         sources: What messages call a layer, and its (n, d) embeddings, n >= 4, of any real dtype; d may differ.
         normalize: raw, or zscore to divide every feature by its standard deviation; constant ones are left out.
         device: Where products are made.
+        wide: Whether products are made in float64 whatever the layers are.
 
     Raises:
         DataError: If one is no matrix of real numbers.
@@ -125,7 +130,7 @@ def centred_layers(
     """
     for name, source in sources:
         _check(source, name=name, first=sources[0])
-    wide = any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
+    wide = wide or any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
     # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
     for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
         found = [

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from layerprobe.progress import Progress, silent
-from layerprobe.similarity.engine.grams import Gram, tiles
+from layerprobe.similarity.engine.grams import Gram, gaussian, tiles
 from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 
@@ -102,7 +102,7 @@ class _Accumulator:
         """Turn products into tiles of U-centred Gram matrices; those of the linear kernel already are."""
         for product, value, gram in zip(products, values, self.group.grams, strict=True):
             if gram.exponent is not None:
-                torch.clamp(product, max=0, out=value).mul_(gram.exponent).exp_()
+                gaussian(torch.clamp(product, max=0, out=value).mul_(gram.exponent), wide=gram.wide)
                 value.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
             if rows == columns:
                 value.fill_diagonal_(0)
