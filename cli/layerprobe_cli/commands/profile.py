@@ -1,0 +1,166 @@
+"""layerprobe profile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layerprobe_cli.options import Json, Loading, Model, Quiet, library_options, parse_layers
+from layerprobe_cli.options import _integers as integers
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.tables import show_notes
+
+if TYPE_CHECKING:
+    from layerprobe.results import Cost, LayerOutcome, LayerProfile, Profile, Study
+
+LETTERS = "AB"
+
+
+def profile(
+    model: Model,
+    loading: Loading,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
+    ] = None,
+    layers: Annotated[str, typer.Option(help="Layers to truncate at, such as 3,6,9-12 or all.")] = "all",
+    lengths: Annotated[str, typer.Option(help="Tokens a text.")] = "16,64,128",
+    batch_sizes: Annotated[str, typer.Option(help="Texts a batch; 1 gives the latency of one text.")] = "1,32",
+    rounds: Annotated[int, typer.Option(help="Turns of every layer, forwards and backwards in alternation.")] = 5,
+    repeats: Annotated[int, typer.Option(help="Timed passes a turn, length and batch size.")] = 5,
+    warmup: Annotated[int, typer.Option(help="Passes before them that do not count.")] = 2,
+    max_seconds: Annotated[
+        float, typer.Option(help="No further pass of a turn, length and batch size begins after this time.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Of the random token ids.")] = 0,
+    study: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="The study.json of `layerprobe run` on this model: its scores are set against the cost.",
+            show_default=False,
+        ),
+    ] = None,
+    report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Measure what the truncated model costs to serve: FLOPs, latency, throughput and memory at each layer.
+
+    Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+    tokens, sizes = integers(lengths, "--lengths"), integers(batch_sizes, "--batch-sizes")
+    studies = [_read(path) for path in study or ()]
+
+    # after the options: what is wrong with them is told before torch is loaded
+    from layerprobe.progress import part_of
+    from layerprobe.study import profile as measure
+
+    names = [model] if other is None else [model, other]
+    checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]
+    chosen = [parse_layers(layers, checkpoint) for checkpoint in checkpoints]
+    if studies:
+        from layerprobe.report.profile import check_studies
+
+        check_studies(studies, checkpoints)
+    found = []
+    with progress_bar(quiet=quiet) as progress:
+        for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
+            measured = measure(
+                checkpoint,
+                layers=wanted,
+                lengths=tokens,
+                batch_sizes=sizes,
+                rounds=rounds,
+                repeats=repeats,
+                warmup=warmup,
+                max_seconds=max_seconds,
+                seed=seed,
+                options=library_options(loading),
+                progress=part_of(progress, start=index, share=1, whole=len(names)),
+            )
+            found.append(measured)
+    show_notes((), [warning for each in found for warning in each.warnings], quiet=quiet)
+    if report is not None:
+        from layerprobe.report.profile import write_profile_report
+
+        write_profile_report(found, report, studies=studies)
+    if json:
+        print_json({"profiles": found})
+    else:
+        _print(found, studies)
+        if report is not None:
+            typer.echo(f"\nReport: {report}")
+
+
+def _read(path: Path) -> Study:
+    from layerprobe.errors import DataError
+    from layerprobe.results import Study, from_json
+
+    try:
+        return from_json(Study, path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {error}; expected the study.json of `layerprobe run`") from error
+    except DataError as error:
+        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
+
+
+def _print(profiles: list[Profile], studies: list[Study]) -> None:
+    scores: list[dict[int, LayerOutcome]] = [{} for _ in profiles]
+    if studies:
+        from layerprobe.report.profile import scores_of
+
+        scores = [scores_of(studies, each.model) for each in profiles]
+    for index, each in enumerate(profiles):
+        letter = f"{LETTERS[index]}: " if len(profiles) > 1 else ""
+        typer.echo(f"{letter}{each.model.name}, {each.model.dtype}, {each.device} ({each.hardware}), {_threads(each)}")
+    if all(cost.peak_memory is None for each in profiles for layer in each.layers for cost in layer.costs):
+        typer.echo(f"memory: {profiles[0].memory}")
+    for length, size in profiles[0].shapes:
+        typer.echo(f"\n{length} tokens, {'one text' if size == 1 else f'batches of {size}'}")
+        _print_shape(profiles, scores, length, size)
+
+
+def _threads(profile: Profile) -> str:
+    return f"{profile.threads} thread{'s' if profile.threads != 1 else ''}"
+
+
+def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]], length: int, size: int) -> None:
+    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *(["TMFT"] if any(scores) else [])]
+    header = ["layer"]
+    by_layer: list[dict[int, LayerProfile]] = []
+    for index, profile in enumerate(profiles):
+        header += [f"{LETTERS[index]} {name}" for name in columns] if len(profiles) > 1 else columns
+        by_layer.append({each.layer: each for each in profile.layers})
+    rows = []
+    for layer in sorted({layer for profiled in by_layer for layer in profiled}):
+        row = [str(layer)]
+        for profiled, scored in zip(by_layer, scores, strict=True):
+            if layer in profiled:
+                cells = _cells(profiled[layer], profiled[layer].cost(length, size))
+                cells += [f"{scored[layer].mean:.2f}" if layer in scored else ""] if any(scores) else []
+            else:
+                cells = [""] * len(columns)
+            row += cells
+        rows.append(row)
+    print_table(header, rows)
+
+
+def _cells(each: LayerProfile, cost: Cost) -> list[str]:
+    milliseconds = (1e3 * value for value in (cost.seconds, cost.seconds_low, cost.seconds_high))
+    middle, low, high = map(_short, milliseconds)
+    return [
+        f"{each.parameters / 1e6:.2f} M",
+        _short(cost.flops / 1e9),
+        middle,
+        f"{low}-{high}",
+        _short(cost.texts_per_second),
+        _short(cost.tokens_per_second),
+        "" if cost.peak_memory is None else f"{cost.peak_memory / 1e6:.1f}",
+    ]
+
+
+def _short(value: float) -> str:
+    """Return a number with three significant digits, and no exponent for large ones."""
+    return f"{value:.0f}" if value >= 1000 or not value else f"{value:#.3g}".rstrip(".")

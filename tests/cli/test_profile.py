@@ -1,0 +1,103 @@
+"""`layerprobe profile`: table, JSON, report, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.results import Profile, from_json, to_json
+
+from .conftest import QUICK, Layerprobe
+
+FEW = (
+    "--rounds",
+    "1",
+    "--repeats",
+    "2",
+    "--warmup",
+    "0",
+    "--lengths",
+    "4,8",
+    "--batch-sizes",
+    "1,2",
+    "--device",
+    "cpu",
+)
+
+
+@pytest.fixture
+def study(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> Path:
+    """A study of the pair, with its fine-tuning."""
+    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path)
+    assert done.code == 0, done.err
+    return tmp_path / "study.json"
+
+
+def test_a_table_a_shape(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+    done = layerprobe("profile", pair[0], *FEW, "--layers", "1,3")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    shapes = ["4 tokens, one text", "4 tokens, batches of 2", "8 tokens, one text", "8 tokens, batches of 2"]
+    assert [line for line in lines if " tokens, " in line] == shapes
+    start = lines.index(shapes[0])
+    assert lines[start + 1].split()[:4] == ["layer", "parameters", "GFLOPs", "ms"]
+    assert [line.split()[0] for line in lines[start + 3 : start + 5]] == ["1", "3"]
+
+
+def test_json_reads_back(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+    found = layerprobe("profile", *pair, *FEW, "--json").json["profiles"]
+    profiles = [from_json(Profile, to_json(each)) for each in found]
+    assert [each.model.architecture for each in profiles] == ["electra", "bert"]
+    assert [[each.layer for each in one.layers] for one in profiles] == [[0, 1, 2, 3]] * 2
+
+
+def test_two_models_side_by_side(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+    lines = layerprobe("profile", *pair, *FEW, "--layers", "0").out.splitlines()
+    assert [line[:3] for line in lines[:2]] == ["A: ", "B: "]
+    header = lines[lines.index("4 tokens, one text") + 1]
+    assert header.index("A ms") < header.index("A texts/s") < header.index("B parameters") < header.index("B ms")
+
+
+def test_scores_of_a_study_stand_beside_the_cost(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], study: Path, tmp_path: Path
+) -> None:
+    report = tmp_path / "new" / "cost.html"
+    done = layerprobe("profile", pair[0], *FEW, "--study", study, "--report", report)
+    assert done.code == 0, done.err
+    assert "TMFT" in done.out
+    assert done.out.endswith(f"Report: {report}\n")
+    assert "plot-score-latency" in report.read_text()
+
+
+def test_a_study_of_another_model_is_refused_before_anything_is_measured(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], study: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.study.options.load_encoder", None)
+    outcome = layerprobe("profile", pair[0], "--random-init", "3", *FEW, "--study", study)
+    assert outcome.code == 1
+    assert "expected a study of the model that is profiled" in outcome.error
+    outcome = layerprobe("profile", pair[1], *FEW, "--study", study)
+    assert "expected a study with fine-tuned layers" in outcome.error
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "words"),
+    [
+        (("--layers", "2-7"), 1, "expected layers from 0 to 3"),
+        (("--lengths", "600"), 1, "expected lengths up to 64 tokens"),
+        (("--repeats", "0"), 1, "expected at least one repeat"),
+        (("--study", "nothing.json"), 1, "cannot read nothing.json"),
+        (("--lengths", "many"), 2, "expected whole numbers"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], options: tuple[str, ...], code: int, words: str
+) -> None:
+    outcome = layerprobe("profile", pair[0], *FEW, *options)
+    assert outcome.code == code
+    assert words in (outcome.error if code == 1 else " ".join(outcome.err.split()))
+
+
+def test_a_model_that_does_not_exist(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    assert "there is no folder" in layerprobe("profile", pair[0], tmp_path / "nothing", *FEW).error

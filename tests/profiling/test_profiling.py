@@ -1,0 +1,250 @@
+"""What is measured of truncated models: counts are exact, times are only looked at for sense."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import weakref
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
+from layerprobe.errors import DataError, ModelError
+from layerprobe.profiling import Schedule, count_flops, gauge_for, measuring, profile_layers, random_batch
+from layerprobe.profiling.memory import NoGauge, ResidentGauge
+from layerprobe.results import Cost, LayerProfile, Profile, from_json, to_json
+from layerprobe.study import Options, profile
+from tests.models import HIDDEN, N_BLOCKS, save_tiny
+
+CPU = torch.device("cpu")
+QUICK = {"lengths": (4, 10), "batch_sizes": (1, 3), "rounds": 2, "repeats": 2, "warmup": 1}
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    return cache(lambda name: save_tiny(name, tmp_path_factory.mktemp(name)))
+
+
+@pytest.fixture(scope="session")
+def tiny(folder: Callable[[str], Path]) -> Callable[[str], Encoder]:
+    return cache(lambda name: load_encoder(str(folder(name)), device="cpu"))
+
+
+@pytest.fixture(scope="session")
+def profiled(folder: Callable[[str], Path]) -> Profile:
+    return profile(folder("bert"), **QUICK, options=Options(device="cpu"))
+
+
+# ---- what is measured ------------------------------------------------------------------------------------
+
+
+def test_layers_and_shapes_are_in_order(profiled: Profile) -> None:
+    assert [each.layer for each in profiled.layers] == list(range(N_BLOCKS + 1))
+    assert profiled.shapes == ((4, 1), (4, 3), (10, 1), (10, 3))
+    assert from_json(Profile, to_json(profiled)) == profiled
+
+
+def test_parameters_are_those_of_the_description(profiled: Profile) -> None:
+    assert tuple(each.parameters for each in profiled.layers) == profiled.model.parameters
+
+
+def test_times_are_positive_and_throughput_follows(profiled: Profile) -> None:
+    for each in profiled.layers:
+        for cost in each.costs:
+            assert 0 < cost.seconds_low <= cost.seconds <= cost.seconds_high
+            assert cost.repeats == 4
+            np.testing.assert_allclose(cost.texts_per_second * cost.seconds, cost.batch_size)
+            np.testing.assert_allclose(cost.tokens_per_second, cost.texts_per_second * cost.length)
+
+
+def test_some_layers_alone(folder: Callable[[str], Path]) -> None:
+    found = profile(folder("bert"), layers=(3, 1, 3), **QUICK, options=Options(device="cpu"))
+    assert [each.layer for each in found.layers] == [1, 3]
+
+
+@pytest.mark.parametrize("length", [1, 4, 10])
+def test_flops_of_bert_are_those_counted_by_hand(tiny: Callable[[str], Encoder], length: int) -> None:
+    """Exactly: the count has only matrix products, and of these BERT has six a block and two of attention."""
+    encoder, inner = tiny("bert"), 24
+    batch = random_batch(encoder, length=length, batch_size=1, seed=0)
+    products = 4 * HIDDEN * HIDDEN + 2 * HIDDEN * inner  # Q, K, V, output; up, down
+    block = 2 * length * products + 2 * 2 * length * length * HIDDEN  # QK' and AV
+    found = [count_flops(TruncatedEncoder(encoder, layer), batch) for layer in range(N_BLOCKS + 1)]
+    assert found == [block * layer for layer in range(N_BLOCKS + 1)]
+
+
+@pytest.mark.parametrize("name", ["electra", "roberta", "distilbert", "albert", "eurobert", "gpt2", "llama", "t5"])
+def test_flops_grow_by_the_same_amount_each_block(tiny: Callable[[str], Encoder], name: str) -> None:
+    encoder = tiny(name)
+    batch = random_batch(encoder, length=7, batch_size=1, seed=0)
+    found = [count_flops(TruncatedEncoder(encoder, layer), batch) for layer in range(N_BLOCKS + 1)]
+    steps = set(np.diff(found).tolist())
+    assert len(steps) == 1
+    assert steps.pop() > 0
+
+
+def test_flops_do_not_depend_on_the_attention_implementation(folder: Callable[[str], Path]) -> None:
+    counts = []
+    for attn in ("eager", "sdpa"):
+        encoder = load_encoder(str(folder("bert")), device="cpu", attn=attn)
+        counts.append(count_flops(TruncatedEncoder(encoder, 3), random_batch(encoder, length=6, batch_size=1, seed=0)))
+    assert counts[0] == counts[1]
+
+
+def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> None:
+    found = profile(folder("deberta-v3"), layers=(0, 1), **QUICK, options=Options(device="cpu"))
+    zero, one = (each.costs[0].flops for each in found.layers)
+    assert zero == one
+    assert "does not run without a block: FLOPs, time and memory of layer 0" in found.warnings[0]
+
+
+# ---- how it is measured ----------------------------------------------------------------------------------
+
+
+def test_inputs_are_words_of_the_exact_length_and_the_same_each_time(tiny: Callable[[str], Encoder]) -> None:
+    encoder = tiny("bert")
+    first, again, other = (random_batch(encoder, length=9, batch_size=5, seed=seed) for seed in (1, 1, 2))
+    assert {name: values.shape for name, values in first.items()} == dict.fromkeys(
+        ("input_ids", "attention_mask", "token_type_ids"), torch.Size((5, 9))
+    )
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    assert not torch.equal(first["input_ids"], other["input_ids"])
+    assert not {*first["input_ids"].flatten().tolist()} & {*encoder.tokenizer.all_special_ids}
+    assert first["attention_mask"].all()
+
+
+def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
+    tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[int] = []
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def recorded(encoder: Encoder, layer: int) -> TruncatedEncoder:
+        assert not alive
+        order.append(layer)
+        model = TruncatedEncoder(encoder, layer)
+        alive.add(model)
+        return model
+
+    monkeypatch.setattr(measuring, "TruncatedEncoder", recorded)
+    told: list[float] = []
+    schedule = Schedule(lengths=(4,), batch_sizes=(1,), rounds=3, repeats=1, warmup=0)
+    profile_layers(
+        tiny("bert"), (0, 2, 3), schedule, progress=lambda task, done, total: told.append(round(done / total, 6))
+    )
+    assert order == [0, 2, 3, 3, 2, 0, 0, 2, 3]
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+
+
+def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
+    tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter(np.arange(1.0, 1000.0))
+    monkeypatch.setattr(measuring, "_timed_pass", lambda *given: float(next(clock)))
+    schedule = Schedule(lengths=(4,), batch_sizes=(1,), rounds=2, repeats=3, warmup=2, max_seconds=1e9)
+    (found,) = profile_layers(tiny("bert"), (1,), schedule)
+    # passes 1, 2 and 6, 7 warm up; 3, 4, 5 and 8, 9, 10 count
+    assert (found.costs[0].seconds, found.costs[0].repeats) == (6.5, 6)
+    clock = iter([50.0, 7.0, 60.0, 9.0])
+    (found,) = profile_layers(tiny("bert"), (1,), dataclasses.replace(schedule, max_seconds=0))
+    assert (found.costs[0].seconds, found.costs[0].repeats) == (8.0, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not ResidentGauge.works(), reason="the kernel resets no high-water mark")
+def test_resident_memory_sees_what_was_freed_again() -> None:
+    gauge = gauge_for(CPU)
+    gauge.restart()
+    np.ones(50_000_000, dtype=np.uint8).sum()
+    peak = gauge.peak()
+    assert peak is not None
+    assert 49e6 < peak < 70e6
+    gauge.restart()
+    after = gauge.peak()
+    assert after is not None
+    assert after < 20e6
+
+
+def test_where_memory_cannot_be_told_it_is_none(
+    tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ResidentGauge, "works", staticmethod(lambda: False))
+    assert isinstance(gauge_for(CPU), NoGauge)
+    (found,) = profile_layers(tiny("bert"), (1,), Schedule(lengths=(4,), rounds=1, repeats=1))
+    assert [cost.peak_memory for cost in found.costs] == [None, None]
+
+
+# ---- what is refused -------------------------------------------------------------------------------------
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"layers": (0, 4, 7)}, r"expected layers from 0 to 3 of .*, got 4, 7"),
+    ({"layers": (-1,)}, r"expected layers from 0 to 3 of .*, got -1"),
+    ({"layers": ()}, r"expected layers of .* to profile, got none"),
+    ({"lengths": (10, 65, 100)}, r"expected lengths up to 64 tokens, the limit of .*, got 65, 100"),
+    ({"lengths": ()}, "expected lengths of at least one token"),
+    ({"lengths": (0,)}, "expected lengths of at least one token"),
+    ({"batch_sizes": (0, 1)}, "expected batches of at least one text"),
+    ({"rounds": 0}, "expected at least one round"),
+    ({"repeats": 0}, "expected at least one repeat"),
+    ({"warmup": -1}, "expected a warm-up of 0 or more passes"),
+    ({"max_seconds": float("nan")}, "expected a number of seconds of 0 or more"),
+    ({"seed": -1}, r"expected a seed from 0 to 2\^63 - 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED)
+def test_what_cannot_be_measured_is_refused(
+    folder: Callable[[str], Path], changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        profile(folder("bert"), **{**QUICK, **changes}, options=Options(device="cpu"))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no folder"):
+        profile(tmp_path / "nothing")
+
+
+IMPOSSIBLE: list[tuple[Callable[[Profile], Any], str]] = [
+    (lambda p: dataclasses.replace(p, layers=p.layers[::-1]), r"expected layers in ascending order, each once, got"),
+    (lambda p: dataclasses.replace(p, layers=()), r"expected layers in ascending order, each once, got \[\]"),
+    (
+        lambda p: dataclasses.replace(p, layers=(_shifted(p.layers[0], layer=9),)),
+        "expected profiled layers from 0 to 3",
+    ),
+    (
+        lambda p: dataclasses.replace(p, layers=(_shifted(p.layers[0], layer=1),)),
+        "expected [0-9]+ parameters at layer 1",
+    ),
+    (
+        lambda p: dataclasses.replace(p, layers=(p.layers[0], _shifted(p.layers[1], costs=p.layers[1].costs[:1]))),
+        "expected the same lengths and batch sizes at every layer",
+    ),
+    (lambda p: _shifted(p.layers[0], costs=p.layers[0].costs * 2), "expected costs by ascending length"),
+    (lambda p: p.layers[0].cost(5, 1), r"expected one of the measured shapes .*, got \(5, 1\)"),
+    (lambda p: _changed(p, length=0), "expected at least one token and one text"),
+    (lambda p: _changed(p, repeats=0), "expected at least one repeat, got 0"),
+    (lambda p: _changed(p, seconds_low=0.0), "expected seconds above 0"),
+    (lambda p: _changed(p, seconds_high=1e-12), "expected seconds above 0 with the median between its quantiles"),
+]
+
+
+def _shifted(each: LayerProfile, **changes: Any) -> LayerProfile:
+    return dataclasses.replace(each, **changes)
+
+
+def _changed(found: Profile, **changes: Any) -> Cost:
+    return dataclasses.replace(found.layers[0].costs[0], **changes)
+
+
+@pytest.mark.parametrize(("make", "message"), IMPOSSIBLE)
+def test_an_impossible_profile_is_refused(profiled: Profile, make: Callable[[Profile], Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        make(profiled)

@@ -1,0 +1,176 @@
+"""The page of profiles as text: complete, escaped, and scored by studies of the same model alone."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.report.figures.profiles import front
+from layerprobe.report.profile import check_studies, render_profiles, scores_of, significant, write_profile_report
+from layerprobe.results import Cost, LayerProfile, Profile, Study, from_json
+
+from .conftest import HOSTILE, STUDIES, model
+from .test_page import Page
+
+
+def profile(name: str = "google/electra-base-discriminator", n_blocks: int = 12, *, speed: float = 1.0) -> Profile:
+    described = model(name, n_blocks)
+    layers = tuple(
+        LayerProfile(
+            layer=layer,
+            parameters=described.parameters[layer],
+            costs=tuple(_cost(layer, length, size, speed) for length in (16, 128) for size in (1, 32)),
+        )
+        for layer in range(n_blocks + 1)
+    )
+    return Profile(
+        model=described,
+        layers=layers,
+        pooling="mean",
+        device="cpu",
+        hardware="AMD EPYC",
+        threads=2,
+        attn="auto",
+        rounds=5,
+        repeats=5,
+        warmup=2,
+        max_seconds=1.0,
+        seed=0,
+        memory="rise of the resident memory",
+        versions={"python": "3.11.9", "torch": "2.8.0"},
+        created="2026-11-20T20:20:20+00:00",
+    )
+
+
+def _cost(layer: int, length: int, size: int, speed: float) -> Cost:
+    seconds = (0.001 + 1e-5 * layer * length * size**0.9) / speed
+    return Cost(
+        length=length,
+        batch_size=size,
+        flops=14_000_000 * layer * length,
+        seconds=seconds,
+        seconds_low=0.9 * seconds,
+        seconds_high=1.2 * seconds,
+        repeats=25,
+        peak_memory=None if size == 1 else 400_000_000 + 20_000_000 * layer,
+    )
+
+
+@pytest.fixture
+def study() -> Study:
+    """A study whose model and reference were fine-tuned, and that has the model of `profile` alone."""
+    found = STUDIES["reference"]()
+    reference = dataclasses.replace(found.comparison.reference, revision="another")
+    return dataclasses.replace(found, comparison=dataclasses.replace(found.comparison, reference=reference))
+
+
+@pytest.fixture
+def both() -> list[Profile]:
+    found = profile("google-bert/bert-base-cased", speed=2.0)
+    return [profile(), dataclasses.replace(found, model=dataclasses.replace(found.model, revision="another"))]
+
+
+def test_the_profiles_read_back_from_the_page(both: list[Profile]) -> None:
+    data = json.loads(Page(render_profiles(both)).data("study"))
+    assert [from_json(Profile, json.dumps(each)) for each in data["profiles"]] == both
+
+
+def test_the_table_reads_back_from_the_page(both: list[Profile]) -> None:
+    rows = list(csv.DictReader(io.StringIO(json.loads(Page(render_profiles(both)).data("table")))))
+    assert len(rows) == 2 * 13 * 4
+    last = both[1].layers[-1].costs[-1]
+    assert float(rows[-1]["seconds"]) == last.seconds
+    assert float(rows[-1]["texts_per_second"]) == last.texts_per_second
+    assert (rows[0]["peak_memory"], rows[0]["tmft_spearman_mean"]) == ("", "")
+
+
+def test_every_figure_has_a_place_and_words(both: list[Profile], study: Study) -> None:
+    for studies, names in (([], []), ([study], ["score-latency", "score-size"])):
+        read = Page(render_profiles(both, studies))
+        places = [each for each in read.all("div") if (each.get("id") or "").startswith("plot-")]
+        assert [each["id"] for each in places] == [f"plot-{name}" for name in (*names, "latency", "throughput")]
+        assert list(json.loads(read.data("figures"))) == [*names, "latency", "throughput"]
+        assert all(len(each["aria-label"] or "") > 40 for each in places)
+
+
+def test_the_first_sentence_says_what_truncation_saves() -> None:
+    text = Page(render_profiles([profile()])).text
+    assert (
+        "electra-base-discriminator needs 16.4\u00a0ms at layer 12 for one text of 128 tokens and 8.68\u00a0ms "
+        "truncated at layer 6, 1.88 times as fast." in text
+    )
+    assert "128 tokens, batches of 32" in text
+    assert "Pareto" not in text
+
+
+def test_scores_stand_beside_costs(study: Study) -> None:
+    text = Page(render_profiles([profile()], [study])).text
+    assert "TMFT Spearman" in text
+    assert "Nothing else is both cheaper and better than electra-base-discriminator at layer 3" in text
+    assert "electra-base-discriminator at layer 9 (12.5 ms," in text
+    assert "electra-base-discriminator at layer 12 (" not in text
+
+
+def test_two_models_are_lettered(both: list[Profile]) -> None:
+    text = Page(render_profiles(both)).text
+    assert "A is google/electra-base-discriminator, B is google-bert/bert-base-cased." in text
+    assert "A: ms a batch" in text
+    assert "B: Memory (MB)" in text
+
+
+def test_names_cannot_add_elements(both: list[Profile]) -> None:
+    hostile = dataclasses.replace(profile(HOSTILE), hardware=HOSTILE, warnings=(HOSTILE,))
+    harmless = dataclasses.replace(profile(), warnings=("a warning",))
+    read = Page(render_profiles([hostile, both[1]]))
+    assert [tag for tag, _ in read.elements] == [tag for tag, _ in Page(render_profiles([harmless, both[1]])).elements]
+    assert HOSTILE in read.text
+
+
+def test_a_study_of_another_model_is_refused(study: Study) -> None:
+    other = dataclasses.replace(model("google/electra-base-discriminator", 12), revision="a third")
+    with pytest.raises(DataError, match="expected a study of the model that is profiled, got one of google/electra"):
+        check_studies([study], [other])
+    random = dataclasses.replace(other, revision=study.comparison.model.revision, random_init=3)
+    assert scores_of([study], random) == {}
+
+
+def test_a_study_without_fine_tuning_is_refused() -> None:
+    with pytest.raises(DataError, match="expected a study with fine-tuned layers, got none"):
+        render_profiles([profile()], [STUDIES["plain"]()])
+
+
+def test_profiles_of_different_shapes_are_refused() -> None:
+    short = profile()
+    layers = tuple(dataclasses.replace(each, costs=each.costs[:2]) for each in short.layers)
+    for wrong in ([], [short, dataclasses.replace(short, layers=layers)]):
+        with pytest.raises(DataError, match="all of the same lengths and batch sizes"):
+            render_profiles(wrong)
+
+
+def test_the_page_is_written_whole(tmp_path: Path) -> None:
+    path = write_profile_report([profile()], tmp_path / "new" / "cost.html")
+    assert path.read_text(encoding="utf-8") == render_profiles([profile()])
+
+
+def test_nothing_on_the_front_is_beaten() -> None:
+    points = [(float(x), float((7 * x) % 11)) for x in range(11)]
+    best = front(points)
+    for cost, score in points:
+        beaten = any(c <= cost and s >= score and (c, s) != (cost, score) for c, s in points)
+        assert ((cost, score) in best) == (not beaten)
+
+
+def test_numbers_have_three_digits() -> None:
+    assert [significant(value) for value in (0, 0.00123456, 1.0, 99.96, 123456.7)] == [
+        "0",
+        "0.00123",
+        "1.00",
+        "100",
+        "123457",
+    ]
