@@ -5,6 +5,7 @@ Knows where a run's result lies; knows nothing of how it was trained.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -16,11 +17,15 @@ from filelock import FileLock, Timeout
 from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.errors import DataError
 from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_bytes
 
 logger = logging.getLogger(__name__)
+
+Keep = Callable[[Path, Encoder, int, STSTask], contextlib.AbstractContextManager[Path]]
+"""Run directory, encoder, layer, task -> where the checkpoint goes; see `saving_model`."""
 
 # Counts what a run's numbers depend on beyond its key; raise it when the training loop changes them.
 LOOP_VERSION = 1
@@ -92,6 +97,8 @@ def fine_tune_layers(
     seeds: Sequence[int],
     protocol: Protocol,
     folder: RunFolder,
+    save_models: bool = False,
+    prompt: str = "",
     progress: Progress = silent,
 ) -> list[FineTuningRun]:
     """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
@@ -105,10 +112,14 @@ def fine_tune_layers(
         seeds: One run each.
         protocol: How to fine-tune.
         folder: Where runs are kept.
+        save_models: Whether the best epoch's checkpoint of every run is kept in its directory; a finished run
+            without one is made again, with the same numbers.
+        prompt: What the task's sentences begin with; told beside the checkpoint.
         progress: Told the share of the sweep's cost that is done.
 
     Raises:
         ModelError: If the model has no such layer.
+        UnsupportedArchitectureError: If a model is to be saved that has no checkpoint.
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
@@ -120,7 +131,8 @@ def fine_tune_layers(
     done, runs = 0.0, []
     for layer, seed in jobs:
         report = part_of(progress, start=done, share=layer + 1.0, whole=total)
-        runs.append(_load_or_run(folder, loaded, layer, task, seed=seed, protocol=protocol, progress=report))
+        keep = functools.partial(saving_model, prompt=prompt) if save_models else None
+        runs.append(_load_or_run(folder, loaded, layer, task, seed=seed, protocol=protocol, keep=keep, progress=report))
         done += layer + 1.0
     return runs
 
@@ -147,9 +159,10 @@ def _load_or_run(
     *,
     seed: int,
     protocol: Protocol,
+    keep: Keep | None,
     progress: Progress,
 ) -> FineTuningRun:
-    found = folder.load(layer, seed)
+    found = _finished(folder, layer, seed, with_model=keep is not None)
     if found is not None:
         return found
     lock = folder.lock(layer, seed)
@@ -160,11 +173,19 @@ def _load_or_run(
             logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
             lock.acquire()
     try:
-        found = folder.load(layer, seed)
+        found = _finished(folder, layer, seed, with_model=keep is not None)
         if found is not None:
             return found
-        run = fine_tune(load(), layer, task, protocol=protocol, seed=seed, progress=progress)
+        encoder = load()
+        with keep(folder.run_path(layer, seed), encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
+            run = fine_tune(encoder, layer, task, protocol=protocol, seed=seed, save_to=save_to, progress=progress)
         folder.save(run)
         return run
     finally:
         lock.release()
+
+
+def _finished(folder: RunFolder, layer: int, seed: int, *, with_model: bool) -> FineTuningRun | None:
+    if with_model and not has_model(folder.run_path(layer, seed)):
+        return None
+    return folder.load(layer, seed)

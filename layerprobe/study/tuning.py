@@ -35,6 +35,7 @@ def finetune(
     protocol: Protocol | None = None,
     random_init: int | None = None,
     options: Options | None = None,
+    save_models: bool = False,
     progress: Progress = silent,
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
@@ -47,10 +48,12 @@ def finetune(
         protocol: The paper's by default.
         random_init: Seed of fresh random weights instead of the trained ones.
         options: How to load, and the prompt; pooling and length are the protocol's.
+        save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
+            run without one is made again, with the same numbers.
         progress: Told the share of the work that is done.
 
     Raises:
-        ModelError: If the model cannot be had.
+        ModelError: If the model cannot be had, or a layer has no checkpoint to save.
         DataError: If the model has no such layer, or there are no layers or seeds.
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
@@ -63,18 +66,47 @@ def finetune(
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
-    task = _prompted(task, options.prompt)
     return fine_tune_layers(
         lambda: load(checkpoint, options),
         layers,
-        task,
+        _prompted(task, options.prompt),
         seeds=seeds,
         protocol=protocol,
-        folder=RunFolder.of(
-            Store(options.cache_dir).root, checkpoint, task, protocol, computed_on=_computed_on(options)
-        ),
+        folder=_run_folder(checkpoint, task, protocol, options),
+        save_models=save_models,
+        prompt=options.prompt,
         progress=progress,
     )
+
+
+def saved_models(
+    model: str | Path | Checkpoint,
+    runs: Sequence[FineTuningRun],
+    task: STSTask,
+    *,
+    random_init: int | None = None,
+    options: Options | None = None,
+) -> list[Path]:
+    """Return the directory of every run that `finetune` made of `model`; the checkpoint is `model` in it.
+
+    `export_model` takes such a directory.
+
+    Args:
+        model: As `finetune` was given it.
+        runs: What it gave.
+        task: As it was given.
+        random_init: As it was given.
+        options: As they were given.
+    """
+    options = options or Options()
+    checkpoint = found(model, random_init, options)
+    folders = {run.protocol: _run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
+
+
+def _run_folder(checkpoint: Checkpoint, task: STSTask, protocol: Protocol, options: Options) -> RunFolder:
+    root, prompted = Store(options.cache_dir).root, _prompted(task, options.prompt)
+    return RunFolder.of(root, checkpoint, prompted, protocol, computed_on=_computed_on(options))
 
 
 def confirm(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -28,6 +32,9 @@ def finetune(
     tuning: Tuning,
     layers: Layers = "all",
     level: Level = 0.95,
+    save_models: Annotated[
+        bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
+    ] = False,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -42,10 +49,13 @@ def finetune(
 
     # after the data: what is wrong with it is told before torch is loaded
     from layerprobe.finetuning import outcomes
+    from layerprobe.results import to_dict
     from layerprobe.study import finetune as finetune_layers
+    from layerprobe.study.tuning import saved_models
 
     checkpoint = loading.find(model, random_init=loading.random_init)
     chosen = parse_layers(layers, checkpoint)
+    options = library_options(loading, embedding, cache_dir=cache_dir)
     with progress_bar(quiet=quiet) as progress:
         runs = finetune_layers(
             checkpoint,
@@ -53,11 +63,19 @@ def finetune(
             task,
             seeds=seeds,
             protocol=tuning.protocol(embedding),
-            options=library_options(loading, embedding, cache_dir=cache_dir),
+            options=options,
+            save_models=save_models,
             progress=progress,
         )
     show_notes(task.notes, task.warnings, quiet=quiet)
-    if json:
+    directories = saved_models(checkpoint, runs, task, options=options) if save_models else []
+    if json and save_models:
+        print_json([{**to_dict(run), "directory": str(d)} for run, d in zip(runs, directories, strict=True)])
+    elif json:
         print_json(runs)
     else:
         print_outcomes(outcomes(runs, level=level))
+    if save_models and not json:
+        typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT`:")
+        for directory in directories:
+            typer.echo(directory)

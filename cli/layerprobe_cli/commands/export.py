@@ -1,0 +1,101 @@
+"""layerprobe export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from layerprobe_cli.options import Json, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, print_table
+from layerprobe_cli.tables import show_notes
+
+if TYPE_CHECKING:
+    from layerprobe import Study
+
+
+def export(
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Hub id, id@revision, a local folder, or a directory of `layerprobe finetune --save-models`.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    layer: Annotated[
+        int | None,
+        typer.Option(min=0, help="Blocks kept; 0 for the embeddings alone.", show_default="that of a fine-tuning run"),
+    ] = None,
+    pooling: Annotated[
+        Literal["mean", "cls", "max", "last"] | None,
+        typer.Option(help="How token states become one embedding.", show_default="mean, or that of the run"),
+    ] = None,
+    max_length: Annotated[
+        int | None,
+        typer.Option(min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most; the run's"),
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Text put before every text.", show_default="none, or that of the run")
+    ] = None,
+    random_init: Annotated[
+        int | None, typer.Option(metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
+    ] = None,
+    study: Annotated[
+        Path | None,
+        typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.", show_default=False),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a model truncated at a layer as a folder that transformers and sentence-transformers load.
+
+    It is loaded back and compared with the layer's own embeddings before it gets its name.
+
+    Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+    evidence = None if study is None else _read_study(study)
+
+    # after the study: what is wrong with it is told before torch is loaded
+    from layerprobe.study.exporting import export_model
+
+    found = export_model(
+        model,
+        out,
+        layer=layer,
+        pooling=pooling,
+        max_length=max_length,
+        prompt=prompt,
+        random_init=random_init,
+        study=evidence,
+        overwrite=overwrite,
+    )
+    show_notes((), found.warnings, quiet=quiet)
+    if json:
+        print_json(found)
+        return
+    shown = {
+        "folder": found.path,
+        "model": found.model,
+        "revision": found.revision,
+        "layer": f"{found.layer} of {found.n_blocks}",
+        "parameters": f"{found.parameters:,} instead of {found.whole_parameters:,}",
+        "pooling": found.pooling,
+        "max length": str(found.max_length),
+        **({"prompt": repr(found.prompt)} if found.prompt else {}),
+        "loaded back": f"the same embeddings to {found.difference:.0e}" if found.difference else "equal embeddings",
+    }
+    print_table(("what", "value"), list(shown.items()))
+
+
+def _read_study(path: Path) -> Study:
+    from layerprobe.errors import DataError
+    from layerprobe.results import Study, from_json
+
+    try:
+        return from_json(Study, path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # DataError and UnicodeDecodeError are ValueErrors
+        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error

@@ -1,0 +1,258 @@
+"""What was exported, in words: the model card. Knows Markdown, no files and no models."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from huggingface_hub import ModelCardData
+
+from layerprobe._version import __version__
+from layerprobe.export.layout import Layout
+from layerprobe.names import short_name
+from layerprobe.results import ModelDescription, Pooling, Study
+
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
+_POOLED: dict[Pooling, str] = {
+    "mean": "embeddings = (states * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)",
+    "cls": "embeddings = states[torch.arange(len(texts)), mask.argmax(dim=1)]",
+    "max": "embeddings = states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)",
+    "last": "embeddings = states[torch.arange(len(texts)), mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)]",
+}
+_POOLING_WORDS: dict[Pooling, str] = {
+    "mean": "the mean over the tokens",
+    "cls": "the first token",
+    "max": "the maximum over the tokens",
+    "last": "the last token",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How a truncated model was fine-tuned, in words and numbers."""
+
+    data: str
+    """Name of the data."""
+    pairs: tuple[int, ...]
+    """Of training, validation and test."""
+    seed: int
+    settings: dict[str, str]
+    """The protocol, by name."""
+    metrics: dict[str, float]
+    """Scores of the best epoch, by name."""
+
+
+def card(
+    model: ModelDescription,
+    layer: int,
+    layout: Layout,
+    *,
+    loader: str = "AutoModel",
+    padding_invariant: bool = True,
+    fresh_pooler: bool = False,
+    training: Training | None = None,
+    study: Study | None = None,
+) -> str:
+    """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
+
+    Args:
+        model: The whole model, before truncation and fine-tuning.
+        layer: Blocks kept.
+        layout: How token states become one embedding.
+        loader: The auto class of transformers that makes the bare encoder.
+        padding_invariant: Whether texts of unequal length can share a batch.
+        fresh_pooler: Whether transformers makes a pooler, of which the checkpoint has no weights, and says so.
+        training: How it was fine-tuned, where it was.
+        study: Evidence for the choice of the layer.
+    """
+    parts = [
+        _front_matter(model),
+        f"# {escaped(short_name(_model_name(model)))}, truncated at layer {layer}",
+        _summary(model, layer, layout, tuned=training is not None),
+        _use(layout, loader=loader, padding_invariant=padding_invariant, fresh_pooler=fresh_pooler),
+    ]
+    if training is not None:
+        parts.append(_training(training))
+    if study is not None:
+        parts.append(_evidence(study, layer))
+    parts.append(f"Written by layerprobe {__version__}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def escaped(text: str) -> str:
+    r"""Return `text` as one line in which Markdown and HTML see no markup.
+
+    Example:
+        >>> escaped("a|b <i>\n*c*")
+        'a\\|b \\<i\\> \\*c\\*'
+    """
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def shown_name(name: str) -> str:
+    """Return a hub id as it is, and of a path the last part: where it lies is nobody's business.
+
+    Example:
+        >>> shown_name("org/data"), shown_name("/home/someone/pairs.csv"), shown_name("../pairs.csv")
+        ('org/data', 'pairs.csv', 'pairs.csv')
+    """
+    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "\\" in name
+    return _last_part(name) if is_path else name
+
+
+def _last_part(path: str) -> str:
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
+
+
+def _model_name(model: ModelDescription) -> str:
+    return model.name if _is_on_hub(model) else _last_part(model.name)
+
+
+def _is_on_hub(model: ModelDescription) -> bool:
+    return not model.revision.startswith("sha256:")
+
+
+def _hub_id(model: ModelDescription) -> str:
+    return model.name.partition(" (random init")[0].partition("@")[0]
+
+
+def _front_matter(model: ModelDescription) -> str:
+    data = ModelCardData(
+        library_name="sentence-transformers",
+        pipeline_tag="sentence-similarity",
+        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "layerprobe", "truncated"],
+        # a local folder is no model that anyone else could look up
+        base_model=_hub_id(model) if _is_on_hub(model) else None,
+    )
+    return f"---\n{data.to_yaml()}\n---"
+
+
+def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool) -> str:
+    place = model.name if _is_on_hub(model) else f"the local folder {_model_name(model)}"
+    before, after = model.parameters[-1], model.parameters[layer]
+    saved = 1 - after / before if before else 0.0
+    lines = [
+        f"- **Base model:** {escaped(place)}, revision {escaped(model.revision)} ({escaped(model.architecture)})",
+        f"- **Layer:** {layer} of {model.n_blocks}: {_kept(layer)}"
+        + ("" if model.norm == "none" else ", then the model's final norm"),
+        f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
+        f"- **Embedding:** {_POOLING_WORDS[layout.pooling]}, {layout.width} features; compared by cosine",
+        f"- **Length:** texts are cut at {layout.max_length} tokens",
+    ]
+    if layout.prompt:
+        prompt = escaped(json.dumps(layout.prompt, ensure_ascii=False))
+        lines.append(f"- **Prompt:** {prompt} is put before every text")
+    if model.random_init is not None:
+        start = "started from" if tuned else "are"
+        lines.append(f"- **The weights {start} random numbers** (seed {model.random_init}), not the trained ones")
+    elif not tuned:
+        lines.append("- **Weights:** those of the base model; not fine-tuned")
+    return "\n".join(lines)
+
+
+def _kept(layer: int) -> str:
+    if layer < 2:
+        return ("the embeddings alone", "the embeddings and the first block")[layer]
+    return f"the embeddings and the first {layer} blocks"
+
+
+def _use(layout: Layout, *, loader: str, padding_invariant: bool, fresh_pooler: bool) -> str:
+    texts = '["A sentence."]' if not padding_invariant else '["A sentence.", "Another, longer sentence."]'
+    inputs = f"[{layout.prompt!a} + text for text in texts]" if layout.prompt else "texts"
+    batch_size = "" if padding_invariant else ", batch_size=1"
+    parts = [
+        "## Use",
+        _code(
+            "from sentence_transformers import SentenceTransformer",
+            "",
+            f"texts = {texts}",
+            'model = SentenceTransformer("path/to/this/folder")',
+            f"embeddings = model.encode(texts{batch_size})",
+        ),
+        "or with transformers alone:",
+        _code(
+            "import torch",
+            f"from transformers import {loader}, AutoTokenizer",
+            "",
+            f"texts = {texts}",
+            'tokenizer = AutoTokenizer.from_pretrained("path/to/this/folder")',
+            f'model = {loader}.from_pretrained("path/to/this/folder").eval()',
+            f'batch = tokenizer({inputs}, padding=True, truncation=True, return_tensors="pt")',
+            "with torch.inference_mode():",
+            "    states = model(**batch).last_hidden_state",
+            'mask = batch["attention_mask"]',
+            _POOLED[layout.pooling],
+        ),
+    ]
+    if not padding_invariant:
+        parts.append(
+            "This architecture mixes padding into its states: give it one text, or texts of one length, at a time."
+        )
+    if fresh_pooler:
+        parts.append(
+            "Both report missing weights of a pooler, and that is as it should be: the pooler belongs to the whole "
+            "model, and these embeddings are made without one."
+        )
+    return "\n\n".join(parts)
+
+
+def _code(*lines: str) -> str:
+    return "\n".join(("```python", *lines, "```"))
+
+
+def _training(training: Training) -> str:
+    train, *others = training.pairs
+    rest = " and ".join(f"{n:,}" for n in others)
+    return "\n\n".join(
+        (
+            "## Fine-tuning",
+            f"Truncated first, then fine-tuned on sentence pairs of {escaped(shown_name(training.data))}: {train:,} to "
+            f"train on, {rest} to choose the epoch and to score. Seed {training.seed}.",
+            _table(("Protocol", ""), training.settings.items()),
+            _table(
+                ("Metric", "of the best epoch"), ((name, f"{value:.2f}") for name, value in training.metrics.items())
+            ),
+        )
+    )
+
+
+def _evidence(study: Study, layer: int) -> str:
+    comparison, confirmation = study.comparison, study.confirmation
+    curve, measure = comparison.curve, comparison.map.measure
+    scores = study.zero_shot.spearman if study.zero_shot is not None else None
+    header = ["Layer", measure.title, *(["Zero-shot Spearman"] if scores else []), ""]
+    rows = [
+        [str(i), f"{value:.4f}", *([f"{scores[i]:.2f}"] if scores else []), _mark(study, i, layer)]
+        for i, value in enumerate(curve.values)
+    ]
+    verdict = (
+        "No layer was fine-tuned to confirm it."
+        if confirmation is None
+        else f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
+    )
+    return "\n\n".join(
+        (
+            "## Why this layer",
+            escaped(study.prediction.sentence),
+            f"Similarity with {escaped(_model_name(comparison.reference))} on {study.provenance.n_texts:,} texts of "
+            f"{escaped(shown_name(study.provenance.task))}, {comparison.pooling} pooling:",
+            _table(header, rows),
+            verdict,
+        )
+    )
+
+
+def _mark(study: Study, index: int, layer: int) -> str:
+    marks = {
+        "exported": index == layer,
+        "recommended": index == study.prediction.recommended_layer,
+        "drop": index in study.prediction.drop_layers,
+    }
+    return ", ".join(name for name, holds in marks.items() if holds)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(escaped(cell) if cell != '---' else cell for cell in line)} |" for line in lines)

@@ -1,0 +1,210 @@
+"""A loaded encoder and a layer -> a verified folder. Knows encoders and folders, no hub and no command line."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, collate, load_encoder, pool
+from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
+from layerprobe.encoders.loading import _quiet_transformers
+from layerprobe.errors import DataError, ModelError
+from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
+from layerprobe.folders import folder_errors, new_folder
+from layerprobe.results import Pooling
+
+# Largest difference of any feature of an embedding after loading back.
+TOLERANCE = 1e-5
+_PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
+_ADVICE = "choose another place for the export"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A truncated encoder on disk, loaded back and found to be the same."""
+
+    path: str
+    """The folder."""
+    model: str
+    """The model that was truncated."""
+    revision: str
+    """Its commit, or the content digest of a local folder."""
+    layer: int
+    """Blocks kept."""
+    n_blocks: int
+    """Blocks of the whole model."""
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    whole_parameters: int
+    """Of the whole model, without the pooler."""
+    pooling: Pooling
+    max_length: int
+    """Tokens a text at most."""
+    prompt: str
+    """Put before every text."""
+    difference: float
+    """Largest difference of any feature of an embedding before and after."""
+    warnings: tuple[str, ...]
+    """What a user of the folder should know."""
+
+
+def write_checkpoint(
+    encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: str, overwrite: bool = False
+) -> float:
+    """Write the encoder truncated at `layer` as a folder, and return by how much it differs when loaded back.
+
+    The folder appears at `out` whole and verified, or not at all.
+
+    Args:
+        encoder: On a CPU in float32, with its final norm where it has one.
+        layer: Blocks kept, 0 .. n_blocks.
+        out: The folder; see `check_target`.
+        layout: How token states become one embedding.
+        card: The text of README.md.
+        overwrite: Whether an earlier export at `out` is replaced.
+
+    Returns:
+        The largest difference of any feature, 0 .. 1e-5.
+
+    Raises:
+        ModelError: If the model has no such layer, or what was written does not give the same embeddings.
+        UnsupportedArchitectureError: If this layer has no checkpoint.
+        DataError: If there is something at `out` that is not replaced.
+        StoreError: If the folder cannot be written.
+    """
+    target = check_target(out, overwrite=overwrite)
+    with folder_errors(out, advice=_ADVICE), new_folder(target, replace=overwrite) as folder:
+        _write_model(encoder, layer, folder, max_length=layout.max_length)
+        write_layout(folder, layout)
+        (folder / "README.md").write_bytes(card.encode("utf-8", "backslashreplace"))
+        return _verify(encoder, layer, folder, layout)
+
+
+def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
+    """Return the real path of a folder that may be written.
+
+    Args:
+        out: The folder.
+        overwrite: Whether an earlier export there may be replaced; nothing else ever is.
+        source: A local model that must not be replaced by its own export.
+
+    Raises:
+        DataError: If there is something else, or a file.
+    """
+    target = _real(out)
+    with folder_errors(out, advice=_ADVICE):
+        if not target.exists():
+            return target
+        if not target.is_dir():
+            raise DataError(f"expected a folder to export to, got the file {out}")
+        if not any(target.iterdir()):
+            return target
+    if not overwrite:
+        raise DataError(f"{out} is there and not empty: choose another folder, or replace it with --overwrite")
+    if not all((target / name).is_file() for name in ("config.json", MODULES)):
+        raise DataError(f"{out} holds no exported model, so it is not replaced: choose another folder")
+    if source is not None and target in (real := _real(source), *real.parents):
+        raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
+    return target
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111 - Path.expanduser raises for unknown users
+
+
+def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
+    truncated = TruncatedEncoder(encoder, layer)
+    config = truncated.model.config
+    if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
+        del config.auto_map
+    tokenizer = copy.deepcopy(encoder.tokenizer)
+    if getattr(tokenizer, "backend_tokenizer", None) is not None:
+        # what the last call asked for would be written, too
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+    with _quiet_transformers():
+        truncated.save(folder, tokenizer)
+    mode = (folder / "config.json").stat().st_mode
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod(mode)  # safetensors lets nobody but the owner read them
+    names = list(tokenizer.model_input_names)
+    if not reads_token_types(truncated.model):
+        # GPT-2 and XLM would look the ids up among their words
+        names = [name for name in names if name != "token_type_ids"]
+    # transformers 5 writes only the settings that a tokenizer was made with
+    _change_json(
+        folder / "tokenizer_config.json",
+        drop=_PRIVATE,
+        model_input_names=names,
+        model_max_length=max_length,
+        padding_side=tokenizer.padding_side,
+        truncation_side=tokenizer.truncation_side,
+    )
+    _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
+
+
+def _change_json(path: Path, *, drop: tuple[str, ...], **values: Any) -> None:
+    before = json.loads(path.read_text(encoding="utf-8"))
+    after = {key: value for key, value in before.items() if key not in drop} | values
+    path.write_text(json.dumps(after, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+# ---- the proof -------------------------------------------------------------------------------------------
+
+
+def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float:
+    written = load_encoder(str(folder), device="cpu")
+    found, expected = written.description, encoder.description
+    if (found.n_blocks, found.parameters[-1]) != (layer, expected.parameters[layer]):
+        raise ModelError(
+            f"expected {layer} blocks and {expected.parameters[layer]} parameters in the exported {expected.name}, "
+            f"got {found.n_blocks} and {found.parameters[-1]}: nothing was exported"
+        )
+    before = _embeddings_of_layer(encoder, layer, layout)
+    after = _embeddings_of_folder(written, read_layout(folder))
+    difference = float(np.abs(after - before).max())
+    if not difference <= TOLERANCE:  # NaN, too
+        raise ModelError(
+            f"the exported layer {layer} of {expected.name} gives other embeddings when it is loaded back (by "
+            f"{difference:.1e}, where {TOLERANCE:.0e} is allowed): nothing was exported; run `layerprobe doctor` on it"
+        )
+    return difference
+
+
+@torch.inference_mode()
+def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
+    """Return the embeddings of the probe texts as extraction has them, from the whole model."""
+    tokens = encoder.tokenize([layout.prompt + text for text in PROBE_TEXTS], max_length=layout.max_length)
+    found = []
+    for rows in _batches(encoder):
+        batch = collate(tokens, rows, encoder.device)
+        states = next(state for number, state in enumerate(encoder.layer_states(batch)) if number == layer)
+        found.append(pool(states, batch["attention_mask"], layout.pooling))
+    return torch.cat(found).numpy()
+
+
+@torch.inference_mode()
+def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float32]:
+    """Return the same as any user of the folder would have them: whatever the tokenizer gives goes to the model."""
+    found = []
+    for rows in _batches(written):
+        texts = [layout.prompt + PROBE_TEXTS[row] for row in rows]
+        batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+        states = written.model(**batch).last_hidden_state
+        found.append(pool(states, batch["attention_mask"], layout.pooling))
+    return torch.cat(found).numpy()
+
+
+def _batches(encoder: Encoder) -> Iterator[list[int]]:
+    """Yield one batch of all probe texts, or one each where padding would change them."""
+    rows = list(range(len(PROBE_TEXTS)))
+    return iter([rows] if encoder.padding_invariant else [[row] for row in rows])

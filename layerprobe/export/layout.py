@@ -1,0 +1,108 @@
+"""The files that make a Hugging Face checkpoint a sentence-transformers folder. Knows JSON; needs no such library.
+
+They are the names and keys that sentence-transformers 3 to 6 all read: 6 has newer ones, which 3 refuses. A
+configuration without `modality_config` is one of plain text there, so a chat template of the tokenizer stays unused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from layerprobe.errors import DataError
+from layerprobe.results import Pooling
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+INPUT = "sentence_bert_config.json"
+POOLING = "1_Pooling/config.json"
+_MODES: dict[Pooling, str] = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "last": "pooling_mode_lasttoken",
+}
+# `encode` takes the default prompt; `encode_query` and `encode_document` take those of their names, empty or not.
+_PROMPTS = ("default", "query", "document")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """How token states become one embedding."""
+
+    pooling: Pooling
+    width: int
+    """Features of a token state."""
+    max_length: int
+    """Tokens a text at most, special tokens included."""
+    prompt: str
+    """Put before every text."""
+
+
+def write_layout(folder: Path, layout: Layout) -> None:
+    """Write what sentence-transformers needs beside a checkpoint: modules, pooling, length, prompt, similarity.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    kind = "sentence_transformers.models"
+    _write(
+        folder / MODULES,
+        [
+            {"idx": 0, "name": "0", "path": "", "type": f"{kind}.Transformer"},
+            {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{kind}.Pooling"},
+        ],
+    )
+    _write(folder / INPUT, {"max_seq_length": layout.max_length, "do_lower_case": False})
+    _write(
+        folder / POOLING,
+        {
+            "word_embedding_dimension": layout.width,
+            **{key: mode == layout.pooling for mode, key in _MODES.items()},
+            "include_prompt": True,
+        },
+    )
+    _write(
+        folder / SETTINGS,
+        {
+            "model_type": "SentenceTransformer",
+            "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
+            "prompts": dict.fromkeys(_PROMPTS, layout.prompt) if layout.prompt else {},
+            "default_prompt_name": _PROMPTS[0] if layout.prompt else None,
+            "similarity_fn_name": "cosine",
+        },
+    )
+
+
+def read_layout(folder: Path) -> Layout:
+    """Return what `write_layout` wrote.
+
+    Raises:
+        DataError: If a file is missing or says something else than such a layout can.
+    """
+    try:
+        pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)
+        (mode,) = (mode for mode, key in _MODES.items() if pooling[key])
+        name = settings["default_prompt_name"]
+        return Layout(
+            pooling=mode,
+            width=int(pooling["word_embedding_dimension"]),
+            max_length=int(_read(folder / INPUT)["max_seq_length"]),
+            prompt=settings["prompts"][name] if name else "",
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"expected the folder of an exported model at {folder}: {error}") from error
+
+
+def _write(path: Path, value: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,0 +1,123 @@
+"""The weights of fine-tuning runs: a run's directory holds `model/`, whole or not at all, with where it comes from.
+
+Knows a run's directory; knows nothing of how it was trained.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from layerprobe.encoders import Encoder, TruncatedEncoder
+from layerprobe.errors import DataError, UnsupportedArchitectureError
+from layerprobe.files import store_errors
+from layerprobe.folders import folder_errors, new_folder, remove_leftovers
+from layerprobe.results import FineTuningRun, ModelDescription, STSTask, from_json, to_bytes
+
+MODEL = "model"
+ORIGIN = "layerprobe.json"
+_ADVICE = "choose another folder with --cache-dir or LAYERPROBE_CACHE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrigin:
+    """What a run started from."""
+
+    model: ModelDescription
+    """The whole pretrained model."""
+    task: str
+    """Name of the data."""
+    task_digest: str
+    """Of all its sentences and scores, the prompt included."""
+    pairs: tuple[int, int, int]
+    """Of training, validation and test."""
+    prompt: str
+    """Put before every sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedRun:
+    """A finished run with its weights."""
+
+    path: Path
+    """The Hugging Face checkpoint."""
+    run: FineTuningRun
+    origin: RunOrigin
+
+
+def has_model(directory: Path) -> bool:
+    """Return whether a run's directory holds its weights; the origin is written last."""
+    return (directory / MODEL / ORIGIN).is_file()
+
+
+@contextlib.contextmanager
+def saving_model(directory: Path, encoder: Encoder, layer: int, task: STSTask, *, prompt: str) -> Iterator[Path]:
+    """Give a folder for the checkpoint of a run; it becomes the run's `model/` when all is written.
+
+    The caller holds the run's lock.
+
+    Raises:
+        UnsupportedArchitectureError: Before any training, if this layer has no checkpoint.
+        StoreError: If the folder cannot be written.
+    """
+    if layer == 0 and TruncatedEncoder(encoder, 0).reads_input_of_block:
+        raise UnsupportedArchitectureError(
+            f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save: "
+            "expected layers from 1 with --save-models"
+        )
+    origin = RunOrigin(
+        model=encoder.description,
+        task=task.name,
+        task_digest=task.digest,
+        pairs=(len(task.train), len(task.validation), len(task.test)),
+        prompt=prompt,
+    )
+    remove_leftovers(directory)
+    with folder_errors(directory / MODEL, advice=_ADVICE), new_folder(directory / MODEL, replace=True) as folder:
+        with _no_bars():
+            yield folder
+        (folder / ORIGIN).write_bytes(to_bytes(origin))
+
+
+@contextlib.contextmanager
+def _no_bars() -> Iterator[None]:
+    """Keep transformers from showing how far it is with writing a file."""
+    logging_: Any = transformers.utils.logging
+    shown = logging_.is_progress_bar_enabled()
+    logging_.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging_.enable_progress_bar()
+
+
+def load_saved_run(directory: Path) -> SavedRun | None:
+    """Return the run that a directory holds with its weights, or None where it is no directory of a run.
+
+    Raises:
+        DataError: If its weights were not kept, or what it holds cannot be read.
+        StoreError: If the disk does not let it be read.
+    """
+    result, origin = directory / "result.json", directory / MODEL / ORIGIN
+    if not result.is_file():
+        return None
+    if not has_model(directory):
+        raise DataError(
+            f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` with --save-models"
+        )
+    with store_errors("read", directory):
+        texts = result.read_bytes(), origin.read_bytes()
+    try:
+        return SavedRun(
+            path=directory / MODEL,
+            run=from_json(FineTuningRun, texts[0].decode()),
+            origin=from_json(RunOrigin, texts[1].decode()),
+        )
+    except ValueError as error:  # DataError is one
+        raise DataError(f"the run {directory} cannot be read: {error}") from error

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from layerprobe.export import read_layout
+
+from .conftest import QUICK, Layerprobe
+
+
+def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    done = layerprobe("export", pair[0], out, "--layer", "2", "--pooling", "cls", "--prompt", "q: ")
+    assert done.code == 0, done.err
+    assert done.err == ""
+    assert "2 of 3" in done.out
+    assert "embeddings" in done.out.splitlines()[-1]
+    layout = read_layout(out)
+    assert (layout.pooling, layout.prompt, layout.max_length) == ("cls", "q: ", 64)
+    again = layerprobe("export", pair[0], out, "--layer", "1")
+    assert again.code == 1
+    assert "replace it with --overwrite" in again.error
+    found = layerprobe("export", pair[0], out, "--layer", "1", "--overwrite", "--json").json
+    assert (found["layer"], found["path"], found["warnings"]) == (1, str(out), [])
+
+
+def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert "give --layer" in layerprobe("export", pair[0], out).error
+    assert "expected a layer from 0 to 3, got 9" in layerprobe("export", pair[0], out, "--layer", "9").error
+    assert "there is no folder" in layerprobe("export", tmp_path / "nothing", out, "--layer", "1").error
+    (tmp_path / "study.json").write_text("{}")
+    for study in ("study.json", "missing.json"):
+        wrong = layerprobe("export", pair[0], out, "--layer", "1", "--study", tmp_path / study)
+        assert "is no study" in wrong.error
+    assert layerprobe("export", pair[0], out, "--layer", "-1").code == 2
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_fine_tuned_weights_are_kept_and_exported(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, as_json: bool
+) -> None:
+    command = ("finetune", pair[0], "-t", pairs_file, *QUICK, "--layers", "1-2", "--save-models")
+    done = layerprobe(*command, *(["--json"] if as_json else []))
+    assert done.code == 0, done.err
+    if as_json:
+        directories = [Path(run["directory"]) for run in done.json]
+    else:
+        assert "layerprobe export DIRECTORY OUT" in done.out
+        directories = [Path(line) for line in done.out.splitlines()[-4:]]
+    names = [f"layer-00{layer}-seed-{seed}" for seed in (0, 1) for layer in (1, 2)]
+    assert [directory.name for directory in directories] == names
+    exported = layerprobe("export", directories[-1], tmp_path / "out")
+    assert exported.code == 0, exported.err
+    text = ModelCard.load(tmp_path / "out" / "README.md").text
+    assert "test spearman" in text
+
+
+def test_a_run_and_its_evidence(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path / "report")
+    assert done.code == 0, done.err
+    study = tmp_path / "report" / "study.json"
+    assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--study", study).code == 0
+    assert "Verdict: " in (tmp_path / "out" / "README.md").read_text()
+    other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--study", study)
+    assert "expected a study of" in other.error

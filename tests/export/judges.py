@@ -1,0 +1,62 @@
+"""What others make of an exported folder, and what layerprobe has of the layer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
+
+from layerprobe.encoders import load_encoder
+from layerprobe.extraction import embed_layers
+from layerprobe.results import Pooling
+from tests.models import TEXTS
+
+Embeddings = NDArray[np.float32]
+
+
+def layerprobe_embeddings(
+    model: Path,
+    layer: int,
+    *,
+    texts: Sequence[str] = TEXTS,
+    pooling: Pooling = "mean",
+    prompt: str = "",
+    max_length: int | None = None,
+) -> Embeddings:
+    """One layer of the whole model, as extraction has it."""
+    encoder = load_encoder(str(model), device="cpu")
+    tokens = encoder.tokenize([prompt + text for text in texts], max_length=max_length)
+    return embed_layers(encoder, tokens, pooling=pooling)[layer]
+
+
+def sentence_transformer(folder: Path) -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")  # those of its own imports are not ours
+        from sentence_transformers import SentenceTransformer
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def sentence_transformers_embeddings(
+    folder: Path, *, texts: Sequence[str] = TEXTS, together: bool = True
+) -> Embeddings:
+    found: Embeddings = sentence_transformer(folder).encode(list(texts), batch_size=len(texts) if together else 1)
+    return found
+
+
+@torch.inference_mode()
+def transformers_mean(folder: Path, *, texts: Sequence[str] = TEXTS, together: bool = True) -> Embeddings:
+    """Mean pooling by transformers alone, with what its tokenizer gives."""
+    kind = AutoModelForTextEncoding if "t5" in (folder / "config.json").read_text() else AutoModel
+    model, tokenizer = kind.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    rows = []
+    for batch in [list(texts)] if together else [[text] for text in texts]:
+        inputs = tokenizer(batch, padding=True, truncation=True, return_tensors="pt")
+        mask = inputs["attention_mask"].unsqueeze(-1)
+        rows.append((model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1))
+    return torch.cat(rows).numpy()

@@ -1,0 +1,104 @@
+"""A study of a tiny model made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from layerprobe.results import (
+    Comparison,
+    Confirmation,
+    DropPrediction,
+    Evidence,
+    LayerOutcome,
+    LayerScores,
+    Measure,
+    ModelDescription,
+    Provenance,
+    SimilarityCurve,
+    SimilarityMap,
+    Study,
+)
+
+CURVE = (0.9, 0.88, 0.87, 0.4)
+HOSTILE = "evil/<script>alert(1)</script>|a|\n# `x` *b* [c](d) {e} \"q\" 'r': - ünï 日本 @all \x85 \u2028"
+
+
+def described(name: str = "org/model", **changes: object) -> ModelDescription:
+    values: dict[str, object] = {
+        "name": name,
+        "revision": "0123456789abcdef0123456789abcdef01234567",
+        "architecture": "bert",
+        "n_blocks": 3,
+        "hidden_size": 16,
+        "norm": "none",
+        "dtype": "float32",
+        "parameters": (100, 200, 300, 400),
+    }
+    return ModelDescription(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def study_of(model: ModelDescription, *, reference: str = "org/reference", sentence: str | None = None) -> Study:
+    """A study of a model of three blocks that drops at the last layer."""
+    rows = tuple(tuple(value for _ in CURVE) for value in CURVE)
+    return Study(
+        comparison=Comparison(
+            model=model,
+            reference=described(reference),
+            texts_digest="0" * 64,
+            pooling="mean",
+            map=SimilarityMap(measure=Measure(), values=rows, n_samples=50),
+            curve=SimilarityCurve(values=CURVE, reference_layers=(0, 1, 2, 3), alignment="same-index"),
+        ),
+        prediction=DropPrediction(
+            drop_layers=(3,),
+            onset=3,
+            recommended_layer=2,
+            rule="plateau",
+            evidence=Evidence(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
+            sentence=sentence or f"A drop is expected at layer 3 of {model.name}; layer 2 is recommended.",
+            baselines={"last layer": 3},
+        ),
+        provenance=Provenance(
+            layerprobe="0.1.0",
+            created="2026-11-02T14:20:31+00:00",
+            command="layerprobe run",
+            settings={},
+            task=reference,
+            task_digest="1" * 64,
+            texts_digest="0" * 64,
+            n_texts=50,
+            seeds=(0,),
+            device="cpu",
+            versions={},
+        ),
+    )
+
+
+def confirmed(study: Study, *, sentence: str = "Fine-tuning confirms it.") -> Study:
+    """The same with zero-shot scores and a verdict."""
+
+    def outcome(layer: int, score: float) -> LayerOutcome:
+        return LayerOutcome(
+            layer=layer,
+            parameters=100,
+            seeds=(0,),
+            test_spearman=(score,),
+            validation_spearman=(score,),
+            mean=score,
+            std=None,
+            interval=None,
+        )
+
+    return dataclasses.replace(
+        study,
+        zero_shot=LayerScores(split="test", spearman=(50.0, 51.0, 52.0, 53.25), pearson=(50.0, 51.0, 52.0, 53.0)),
+        confirmation=Confirmation(
+            verdict="confirmed",
+            compared_layers=(2, 3),
+            effect=1.0,
+            interval=None,
+            level=0.95,
+            outcomes=(outcome(2, 71.0), outcome(3, 70.0)),
+            sentence=sentence,
+        ),
+    )

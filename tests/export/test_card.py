@@ -1,0 +1,188 @@
+"""The model card: valid YAML, text that is only text, code that runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+import yaml
+from huggingface_hub import ModelCard
+
+from layerprobe.errors import DataError
+from layerprobe.export import Layout, Training, card
+from layerprobe.results import ModelDescription, Pooling
+from layerprobe.study.exporting import export_model
+from tests.models import save_tiny
+
+from .judges import layerprobe_embeddings
+from .studies import HOSTILE, confirmed, described, study_of
+
+LAYOUT = Layout(pooling="mean", width=16, max_length=64, prompt="")
+TRAINING = Training(
+    data="stsb",
+    pairs=(600, 1500, 1379),
+    seed=3,
+    settings={"learning rate": "2e-05", "epochs": "1"},
+    metrics={"validation spearman": 71.234, "test spearman": 70.0},
+)
+
+
+def front_matter(text: str) -> Any:
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+def test_front_matter() -> None:
+    data = ModelCard(card(described("org/model@v1"), 2, LAYOUT)).data.to_dict()
+    assert data["library_name"] == "sentence-transformers"
+    assert data["pipeline_tag"] == "sentence-similarity"
+    assert data["base_model"] == "org/model"
+    assert {"sentence-transformers", "layerprobe"} <= set(data["tags"])
+
+
+def test_the_base_model_of_random_weights_is_the_one_that_was_named() -> None:
+    model = described("org/model@v1 (random init 3)", random_init=3)
+    assert front_matter(card(model, 2, LAYOUT))["base_model"] == "org/model"
+
+
+def test_a_local_folder_is_no_base_model() -> None:
+    """Nobody else could look it up, nor is it anyone's business."""
+    text = card(described("/home/someone/secret/my-model", revision="sha256:" + "0" * 32), 2, LAYOUT)
+    assert "base_model" not in front_matter(text)
+    assert "the local folder my-model, revision sha256:000" in text
+    assert "someone" not in text
+
+
+def test_paths_of_data_and_reference_are_not_told() -> None:
+    training = Training(data="/home/someone/pairs.csv", pairs=(1, 1, 1), seed=0, settings={}, metrics={})
+    study = study_of(described(), reference="/home/someone/reference")
+    comparison = study.comparison
+    local = dataclasses.replace(comparison.reference, revision="sha256:" + "0" * 32)
+    study = dataclasses.replace(study, comparison=dataclasses.replace(comparison, reference=local))
+    text = card(described(), 2, LAYOUT, training=training, study=study)
+    assert "pairs of pairs.csv:" in text
+    assert "with reference on 50 texts of reference, mean pooling" in text
+    assert "someone" not in text
+
+
+def test_what_it_says() -> None:
+    text = card(described(), 2, LAYOUT)
+    for words in (
+        "# model, truncated at layer 2\n",
+        "org/model, revision 0123456789abcdef0123456789abcdef01234567 (bert)",
+        "2 of 3: the embeddings and the first 2 blocks\n",
+        "300 instead of 400 (25.0% less;",
+        "the mean over the tokens, 16 features",
+        "cut at 64 tokens",
+        "those of the base model; not fine-tuned",
+    ):
+        assert words in text
+    assert "Prompt" not in text
+    assert "Fine-tuning" not in text
+    assert "Why this layer" not in text
+    assert "0 of 3: the embeddings alone\n" in card(described(), 0, LAYOUT)
+    assert "the first block, then the model's final norm\n" in card(described(norm="final"), 1, LAYOUT)
+
+
+def test_random_weights_are_told() -> None:
+    assert "**The weights are random numbers** (seed 3)" in card(described(random_init=3), 2, LAYOUT)
+    tuned = card(described(random_init=3), 2, LAYOUT, training=TRAINING)
+    assert "**The weights started from random numbers** (seed 3)" in tuned
+
+
+def test_fine_tuning() -> None:
+    text = card(described(), 2, LAYOUT, training=TRAINING)
+    assert "on sentence pairs of stsb: 600 to train on, 1,500 and 1,379 to choose" in text
+    assert "Seed 3." in text
+    assert "| learning rate | 2e-05 |" in text
+    assert "| test spearman | 70.00 |" in text
+    assert "not fine-tuned" not in text
+
+
+def test_evidence() -> None:
+    plain = study_of(described())
+    text = card(described(), 2, LAYOUT, study=plain)
+    assert plain.prediction.sentence in text
+    assert "with org/reference on 50 texts of org/reference, mean pooling" in text
+    assert "| Layer | debiased linear CKA |  |" in text
+    assert "| 2 | 0.8700 | exported, recommended |" in text
+    assert "| 3 | 0.4000 | drop |" in text
+    assert "No layer was fine-tuned to confirm it." in text
+    text = card(described(), 2, LAYOUT, study=confirmed(plain))
+    assert "| 3 | 0.4000 | 53.25 | drop |" in text
+    assert "**Verdict: confirmed.** Fine-tuning confirms it." in text
+
+
+def test_hostile_names_stay_text() -> None:
+    model = described(HOSTILE, architecture=HOSTILE)
+    study = confirmed(study_of(model, reference=HOSTILE, sentence=HOSTILE), sentence=HOSTILE)
+    training = Training(data=HOSTILE, pairs=(1, 1, 1), seed=0, settings={HOSTILE: HOSTILE}, metrics={HOSTILE: 1.0})
+    layout = Layout(pooling="mean", width=16, max_length=64, prompt=HOSTILE + "\n```\n")
+    text = card(model, 2, layout, training=training, study=study)
+    assert front_matter(text)["base_model"] == HOSTILE.partition("@")[0]
+    assert ModelCard(text).data.library_name == "sentence-transformers"
+    body = text.split("---\n", 2)[2]
+    words = re.sub(r"```python.*?\n```", "", body, flags=re.DOTALL)
+    assert "alert(1)" in words
+    assert re.search(r"(?<!\\)[<>`]", words) is None
+    assert "\n# \\`x" not in words
+    assert len(re.findall(r"^# ", words, flags=re.MULTILINE)) == 1
+    assert len(re.findall(r"^```", body, flags=re.MULTILINE)) == 4
+    for line in words.splitlines():
+        if line.startswith("|"):
+            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5)
+
+
+# ---- the code in it -----------------------------------------------------------------------------------
+
+
+def run_code(text: str, folder: Path) -> list[tuple[list[str], np.ndarray[Any, Any]]]:
+    """Run both pieces of code of a card; return their texts and embeddings."""
+    found = []
+    for code in re.findall(r"```python\n(.*?)\n```", text, flags=re.DOTALL):
+        values: dict[str, Any] = {}
+        exec(code.replace("path/to/this/folder", str(folder)), values)
+        found.append((values["texts"], np.asarray(values["embeddings"])))
+    assert len(found) == 2
+    return found
+
+
+@pytest.mark.parametrize("pooling", get_args(Pooling))
+def test_the_code_runs(bert: Path, pooling: Pooling, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export_model(bert, out, layer=2, pooling=pooling, prompt='a "query": ')
+    assert "missing weights of a pooler" in (out / "README.md").read_text()
+    for texts, embeddings in run_code((out / "README.md").read_text(), out):
+        expected = layerprobe_embeddings(bert, 2, texts=texts, pooling=pooling, prompt='a "query": ')
+        np.testing.assert_allclose(embeddings, expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["t5", "gpt2", "fnet"])
+def test_the_code_of_other_architectures_runs(name: str, tmp_path: Path) -> None:
+    model, out = save_tiny(name, tmp_path / "model"), tmp_path / "out"
+    export_model(model, out, layer=2)
+    text = (out / "README.md").read_text()
+    assert "missing weights of a pooler" not in text or name == "fnet"
+    assert ("one text, or texts of one length, at a time" in text) == (name == "fnet")
+    for texts, embeddings in run_code(text, out):
+        expected = layerprobe_embeddings(model, 2, texts=texts)
+        np.testing.assert_allclose(embeddings, expected, rtol=0, atol=1e-5)
+
+
+# ---- whose study --------------------------------------------------------------------------------------
+
+
+def test_the_study_of_another_model_is_refused(bert: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected a study of .*bert at revision sha256.*got one of org/model at 0123"):
+        export_model(bert, tmp_path / "out", layer=2, study=study_of(described()))
+
+
+def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
+    from layerprobe.encoders import load_encoder
+
+    model: ModelDescription = load_encoder(str(bert), device="cpu").description
+    export_model(bert, tmp_path / "out", layer=2, study=study_of(model))
+    assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()

@@ -1,0 +1,47 @@
+"""A real model, fine-tuned on real data: sentence-transformers scores the exported folder as layerprobe does."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import pytest
+
+from layerprobe.results import Protocol, SentencePairs
+from layerprobe.study import Options, finetune
+from layerprobe.study.exporting import export_model
+from layerprobe.study.tuning import saved_models
+from layerprobe.tasks import load_task
+from tests.test_minilm import MODEL
+
+from .judges import sentence_transformer
+
+LAYER, N_PAIRS = 4, 600
+
+
+def first(pairs: SentencePairs, n: int) -> SentencePairs:
+    return SentencePairs(first=pairs.first[:n], second=pairs.second[:n], scores=pairs.scores[:n])
+
+
+@pytest.mark.slow
+def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp_path: Path) -> None:
+    task = load_task(shared_data / "stsb" / "en-train.csv")
+    task = dataclasses.replace(task, train=first(task.train, N_PAIRS))
+    options = Options(device="cpu", cache_dir=tmp_path / "cache")
+    settings = {"seeds": (0,), "protocol": Protocol(epochs=1), "options": options}
+    (run,) = runs = finetune(str(MODEL), (LAYER,), task, save_models=True, **settings)  # type: ignore[arg-type]
+    (directory,) = saved_models(str(MODEL), runs, task, options=options)
+    export_model(directory, tmp_path / "out")
+
+    judge = sentence_transformer(tmp_path / "out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+    evaluator = EmbeddingSimilarityEvaluator(list(task.test.first), list(task.test.second), list(task.test.scores))
+    theirs = evaluator(judge)
+    print(f"Spearman x 100: layerprobe {run.test_spearman:.6f}, theirs {100 * theirs['spearman_cosine']:.6f}")
+    assert len(task.test) == 1379
+    assert run.test_spearman > 60
+    assert 100 * theirs["spearman_cosine"] == pytest.approx(run.test_spearman, abs=1e-4)
+    assert 100 * theirs["pearson_cosine"] == pytest.approx(run.test_pearson, abs=1e-4)

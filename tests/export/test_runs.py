@@ -1,0 +1,201 @@
+"""Runs that keep their weights, and what is exported of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoConfig
+
+from layerprobe.encoders import find_checkpoint, load_encoder
+from layerprobe.errors import DataError, StoreError, UnsupportedArchitectureError
+from layerprobe.finetuning import runs
+from layerprobe.finetuning.saved import has_model, load_saved_run
+from layerprobe.results import FineTuningRun, Protocol
+from layerprobe.study import Options, finetune
+from layerprobe.study.exporting import export_model
+from layerprobe.study.tuning import saved_models
+from tests.models import save_tiny
+from tests.toy_task import toy_task
+
+from .judges import layerprobe_embeddings, sentence_transformers_embeddings
+from .studies import study_of
+
+TASK = toy_task(train=16, validation=16, test=16)
+PROTOCOL = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
+LAYERS = (1, 2)
+
+
+def numbers(found: Sequence[FineTuningRun]) -> list[FineTuningRun]:
+    """Runs without what differs from time to time."""
+    return [dataclasses.replace(run, seconds=0.0, peak_memory=0) for run in found]
+
+
+def tuned(model: Path, cache: Path, *, save: bool = True, layers: Sequence[int] = LAYERS, **options: Any) -> Any:
+    """The runs, and their directories."""
+    settings = Options(cache_dir=cache, device="cpu", **options)
+    protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling)
+    found = finetune(str(model), layers, TASK, seeds=(0,), protocol=protocol, options=settings, save_models=save)
+    return found, saved_models(str(model), found, TASK, options=settings)
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The layer of every run that is really made."""
+    made: list[int] = []
+    fine_tune = runs.fine_tune
+
+    def counting(encoder: Any, layer: int, *arguments: Any, **options: Any) -> FineTuningRun:
+        made.append(layer)
+        return fine_tune(encoder, layer, *arguments, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", counting)
+    return made
+
+
+# ---- keeping weights ----------------------------------------------------------------------------------
+
+
+def test_runs_are_made_again_only_for_their_weights(bert: Path, tmp_path: Path, trained: list[int]) -> None:
+    plain, directories = tuned(bert, tmp_path, save=False)
+    assert trained == [1, 2]
+    assert [has_model(directory) for directory in directories] == [False, False]
+    kept, directories = tuned(bert, tmp_path)
+    assert trained == [1, 2, 1, 2]
+    assert numbers(kept) == numbers(plain)
+    for layer, directory in zip(LAYERS, directories, strict=True):
+        assert directory.name == f"layer-00{layer}-seed-0"
+        assert sorted(path.name for path in directory.iterdir()) == ["lock", "model", "result.json"]
+        assert AutoConfig.from_pretrained(directory / "model").num_hidden_layers == layer
+    assert tuned(bert, tmp_path)[0] == kept
+    assert tuned(bert, tmp_path, save=False)[0] == kept
+    assert trained == [1, 2, 1, 2]
+
+
+def test_the_weights_are_those_that_were_scored(bert: Path, tmp_path: Path) -> None:
+    from layerprobe.finetuning.tmft import TruncatedEncoder, evaluate, prepare
+
+    found, directories = tuned(bert, tmp_path, layers=(2,))
+    encoder = load_encoder(str(directories[0] / "model"), device="cpu")
+    test = prepare(encoder, TASK.test, max_length=PROTOCOL.max_length)
+    scores = evaluate(encoder, TruncatedEncoder(encoder, 2), test, PROTOCOL)
+    np.testing.assert_allclose(scores, (found[0].test_spearman, found[0].test_pearson), atol=1e-4)
+
+
+def test_layer_0_without_a_checkpoint_is_refused_before_training(tmp_path: Path, trained: list[int]) -> None:
+    model = save_tiny("modernbert", tmp_path / "model")
+    with pytest.raises(UnsupportedArchitectureError, match="layer 0 has no checkpoint to save: expected layers from 1"):
+        tuned(model, tmp_path / "cache", layers=(0, 1))
+    assert trained == []
+
+
+def test_an_interrupted_run_leaves_no_weights(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trained: list[int]
+) -> None:
+    fine_tune = runs.fine_tune
+
+    def interrupted(*arguments: Any, save_to: Path, **options: Any) -> FineTuningRun:
+        fine_tune(*arguments, save_to=save_to, **options)
+        assert (save_to / "model.safetensors").is_file()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "fine_tune", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tuned(bert, tmp_path, layers=(1,))
+    (directory,) = (path.parent for path in tmp_path.rglob("lock") if path.parent.name.startswith("layer"))
+    assert [path.name for path in directory.iterdir()] == ["lock"]
+    # what a kill would leave goes with the next run
+    (directory / ".tmp-dead").mkdir()
+    tuned(bert, tmp_path, layers=(1,))
+    assert sorted(path.name for path in directory.iterdir()) == ["lock", "model", "result.json"]
+    assert trained == [1, 1]
+
+
+def test_a_disk_that_is_full(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("layerprobe.encoders.TruncatedEncoder.save", full)
+    with pytest.raises(StoreError, match=r"cannot write the folder .*model: No space left on device: free space, or"):
+        tuned(bert, tmp_path, layers=(1,))
+    assert not list(tmp_path.rglob("result.json"))
+
+
+# ---- exporting them -----------------------------------------------------------------------------------
+
+
+def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
+    found, directories = tuned(bert, tmp_path / "cache", layers=(2,), pooling="max", prompt="a: ")
+    out = tmp_path / "out"
+    done = export_model(directories[0], out)
+    assert (done.layer, done.n_blocks, done.pooling, done.prompt) == (2, 3, "max", "a: ")
+    whole = load_encoder(str(bert), device="cpu").description
+    assert (done.parameters, done.whole_parameters) == (whole.parameters[2], whole.parameters[3])
+    assert (done.model, done.revision) == (str(bert), whole.revision)
+    expected = layerprobe_embeddings(directories[0] / "model", 2, pooling="max", prompt="a: ")
+    np.testing.assert_allclose(sentence_transformers_embeddings(out), expected, rtol=0, atol=1e-5)
+    untuned = layerprobe_embeddings(bert, 2, pooling="max", prompt="a: ")
+    assert np.abs(expected - untuned).max() > 0.01
+    text = (out / "README.md").read_text()
+    for words in (
+        "2 of 3: the embeddings and the first 2 blocks",
+        f"{whole.parameters[2]:,} instead of {whole.parameters[3]:,}",
+        "sentence pairs of toy: 16 to train on, 16 and 16 to choose",
+        "| learning rate | 0.003 |",
+        f"| test spearman | {found[0].test_spearman:.2f} |",
+        f"| validation pearson | {found[0].validation_pearson:.2f} |",
+    ):
+        assert words in text
+
+
+def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:
+    _, directories = tuned(bert, tmp_path / "cache", layers=(2,))
+    model = load_encoder(str(bert), device="cpu").description
+    export_model(directories[0], tmp_path / "out", layer=2, pooling="mean", study=study_of(model))
+    assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
+    _, directories = tuned(bert, tmp_path / "cache", layers=(1,))
+    wrong: dict[str, Any]
+    for wrong, words in (
+        ({"layer": 2}, "fine-tuned with --layer 1: expected that or none, got 2"),
+        ({"pooling": "cls"}, "fine-tuned with --pooling 'mean': expected that or none, got 'cls'"),
+        ({"max_length": 20}, "fine-tuned with --max-length 128: expected"),
+        ({"prompt": "q"}, "fine-tuned with --prompt '': expected"),
+        ({"random_init": 1}, "fine-tuned with --random-init None: expected"),
+    ):
+        with pytest.raises(DataError, match=words):
+            export_model(directories[0], tmp_path / "out", **wrong)
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> None:
+    _, directories = tuned(bert, tmp_path / "cache", layers=(1,), save=False)
+    with pytest.raises(DataError, match="was not asked to keep its weights: repeat `layerprobe finetune` with --save"):
+        export_model(directories[0], tmp_path / "out")
+    _, directories = tuned(bert, tmp_path / "cache", layers=(1,))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(directories[0], damaged)
+    (damaged / "model" / "layerprobe.json").write_text(json.dumps({"model": 1}))
+    with pytest.raises(DataError, match=r"the run .*damaged cannot be read: expected a RunOrigin as JSON"):
+        export_model(damaged, tmp_path / "out")
+    (damaged / "model" / "layerprobe.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match=r"the run .*damaged cannot be read"):
+        load_saved_run(damaged)
+
+
+def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
+    checkpoint = find_checkpoint(str(bert), random_init=5)
+    settings = Options(cache_dir=tmp_path / "cache", device="cpu")
+    found = finetune(checkpoint, (1,), TASK, seeds=(0,), protocol=PROTOCOL, options=settings, save_models=True)
+    (directory,) = saved_models(checkpoint, found, TASK, options=settings)
+    export_model(directory, tmp_path / "out")
+    assert "started from random numbers** (seed 5)" in (tmp_path / "out" / "README.md").read_text()

@@ -1,0 +1,263 @@
+"""What is refused, what is replaced, and what an interruption leaves: nothing."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe import folders
+from layerprobe.encoders import find_checkpoint
+from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
+from layerprobe.export import checkpoint
+from layerprobe.folders import folder_errors, new_folder, remove_leftovers
+from layerprobe.study.exporting import export_model
+from tests.models import N_BLOCKS, save_tiny
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+# ---- refused ------------------------------------------------------------------------------------------
+
+
+def test_layers_that_do_not_exist(bert: Path, tmp_path: Path) -> None:
+    for layer in (-1, N_BLOCKS + 1):
+        with pytest.raises(ModelError, match=f"expected a layer from 0 to 3, got {layer}"):
+            export_model(bert, tmp_path / "out", layer=layer)
+    with pytest.raises(DataError, match="expected a layer to truncate at: give --layer"):
+        export_model(bert, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_architectures_that_cannot_be_truncated(tmp_path: Path) -> None:
+    model = save_tiny("albert", tmp_path / "model", num_hidden_groups=3)
+    with pytest.raises(UnsupportedArchitectureError, match="cannot be truncated layer by layer"):
+        export_model(model, tmp_path / "out", layer=1)
+
+
+def test_code_of_its_own(bert: Path, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in bert.iterdir():
+        (model / file.name).write_bytes(file.read_bytes())
+    config = json.loads((bert / "config.json").read_text())
+    auto_map = {"AutoConfig": "code_of.OwnConfig", "AutoModel": "code_of.OwnModel"}
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "own", "auto_map": auto_map}))
+    (model / "code_of.py").write_text(
+        "from transformers import BertConfig, BertModel\n"
+        "class OwnConfig(BertConfig):\n    model_type = 'own'\n"
+        "class OwnModel(BertModel):\n    config_class = OwnConfig\n"
+    )
+    with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
+        export_model(model, tmp_path / "out", layer=1)
+    trusted = find_checkpoint(str(model), trust_remote_code=True)
+    with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
+        export_model(trusted, tmp_path / "out", layer=1)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_there(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(DataError, match="is there and not empty: choose another folder, or replace it with --over"):
+        export_model(bert, tmp_path, layer=1)
+    with pytest.raises(DataError, match="holds no exported model, so it is not replaced"):
+        export_model(bert, tmp_path, layer=1, overwrite=True)
+    with pytest.raises(DataError, match="expected a folder to export to, got the file"):
+        export_model(bert, tmp_path / "notes.txt", layer=1)
+    assert content(tmp_path) == {"notes.txt": b"mine"}
+
+
+def test_a_model_is_not_replaced_by_its_export(bert: Path, tmp_path: Path) -> None:
+    whole = tmp_path / "whole"
+    export_model(bert, whole, layer=N_BLOCKS)
+    before = content(whole)
+    (tmp_path / "link").symlink_to(whole)
+    for out in (whole, tmp_path / "link"):
+        with pytest.raises(DataError, match="holds the model itself, so it is not replaced"):
+            export_model(whole, out, layer=1, overwrite=True)
+    assert content(whole) == before
+
+
+def test_a_place_that_cannot_be_written(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot write the folder .*: File exists: choose another place"):
+        export_model(bert, tmp_path / "file" / "out", layer=1)
+
+
+# ---- written ------------------------------------------------------------------------------------------
+
+
+def test_an_empty_folder_and_missing_parents_are_filled(bert: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    export_model(bert, tmp_path / "empty", layer=1)
+    export_model(bert, tmp_path / "a" / "b", layer=1)
+    assert content(tmp_path / "empty") == content(tmp_path / "a" / "b")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "empty"]
+
+
+def test_whoever_reads_the_configuration_reads_the_weights(bert: Path, tmp_path: Path) -> None:
+    export_model(bert, tmp_path / "out", layer=1)
+    modes = {file.stat().st_mode for file in (tmp_path / "out").rglob("*") if file.is_file()}
+    assert len(modes) == 1
+
+
+def test_overwrite(bert: Path, tmp_path: Path) -> None:
+    out, fresh = tmp_path / "out", tmp_path / "fresh"
+    export_model(bert, out, layer=3)
+    (out / "stale.txt").write_text("of the earlier export")
+    export_model(bert, out, layer=1, overwrite=True)
+    export_model(bert, fresh, layer=1)
+    assert content(out) == content(fresh)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fresh", "out"]
+
+
+# ---- interrupted --------------------------------------------------------------------------------------
+
+STEPS = ("_write_model", "write_layout", "_verify")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("earlier", [False, True])
+def test_an_interruption_leaves_nothing(
+    bert: Path, tmp_path: Path, step: str, earlier: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    if earlier:
+        export_model(bert, out, layer=3)
+    before = content(tmp_path)
+
+    done = getattr(checkpoint, step)
+
+    def interrupted(*args: Any, **options: Any) -> None:
+        done(*args, **options)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoint, step, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        export_model(bert, out, layer=1, overwrite=True)
+    assert content(tmp_path) == before
+    assert [path.name for path in tmp_path.iterdir()] == (["out"] if earlier else [])
+
+
+def test_an_interruption_between_the_two_renames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").write_text("old")
+    rename = Path.rename
+
+    def once(self: Path, target: Path) -> Path:
+        if target == out and not self.joinpath("old").exists():
+            raise KeyboardInterrupt
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", once)
+    with pytest.raises(KeyboardInterrupt), new_folder(out, replace=True) as folder:
+        (folder / "new").write_text("new")
+    assert content(tmp_path) == {"out/old": b"old"}
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
+    """Files of 20 kB at most: the weights do not fit. safetensors tells of it in an exception of its own."""
+    program = (
+        "import resource, signal, sys\n"
+        "from layerprobe.errors import StoreError\n"
+        "from layerprobe.study.exporting import export_model\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
+        "try:\n    export_model(sys.argv[1], sys.argv[2], layer=3)\n"
+        "except StoreError as error:\n    print(error)\n"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", program, str(bert), str(tmp_path / "out")],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY
+    assert re.match(r"cannot write the folder .*out: File too large: free space, or choose another", found.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_other_embeddings_are_an_error(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = checkpoint._embeddings_of_folder
+
+    def slightly_off(*args: Any) -> Any:
+        return found(*args) + np.float32(3e-5)
+
+    monkeypatch.setattr(checkpoint, "_embeddings_of_folder", slightly_off)
+    with pytest.raises(ModelError, match=r"gives other embeddings when it is loaded back \(by 3.*nothing was exported"):
+        export_model(bert, tmp_path / "out", layer=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_not_a_number_is_an_error(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "_embeddings_of_folder", lambda *args: np.full((4, 16), np.nan, np.float32))
+    with pytest.raises(ModelError, match="gives other embeddings when it is loaded back"):
+        export_model(bert, tmp_path / "out", layer=1)
+
+
+# ---- folders ------------------------------------------------------------------------------------------
+
+
+def test_a_folder_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    sync = folders._sync
+
+    def noting(path: Path) -> None:
+        synced.append("parent" if path == tmp_path else path.name if path.is_file() else "folder")
+        assert (tmp_path / "out").exists() == (path == tmp_path)
+        sync(path)
+
+    monkeypatch.setattr(folders, "_sync", noting)
+    with new_folder(tmp_path / "out") as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "file").write_text("text")
+    assert sorted(synced[:-1]) == ["file", "folder", "folder"]
+    assert synced[-1] == "parent"
+
+
+def test_a_folder_with_files_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(OSError, match="not empty"), new_folder(tmp_path):
+        pass
+    assert content(tmp_path) == {"file": b"mine"}
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-0a1b").mkdir()
+    (tmp_path / ".tmp-0a1b" / "file").write_text("half")
+    (tmp_path / "kept").mkdir()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "full"), "No space left on device: free space, or try elsewhere"),
+        (Exception("Error while writing: No space left (os error 28)"), "No space left on device: free space"),
+        (PermissionError(errno.EACCES, "no"), "Permission denied: try elsewhere"),
+    ],
+)
+def test_errors_of_writing(error: Exception, words: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=re.escape(words)), folder_errors(tmp_path, advice="try elsewhere"):
+        raise error
+
+
+def test_errors_that_are_not_of_writing_pass(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="unheard of"), folder_errors(tmp_path, advice=""):
+        raise ValueError("unheard of")
