@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         extract,
         finetune,
         predict,
+        profile,
         run,
         zero_shot,
     )
@@ -49,6 +50,7 @@ _HOMES = {
         "extract",
         "finetune",
         "predict",
+        "profile",
         "run",
         "zero_shot",
     ),
@@ -81,6 +83,7 @@ __all__ = [
     "load_task",
     "load_texts",
     "predict",
+    "profile",
     "rbf_cka",
     "run",
     "to_json",

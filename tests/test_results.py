@@ -16,9 +16,11 @@ from hypothesis import strategies as st
 from layerprobe import results
 from layerprobe.errors import DataError
 from layerprobe.results import (
+    AdaptationProtocol,
     Comparison,
     Comparisons,
     Confirmation,
+    Cost,
     CurveUncertainty,
     Difference,
     DropPrediction,
@@ -28,11 +30,13 @@ from layerprobe.results import (
     FineTuningRun,
     LayerDiagnostics,
     LayerOutcome,
+    LayerProfile,
     LayerScores,
     MapUncertainty,
     Measure,
     ModelDescription,
     PermutationNull,
+    Profile,
     Protocol,
     Provenance,
     SentencePairs,
@@ -58,6 +62,9 @@ LAYERS = st.lists(LAYER, min_size=1, max_size=3).map(tuple)
 THREE = st.tuples(NUMBERS, NUMBERS, NUMBERS)
 SHARE = st.floats(0, 1)
 MATRIX = st.tuples(THREE, THREE, THREE)
+COST = Cost(
+    length=8, batch_size=2, flops=5, seconds=0.2, seconds_low=0.1, seconds_high=0.3, repeats=3, peak_memory=None
+)
 # Fields that must fit each other: both models have three layers.
 OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     ModelDescription: {"n_blocks": st.just(2), "parameters": st.tuples(*[st.integers()] * 3)},
@@ -95,6 +102,15 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "validation_spearman": st.tuples(NUMBERS, NUMBERS),
     },
     Confirmation: {"compared_layers": st.tuples(LAYER, LAYER)},
+    Cost: {
+        **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},
+        **dict(zip(("seconds_low", "seconds", "seconds_high"), map(st.just, (0.1, 0.2, 0.3)), strict=True)),
+    },
+    LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
+    Profile: {
+        "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),
+        "layers": st.tuples(st.builds(LayerProfile, layer=LAYER, parameters=st.just(7), costs=st.just((COST,)))),
+    },
 }
 
 
@@ -118,8 +134,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(TEXTS, values_of(arguments[1]), max_size=2)
     if origin is typing.Literal:
         return st.sampled_from(arguments)
-    if kind is Protocol:
-        return st.builds(Protocol, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
+    if kind in (Protocol, AdaptationProtocol):
+        return st.builds(kind, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
     if kind is SentencePairs:
         pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
             lambda rows: zip(*rows, strict=True)

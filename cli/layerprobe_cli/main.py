@@ -13,7 +13,21 @@ import typer
 
 from layerprobe._version import __version__
 from layerprobe.errors import LayerProbeError
-from layerprobe_cli.commands import cache, compare, confirm, demo, doctor, extract, finetune, predict, report, run
+from layerprobe_cli.commands import (
+    adapt,
+    cache,
+    compare,
+    confirm,
+    demo,
+    doctor,
+    export,
+    extract,
+    finetune,
+    predict,
+    profile,
+    report,
+    run,
+)
 from layerprobe_cli.options import expanded
 from layerprobe_cli.output import fail
 
@@ -57,7 +71,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
 
-for module in (demo, run, extract, compare, predict, finetune, confirm, report, doctor):
+for module in (demo, run, extract, compare, predict, adapt, finetune, confirm, report, export, profile, doctor):
     name = module.__name__.rsplit(".", 1)[-1]
     _add(app, name, getattr(module, name))
 

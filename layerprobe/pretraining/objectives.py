@@ -5,52 +5,15 @@ Knows what a batch is asked and how the answer is scored; knows no optimiser, no
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-MASKING_RATE = 0.15
+from layerprobe.encoders.masking import MASKING_RATE, mask_tokens
+
 DISCRIMINATOR_WEIGHT = 50.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class MaskedBatch:
-    """A batch with the positions that the model must fill in."""
-
-    input_ids: Tensor
-    """(batch, token): what the model reads."""
-    selected: Tensor
-    """(batch, token) bool: the positions that carry loss."""
-    targets: Tensor
-    """(selected,): the original ids at those positions."""
-
-
-def mask_tokens(
-    ids: Tensor, special: Tensor, *, mask_id: int, vocab_size: int, rng: torch.Generator, keep: bool = True
-) -> MaskedBatch:
-    """Select 15 % of the ordinary tokens; 80 % of them become the mask, 10 % a random word, 10 % stay.
-
-    Args:
-        ids: (batch, token) token ids.
-        special: (batch, token) bool, true where a token is never selected (padding, CLS, SEP).
-        mask_id: The id of the mask token.
-        vocab_size: Random words are drawn below this id.
-        rng: Source of chance.
-        keep: False makes every selected token the mask, as for ELECTRA's generator.
-
-    Source: Devlin et al. 2019 (arXiv 1810.04805), section 3.1; Clark et al. 2020 (arXiv 2003.10555).
-    """
-    selected = (torch.rand(ids.shape, generator=rng) < MASKING_RATE) & ~special
-    masked = ids.masked_fill(selected, mask_id)
-    if keep:
-        chance = torch.rand(ids.shape, generator=rng)
-        words = torch.randint(vocab_size, ids.shape, generator=rng)
-        masked = torch.where(selected & (chance < 0.2), ids, masked)
-        masked = torch.where(selected & (chance < 0.1), words, masked)
-    return MaskedBatch(input_ids=masked, selected=selected, targets=ids[selected])
 
 
 class MaskedLanguageModelling(nn.Module):
@@ -68,7 +31,8 @@ class MaskedLanguageModelling(nn.Module):
 
     def forward(self, ids: Tensor, attention_mask: Tensor, special: Tensor, rng: torch.Generator) -> Tensor:
         """Return the mean loss over the selected positions."""
-        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=self.model.config.vocab_size, rng=rng)
+        vocab_size = self.model.config.vocab_size
+        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=vocab_size, rng=rng, rate=MASKING_RATE)
         hidden = self.encoder(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
         return cross_entropy(self.model.cls(hidden[batch.selected]), batch.targets)
 
@@ -101,7 +65,9 @@ class ReplacedTokenDetection(nn.Module):
     def forward(self, ids: Tensor, attention_mask: Tensor, special: Tensor, rng: torch.Generator) -> Tensor:
         """Return the weighted sum of both losses."""
         vocab_size = self.generator.config.vocab_size
-        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=vocab_size, rng=rng, keep=False)
+        # the generator reads masks only: nothing random, nothing kept
+        only_masks = {"rate": MASKING_RATE, "random_share": 0.0, "kept_share": 0.0}
+        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=vocab_size, rng=rng, **only_masks)
         hidden = self.generator.electra(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
         logits = self.generator.generator_lm_head(self.generator.generator_predictions(hidden[batch.selected]))
         corrupted, replaced = replace_tokens(ids, batch.selected, logits.detach(), rng=rng)

@@ -5,9 +5,11 @@ compared and read back; arrays of embeddings stay in the store. Layers count fro
 embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 """
 
+from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
+from layerprobe.results.profiles import Cost, LayerProfile, Profile
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
@@ -38,10 +40,14 @@ from layerprobe.results.tasks import SentencePairs, STSTask, TextFile
 __all__ = [
     "ATTENTION",
     "NEIGHBOUR_MEASURES",
+    "Adaptation",
+    "AdaptationMetrics",
+    "AdaptationProtocol",
     "Alignment",
     "Comparison",
     "Comparisons",
     "Confirmation",
+    "Cost",
     "CurveUncertainty",
     "Difference",
     "DropPrediction",
@@ -54,6 +60,7 @@ __all__ = [
     "Kernel",
     "LayerDiagnostics",
     "LayerOutcome",
+    "LayerProfile",
     "LayerScores",
     "MapUncertainty",
     "Matrix",
@@ -63,6 +70,7 @@ __all__ = [
     "Normalize",
     "PermutationNull",
     "Pooling",
+    "Profile",
     "Protocol",
     "Provenance",
     "STSTask",

@@ -3,17 +3,20 @@
 Each stage is one function; what was done before is read from the store instead of done again.
 """
 
+from layerprobe.study.adapting import adapt, load_corpus
 from layerprobe.study.comparison import compare, compare_all, zero_shot
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.profiling import profile
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
 __all__ = [
     "PAPER_SEEDS",
     "Embeddings",
     "Options",
+    "adapt",
     "cautions",
     "compare",
     "compare_all",
@@ -21,7 +24,9 @@ __all__ = [
     "doctor",
     "extract",
     "finetune",
+    "load_corpus",
     "predict",
+    "profile",
     "run",
     "versions",
     "zero_shot",

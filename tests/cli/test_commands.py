@@ -11,7 +11,21 @@ from layerprobe.results import Study, from_json
 
 from .conftest import QUICK, Layerprobe
 
-COMMANDS = ("demo", "run", "extract", "compare", "predict", "finetune", "confirm", "report", "doctor", "cache")
+COMMANDS = (
+    "demo",
+    "run",
+    "extract",
+    "compare",
+    "predict",
+    "adapt",
+    "finetune",
+    "confirm",
+    "report",
+    "export",
+    "profile",
+    "doctor",
+    "cache",
+)
 
 
 def test_help_names_every_command(layerprobe: Layerprobe) -> None:
@@ -53,7 +67,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     extracted = layerprobe("extract", model, *data, "--json")
     assert extracted.json["layers"] == 4
     compared = layerprobe("compare", model, reference, *data, "--json").json
-    predicted = layerprobe("predict", model, "-r", reference, *data, "--json").json
+    (predicted,) = layerprobe("predict", model, "-r", reference, *data, "--json").json
     tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json
     assert [(run["layer"], run["seed"]) for run in tuned] == [(layer, seed) for seed in (0, 1) for layer in range(4)]
     confirmed = layerprobe("confirm", model, "-r", reference, *data, *QUICK, "--json").json
@@ -66,7 +80,8 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     out = tmp_path / "out"
     study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
     assert [study["comparison"]] == compared["comparisons"]
-    assert study["prediction"] == predicted == confirmed["prediction"]
+    assert study["prediction"] == predicted["prediction"] == confirmed["prediction"]
+    assert study["comparison"]["curve"] == predicted["curve"]
     assert study["confirmation"] == confirmed["confirmation"]
     again = layerprobe("report", out / "study.json", "-o", tmp_path / "again.html")
     assert again.code == 0
@@ -77,13 +92,14 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
     found = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
-    assert set(found.json["baselines"]) == {"last layer", "fixed fraction of depth"}
+    (only,) = found.json
+    assert set(only["prediction"]["baselines"]) == {"last layer", "fixed fraction of depth"}
 
 
 def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    found = layerprobe(
-        "compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--map", "--json"
-    ).json["comparisons"][0]
+    found = layerprobe("compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--json").json[
+        "comparisons"
+    ][0]
     assert found["reference"]["name"].endswith("(random init 3)")
     assert found["map"]["values"][3][3] < 0.99
 
@@ -93,10 +109,16 @@ def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, 
     assert curve[0].startswith("debiased linear CKA, ")
     assert curve[1].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
     assert len(curve) == 3 + 4
-    value, low, high, band_low, band_high = map(float, curve[-1].split()[2:])
+    value, low, high, band_low, band_high = map(float, curve[-1].split()[2:7])
     assert band_low < low < value < high < band_high
-    cells = layerprobe("compare", *pair, "-t", pairs_file, "--map").out.splitlines()[2].split()
-    assert len(cells) == 1 + 4
+    without = layerprobe("compare", *pair, "-t", pairs_file, "--no-intervals").out.splitlines()
+    assert [line.split()[:3] for line in without] == [line.split()[:3] for line in curve]
+    assert without[1].split()[-1] == "similarity"
+    whole = layerprobe("compare", *pair, "-t", pairs_file, "--map").out.splitlines()
+    assert whole[0].startswith("debiased linear CKA with ")
+    assert float(whole[3].split()[1]) == float(curve[3].split()[2])
+    assert whole[8] == "Half-widths of the 95 % intervals"
+    assert len(whole) == 2 * (3 + 4) + 1
 
 
 def test_compare_several_models(
@@ -108,7 +130,8 @@ def test_compare_several_models(
     heads = [line for line in lines if line.startswith("Against")]
     assert heads == [f"Against {model.name} (random init 1):", f"Against {reference.name}:"]
     assert f"{reference.name} less {model.name} (random init 1):" in lines
-    assert lines[2].endswith("p  calibrated")
+    assert lines[2].endswith("p of chance  calibrated")
+    assert sum(line.startswith("The most similar of all pairs") for line in lines) == 2
     table = pd.read_parquet(tmp_path / "map.parquet")
     assert len(table) == 2 * 2 * 4 * 4
     assert table.normalize.value_counts().to_dict() == {"raw": 32, "zscore": 32}
@@ -125,8 +148,10 @@ def test_compare_a_model_alone(layerprobe: Layerprobe, pair: tuple[Path, Path], 
 def test_compare_by_other_measures(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     options = ("-t", pairs_file, "--measure", "mutual-knn", "--neighbours", "3", "--normalize", "zscore")
     assert layerprobe("compare", *pair, *options).out.startswith("mutual kNN (k = 3) of z-scored features, ")
-    for wrong in (("--kernel", "rbf"), ("--estimator", "biased"), ("--permutations", "5")):
-        assert layerprobe("compare", *pair, *options, *wrong).code in (1, 2)
+    for wrong in (("--kernel", "rbf"), ("--estimator", "biased"), ("--map", "--json")):
+        assert layerprobe("compare", *pair, *options, *wrong).code == 2
+    refused = layerprobe("compare", *pair, *options, "--permutations", "50")
+    assert (refused.code, "permutations for cka alone" in refused.err) == (1, True)
     assert layerprobe("compare", *pair, "-t", pairs_file, "--neighbours", "3").code == 2
 
 
@@ -143,6 +168,8 @@ def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple
     assert found["comparisons"][0]["map"]["uncertainty"]["n_clusters"] == 6
     assert "no column 'source'" in layerprobe("compare", *pair, "--texts", table, "--documents", "source").err
     assert layerprobe("compare", *pair, "-t", table, "--documents", "document").code == 2
+    options = ("--texts", table, "--documents", "document", "--permutations", "50")
+    assert "permutations or documents, got both" in layerprobe("compare", *pair, *options).err
 
 
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:

@@ -8,13 +8,9 @@ from torch import Tensor
 from torch.testing import assert_close
 from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
+from layerprobe.encoders.masking import mask_tokens
 from layerprobe.pretraining import objectives
-from layerprobe.pretraining.objectives import (
-    MaskedLanguageModelling,
-    ReplacedTokenDetection,
-    mask_tokens,
-    replace_tokens,
-)
+from layerprobe.pretraining.objectives import MaskedLanguageModelling, ReplacedTokenDetection, replace_tokens
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60
@@ -67,22 +63,24 @@ def rtd() -> ReplacedTokenDetection:
 # ---- masking ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_special_tokens_are_never_selected(batch: dict[str, Tensor], keep: bool) -> None:
+@pytest.mark.parametrize("share", [0.1, 0.0])
+def test_special_tokens_are_never_selected(batch: dict[str, Tensor], share: float) -> None:
     ids, special = batch["ids"], batch["special"]
     assert special.sum() == 8 * 2 + 4 * 3
     ever = torch.zeros_like(special)
     for seed in range(100):
-        masked = mask_tokens(ids, special, mask_id=MASK, vocab_size=VOCAB, rng=generator_of_chance(seed), keep=keep)
+        rng, shares = generator_of_chance(seed), {"random_share": share, "kept_share": share}
+        masked = mask_tokens(ids, special, mask_id=MASK, vocab_size=VOCAB, rng=rng, **shares)
         ever |= masked.selected
     assert_close(ever, ~special)
 
 
-@pytest.mark.parametrize("keep", [True, False])
-def test_only_selected_tokens_change_and_are_the_targets(batch: dict[str, Tensor], keep: bool) -> None:
+@pytest.mark.parametrize("share", [0.1, 0.0])
+def test_only_selected_tokens_change_and_are_the_targets(batch: dict[str, Tensor], share: float) -> None:
     ids = batch["ids"]
     before = ids.clone()
-    masked = mask_tokens(ids, batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=generator_of_chance(), keep=keep)
+    rng, shares = generator_of_chance(), {"random_share": share, "kept_share": share}
+    masked = mask_tokens(ids, batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=rng, **shares)
     assert_close(ids, before)
     assert 0 < masked.selected.sum() < ids.numel() / 2
     assert_close(masked.input_ids[~masked.selected], ids[~masked.selected])
@@ -101,9 +99,8 @@ def test_selected_tokens_are_masked_replaced_and_kept_80_10_10() -> None:
 
 
 def test_a_generator_reads_only_masks(batch: dict[str, Tensor]) -> None:
-    masked = mask_tokens(
-        batch["ids"], batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=generator_of_chance(), keep=False
-    )
+    rng, shares = generator_of_chance(), {"random_share": 0.0, "kept_share": 0.0}
+    masked = mask_tokens(batch["ids"], batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=rng, **shares)
     assert_close(masked.input_ids == MASK, masked.selected)
 
 
@@ -154,7 +151,7 @@ def test_mlm_loss_is_that_of_the_selected_positions(mlm: MaskedLanguageModelling
 def test_rtd_loss_is_the_sum_of_both_models(rtd: ReplacedTokenDetection, batch: dict[str, Tensor]) -> None:
     loss = rtd(**batch, rng=generator_of_chance(7))
     ids, mask, rng = batch["ids"], batch["attention_mask"], generator_of_chance(7)
-    masked = mask_tokens(ids, batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=rng, keep=False)
+    masked = mask_tokens(ids, batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=rng, random_share=0, kept_share=0)
     labels = ids.masked_fill(~masked.selected, -100)
     generated = rtd.generator(input_ids=masked.input_ids, attention_mask=mask, labels=labels)
     corrupted, replaced = replace_tokens(ids, masked.selected, generated.logits[masked.selected], rng=rng)

@@ -1,0 +1,134 @@
+"""layerprobe adapt."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from layerprobe_cli.options import Json, Loading, Model, Quiet, library_options
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.tables import show_notes
+
+if TYPE_CHECKING:
+    from layerprobe.results import Adaptation, AdaptationProtocol
+
+
+def _option(*names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel="Training", **settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """How the model goes on with masked language modelling."""
+
+    epochs: Annotated[int, _option(min=1, help="Passes over the texts.")] = 10
+    max_steps: Annotated[int | None, _option(min=1, help="Steps at most.", show_default="all epochs")] = None
+    learning_rate: Annotated[float, _option(min=1e-12, help="Peak of the linear schedule.")] = 2e-5
+    batch_size: Annotated[int, _option(min=1, help="Texts a forward pass.")] = 32
+    accumulation: Annotated[int, _option(min=1, help="Forward passes a step.")] = 8
+    weight_decay: Annotated[float, _option(min=0, help="Of matrices.")] = 0.01
+    warmup: Annotated[float, _option(min=0, max=0.99, help="Share of the steps.")] = 0.1
+    max_grad_norm: Annotated[float, _option(min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    max_length: Annotated[int, _option(min=2, help="Tokens a text at most.")] = 128
+    masking_rate: Annotated[
+        float, _option(min=1e-3, max=1, help="Chance of a token to be one that is to be filled in.")
+    ] = 0.15
+    random_share: Annotated[float, _option(min=0, max=1, help="Share of those shown as a random word.")] = 0.1
+    kept_share: Annotated[
+        float, _option(min=0, max=1, help="Share of those shown as they are; the rest is shown as the mask.")
+    ] = 0.1
+    validation_share: Annotated[float, _option(min=1e-6, max=0.99, help="Share of the texts to hold out.")] = 0.02
+
+    def protocol(self) -> AdaptationProtocol:
+        """Return them as the library takes them."""
+        from layerprobe.results import AdaptationProtocol
+
+        return AdaptationProtocol(**vars(self))
+
+
+def adapt(
+    model: Model,
+    loading: Loading,
+    training: Training,
+    texts: Annotated[
+        list[Path],
+        typer.Option(
+            help="Texts: one a line in a .txt or .txt.gz file, or a table. Given again: further files.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.", show_default=False)],
+    seed: Annotated[int, _option(min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")] = 0,
+    evaluate_every: Annotated[
+        int | None,
+        _option(min=1, help="Steps from one look at the held-out texts to the next.", show_default="once an epoch"),
+    ] = None,
+    checkpoint_every: Annotated[
+        int, _option(min=1, help="Steps from one saved step to the next; an interrupted run goes on from the last.")
+    ] = 50,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapted model at OUT.")] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Let a model go on with masked language modelling on your own texts (domain-adaptive pretraining).
+
+    The folder is an ordinary checkpoint of the encoder: give it to any other command as the model.
+
+    Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+    protocol = training.protocol()
+
+    # torch is loaded only here, so that --help is quick
+    from layerprobe.study.adapting import adapt as adapt_model
+    from layerprobe.study.adapting import load_corpus
+
+    corpus = load_corpus(texts)
+    with progress_bar(quiet=quiet) as progress:
+        found = adapt_model(
+            loading.find(model, random_init=loading.random_init),
+            corpus,
+            out,
+            protocol=protocol,
+            seed=seed,
+            options=library_options(loading),
+            evaluate_every=evaluate_every,
+            checkpoint_every=checkpoint_every,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    show_notes((), found.warnings, quiet=quiet)
+    if json:
+        print_json(found)
+    else:
+        _print_adaptation(found, out)
+
+
+def _print_adaptation(found: Adaptation, out: Path) -> None:
+    header = ("step", "held-out loss", "perplexity", "accuracy", "training loss")
+    print_table(
+        header,
+        [
+            (
+                str(each.step),
+                f"{each.held_out_loss:.4f}",
+                _perplexity(each.held_out_loss),
+                f"{100 * each.held_out_accuracy:.1f} %",
+                "" if each.train_loss is None else f"{each.train_loss:.4f}",
+            )
+            for each in found.metrics
+        ],
+    )
+    typer.echo(
+        f"\n{found.n_held_out_tokens:,} masked tokens of {found.n_held_out:,} held-out texts; "
+        f"{found.n_texts:,} texts to train on, {found.seconds:.0f} s"
+    )
+    typer.echo(f"Folder: {out}")
+
+
+def _perplexity(loss: float) -> str:
+    return f"{math.exp(min(loss, 100)):.1f}"

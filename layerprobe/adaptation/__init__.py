@@ -1,0 +1,22 @@
+"""Domain-adaptive pretraining: a model goes on with masked language modelling on one's own texts.
+
+Knows encoders, texts and folders; knows no tasks and no similarity.
+Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020 (arXiv 2004.10964).
+"""
+
+from layerprobe.adaptation.corpus import Corpus, epoch_batches, tokenize_corpus
+from layerprobe.adaptation.folder import check_target, write_adapted
+from layerprobe.adaptation.training import Outcome, train
+from layerprobe.adaptation.workplace import Saved, Workplace
+
+__all__ = [
+    "Corpus",
+    "Outcome",
+    "Saved",
+    "Workplace",
+    "check_target",
+    "epoch_batches",
+    "tokenize_corpus",
+    "train",
+    "write_adapted",
+]

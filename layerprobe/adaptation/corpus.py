@@ -1,0 +1,118 @@
+"""Texts -> token ids, a held-out part, and the batches of an epoch. Knows lengths and chance; runs no model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerprobe.encoders import Encoder
+from layerprobe.errors import DataError
+from layerprobe.progress import Progress, silent
+
+# Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
+CHUNK = 20_000
+# Batches whose texts are sorted by length together.
+WINDOW = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Corpus:
+    """Texts as token ids, one behind the other: millions of them fit into memory."""
+
+    ids: NDArray[np.int32]
+    """(token,): those of all texts."""
+    ends: NDArray[np.int64]
+    """(text + 1,): text i is `ids[ends[i]:ends[i + 1]]`."""
+    pad_id: int
+    padding_side: str
+    """left or right."""
+    n_cut: int
+    """Texts that were longer than the maximum length."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of every text."""
+        return np.diff(self.ends)
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def padded(self, rows: Sequence[int] | NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the ids of the texts `rows`, padded to the longest, and 1 for ids and 0 for padding."""
+        width = max(int(self.ends[row + 1] - self.ends[row]) for row in rows)
+        ids = np.full((len(rows), width), self.pad_id, dtype=np.int64)
+        mask = np.zeros((len(rows), width), dtype=np.int64)
+        for i, row in enumerate(rows):
+            text = self.ids[self.ends[row] : self.ends[row + 1]]
+            place = slice(width - len(text), None) if self.padding_side == "left" else slice(len(text))
+            ids[i, place], mask[i, place] = text, 1
+        return torch.from_numpy(ids), torch.from_numpy(mask)
+
+
+def tokenize_corpus(encoder: Encoder, texts: Sequence[str], *, max_length: int, progress: Progress = silent) -> Corpus:
+    """Return `texts` as token ids, cut at `max_length` tokens or the model's own limit.
+
+    Raises:
+        DataError: If the maximum length leaves no room for words, or a text has no token.
+        ModelError: If the tokenizer knows words that the model does not.
+    """
+    parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
+    padding, side = 0, "right"
+    for start in range(0, len(texts), CHUNK):
+        found = encoder.tokenize(list(texts[start : start + CHUNK]), max_length=max_length)
+        parts += [np.array(ids, dtype=np.int32) for ids in found.features["input_ids"]]
+        lengths += found.lengths
+        n_cut += found.n_truncated
+        padding, side = found.padding["input_ids"], found.padding_side
+        progress("tokenizing", min(start + CHUNK, len(texts)), len(texts))
+    return Corpus(
+        ids=np.concatenate(parts),
+        ends=np.cumsum(lengths, dtype=np.int64),
+        pad_id=padding,
+        padding_side=side,
+        n_cut=n_cut,
+    )
+
+
+def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the numbers of the texts to train on and of those held out, at least one of each, both ascending.
+
+    Raises:
+        DataError: If there are fewer than two texts.
+    """
+    if n_texts < 2:
+        raise DataError(f"expected at least two distinct texts, one of them to hold out, got {n_texts}")
+    n_held_out = min(max(1, round(share * n_texts)), n_texts - 1)
+    order = np.random.default_rng([seed, 0]).permutation(n_texts)
+    return np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
+
+
+def epoch_batches(
+    rows: NDArray[np.int64], lengths: NDArray[np.int64], *, batch_size: int, seed: int, epoch: int
+) -> list[NDArray[np.int64]]:
+    """Return the batches of an epoch: texts of similar length, in an order of chance, every text once.
+
+    The texts are shuffled; within each window of 50 batches they are sorted by length and cut into batches, and
+    the batches of the window are shuffled. Nothing but the arguments decides, so an interrupted epoch goes on.
+
+    Args:
+        rows: Numbers of the texts.
+        lengths: Tokens of every text, of the others, too.
+        batch_size: Texts a batch; the last one may have fewer.
+        seed: Of the order.
+        epoch: From 0.
+    """
+    rng = np.random.default_rng([seed, 1, epoch])
+    order = rng.permutation(rows)
+    found: list[NDArray[np.int64]] = []
+    for start in range(0, len(order), batch_size * WINDOW):
+        window = order[start : start + batch_size * WINDOW]
+        window = window[np.argsort(lengths[window], kind="stable")]
+        batches = [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
+        found += [batches[i] for i in rng.permutation(len(batches))]
+    return found

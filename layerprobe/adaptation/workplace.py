@@ -1,0 +1,131 @@
+"""An unfinished run on disk, beside the folder that it will become. Knows tensors and files; knows no model.
+
+`FOLDER.adapting/` holds `step-N/`, whole or not at all: weights, optimiser and state of chance as safetensors, the
+rest as JSON. The last one counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from layerprobe.errors import DataError, StoreError
+from layerprobe.files import make_directory, store_errors
+from layerprobe.folders import folder_errors, new_folder, remove_leftovers
+from layerprobe.results import AdaptationMetrics, from_json, to_bytes
+
+logger = logging.getLogger(__name__)
+
+SUFFIX = ".adapting"
+STATE, TENSORS = "state.json", "tensors.safetensors"
+_ADVICE = "choose another place for the adapted model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """Where a run was when it was saved, but for its tensors."""
+
+    fingerprint: str
+    """sha256 of all that the weights depend on."""
+    step: int
+    """Steps taken."""
+    seconds: float
+    """Of training and measuring, so far."""
+    loss_sum: float
+    """Of the masked tokens since the last measurement."""
+    loss_tokens: int
+    """How many those are."""
+    metrics: tuple[AdaptationMetrics, ...]
+
+
+class Workplace:
+    """The directory of an unfinished run; one process at a time."""
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self.path = out.with_name(out.name + SUFFIX)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes away; a directory without a saved step is removed in the end.
+
+        Raises:
+            StoreError: If another process is at it, or the directory cannot be written.
+        """
+        make_directory(self.path)
+        lock = FileLock(self.path / "lock")
+        busy = f"another process adapts a model for {self.out}: wait until it is done, or choose another folder"
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                raise StoreError(busy) from None
+        try:
+            if not self.path.is_dir():  # removed by the process that was done just now
+                raise StoreError(busy)
+            remove_leftovers(self.path)
+            yield
+        finally:
+            unfinished = bool(self._steps())
+            lock.release()
+            if not unfinished:
+                shutil.rmtree(self.path, ignore_errors=True)
+
+    def save(self, saved: Saved, tensors: dict[str, Tensor]) -> None:
+        """Write a step, whole or not at all, then remove the one before.
+
+        Raises:
+            StoreError: If the disk is full or cannot be written.
+        """
+        target = self.path / f"step-{saved.step:09d}"
+        with folder_errors(target, advice=_ADVICE):
+            with new_folder(target, replace=True) as folder:
+                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
+                (folder / STATE).write_bytes(to_bytes(saved))
+            for old in self._steps():
+                if old != target:
+                    shutil.rmtree(old)
+
+    def load(self, fingerprint: str, *, overwrite: bool) -> tuple[Saved, dict[str, Tensor]] | None:
+        """Return the last saved step, or None where there is none.
+
+        Args:
+            fingerprint: Of the run that goes on.
+            overwrite: Whether a step of another run is removed.
+
+        Raises:
+            DataError: If the step is of another run that is to be kept.
+        """
+        for step in reversed(self._steps()):
+            try:
+                saved = from_json(Saved, (step / STATE).read_text(encoding="utf-8"))
+                if saved.fingerprint == fingerprint:
+                    return saved, load_file(step / TENSORS)
+            except (OSError, ValueError, SafetensorError) as error:  # DataError is a ValueError
+                logger.warning("%s cannot be read (%s): the run begins anew", step, error)
+                shutil.rmtree(step, ignore_errors=True)
+                continue
+            if not overwrite:
+                raise DataError(
+                    f"{self.path} holds an unfinished run with another model, other texts or other settings: go on "
+                    "with those, choose another folder, or begin anew with --overwrite"
+                )
+            self.clear()
+        return None
+
+    def clear(self) -> None:
+        """Remove all saved steps."""
+        for step in self._steps():
+            shutil.rmtree(step, ignore_errors=True)
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.path.glob("step-*"))

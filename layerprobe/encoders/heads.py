@@ -1,0 +1,138 @@
+"""A checkpoint -> its encoder under a head for masked language modelling. Knows which models have one."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreTrainedConfig, PreTrainedModel
+
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint, _no_conversion, _one_line_errors, _quiet_transformers
+from layerprobe.errors import ModelError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MaskedLanguageModel:
+    """An encoder with a head that fills in masked tokens."""
+
+    model: PreTrainedModel
+    """Encoder and head; its encoder is the module that the `Encoder` holds."""
+    fresh: tuple[str, ...]
+    """Weights of the head that the checkpoint lacks; they are random."""
+
+    def logits(self, batch: Batch, selected: Tensor) -> Tensor:
+        """Return the scores of all words at the selected positions only, (selected, word).
+
+        The head makes most of the work where the vocabulary is large, so it never sees the other positions.
+
+        Args:
+            batch: What the encoder reads.
+            selected: (text, token) bool.
+        """
+
+        def keep_selected(module: Any, inputs: Any, output: Any) -> Any:
+            output.last_hidden_state = output.last_hidden_state[selected].unsqueeze(0)
+            return output
+
+        hook = self.model.base_model.register_forward_hook(keep_selected)
+        try:
+            found: Tensor = self.model(**batch, return_dict=True).logits
+        finally:
+            hook.remove()
+        return found.squeeze(0)
+
+
+def check_masked_lm(checkpoint: Checkpoint) -> None:
+    """Refuse models that cannot fill in masked tokens.
+
+    Raises:
+        ModelError: With the reason.
+    """
+    config, tokenizer = checkpoint.config, checkpoint.tokenizer
+    reason = None
+    if type(config).__module__.startswith("transformers_modules"):
+        reason = "it needs code of its own, which the folder that is written does not hold"
+    elif type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+        reason = f"transformers has no head of that kind for {config.model_type}"
+    elif tokenizer.mask_token_id is None:
+        reason = "its tokenizer has no mask token"
+    elif tokenizer.mask_token_id >= getattr(config, "vocab_size", 0):
+        reason = f"it knows {config.vocab_size} tokens and the mask is number {tokenizer.mask_token_id}"
+    if reason is not None:
+        raise ModelError(
+            f"{checkpoint.label} cannot be trained by masked language modelling: {reason}; expected an encoder with "
+            "a mask token, such as BERT, ELECTRA or ModernBERT"
+        )
+
+
+def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) -> MaskedLanguageModel:
+    """Put the checkpoint's head for masked language modelling on a loaded encoder.
+
+    What the checkpoint lacks of the head is drawn at random; where the architecture ties the head to the input
+    embeddings, it is tied to those of `encoder`.
+
+    Args:
+        checkpoint: The model.
+        encoder: What `load_encoder` made of it.
+        seed: Of the fresh weights.
+
+    Raises:
+        ModelError: If there is no such head for the model.
+    """
+    check_masked_lm(checkpoint)
+    config = copy.deepcopy(checkpoint.config)
+    config._attn_implementation = encoder.model.config._attn_implementation
+    with torch.random.fork_rng(devices=[]), _one_line_errors(checkpoint.name):  # weights are drawn on the CPU
+        torch.default_generator.manual_seed(seed)
+        model, fresh = _random_head(config) if checkpoint.random_init is not None else _load_head(checkpoint, config)
+    setattr(model, model.base_model_prefix, encoder.model)
+    model.tie_weights()
+    model.to(encoder.device)  # type: ignore[arg-type]
+    return MaskedLanguageModel(model=model.train(False), fresh=fresh)
+
+
+def _random_head(config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    auto_class: Any = AutoModelForMaskedLM
+    model: PreTrainedModel = auto_class.from_config(config, dtype=torch.float32)
+    return model, _names_of_head(model, [name for name, _ in model.named_parameters()])
+
+
+def _load_head(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
+    model, info = _load(checkpoint, config)
+    if getattr(config, "legacy", False) and any(key.startswith("lm_predictions.") for key in info["unexpected_keys"]):
+        # the heads that Microsoft published for DeBERTa are those of `legacy=False`; their configurations lack it
+        config.legacy = False
+        model, info = _load(checkpoint, config)
+    fresh = _names_of_head(model, [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
+    if fresh:
+        # from_pretrained of transformers 5.23 leaves a bias of FNet's head as whatever was in the memory
+        drawn = dict(_random_head(config)[0].named_parameters(remove_duplicate=False))
+        with torch.no_grad():
+            for name, weight in model.named_parameters(remove_duplicate=False):
+                if name in fresh:
+                    weight.copy_(drawn[name])
+    return model, fresh
+
+
+def _load(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTrainedModel, dict[str, Any]]:
+    with _quiet_transformers(), _no_conversion():
+        model, info = AutoModelForMaskedLM.from_pretrained(
+            checkpoint.source,
+            config=config,
+            dtype=torch.float32,
+            weights_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # a head of another size is a fresh one
+            **checkpoint.options,
+        )
+    return model, info
+
+
+def _names_of_head(model: PreTrainedModel, names: list[str]) -> tuple[str, ...]:
+    """Return those of the weights that are not the encoder's."""
+    return tuple(sorted(name for name in names if not name.startswith(f"{model.base_model_prefix}.")))

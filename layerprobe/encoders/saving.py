@@ -1,0 +1,25 @@
+"""A loaded encoder -> the files of a checkpoint. Knows what transformers writes, not where the folder is to be."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import _quiet_transformers
+
+
+def save_encoder(encoder: Encoder, folder: Path) -> None:
+    """Write configuration, weights and tokenizer to a folder that is there.
+
+    Raises:
+        OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
+    """
+    tokenizer = copy.deepcopy(encoder.tokenizer)
+    if getattr(tokenizer, "backend_tokenizer", None) is not None:
+        # what the last call asked for would be written, too
+        tokenizer.backend_tokenizer.no_truncation()
+        tokenizer.backend_tokenizer.no_padding()
+    with _quiet_transformers():
+        encoder.model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)

@@ -1,0 +1,203 @@
+"""A model and texts -> the same model, gone on with masked language modelling on them."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import platform
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from layerprobe._version import __version__
+from layerprobe.adaptation import Workplace, check_target, tokenize_corpus, train, write_adapted
+from layerprobe.encoders import Checkpoint, Encoder, resolve_device
+from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
+from layerprobe.errors import DataError
+from layerprobe.progress import Progress, silent
+from layerprobe.results import Adaptation, AdaptationProtocol, TextFile, digest
+from layerprobe.study.options import Options, dtype_name, found, load
+from layerprobe.tasks import load_texts
+from layerprobe.tasks.texts import Cleaner
+
+# Counts what the weights depend on beyond the fingerprint; raise it when the training loop changes them.
+LOOP_VERSION = 1
+CHECKPOINT_EVERY = 50
+_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
+
+
+def adapt(
+    model: str | Path | Checkpoint,
+    texts: TextFile | Sequence[str],
+    out: str | Path,
+    *,
+    protocol: AdaptationProtocol | None = None,
+    seed: int = 0,
+    random_init: int | None = None,
+    options: Options | None = None,
+    evaluate_every: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Adaptation:
+    """Train the whole model by masked language modelling on texts, and write its encoder as a folder.
+
+    loss = mean over the masked tokens of -log p(original token)
+
+    The folder is an ordinary checkpoint: any function that takes a model takes it. An interrupted run goes on
+    where it was last saved, in `OUT.adapting` beside the folder, and gives the same weights; a finished one is
+    read, not repeated.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        texts: What `load_corpus` or `load_texts` gave, or texts; copies count once.
+        out: The folder to write.
+        protocol: The paper's by default.
+        seed: Split, order, masking, dropout and fresh weights of the head.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load: device, dtype, attention, code of the checkpoint's own. The rest is not used.
+        evaluate_every: Steps from one look at the held-out texts to the next; once an epoch by default.
+        checkpoint_every: Steps from one saved step to the next.
+        overwrite: Whether an adapted model at `out`, or an unfinished other one, is replaced.
+        progress: Told the share of the work that is done.
+
+    Returns:
+        The numbers before, during and after; they are in the folder, too.
+
+    Raises:
+        ModelError: If the model cannot be had, or cannot fill in masked tokens.
+        DataError: If there are too few texts, or there is something else at `out`.
+        TrainingError: If the loss is not finite.
+        StoreError: If another process is at it, or the disk cannot be written.
+
+    Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
+    """
+    options, protocol = options or Options(), protocol or AdaptationProtocol()
+    if options.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
+        raise DataError(
+            f"expected at least one step between two saved or measured ones, got checkpoint_every={checkpoint_every} "
+            f"and evaluate_every={evaluate_every}"
+        )
+    given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
+    distinct = tuple(dict.fromkeys(given.texts))
+    checkpoint = found(model, random_init, options)
+    check_masked_lm(checkpoint)
+    computed_on = f"{resolve_device(options.device).type} {dtype_name(options)}"
+    fingerprint = digest([LOOP_VERSION, checkpoint.identity, computed_on, digest(distinct), protocol, seed])
+    source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
+    target, _ = check_target(Path(out), overwrite=overwrite, source=source)
+    workplace = Workplace(target)
+    with workplace.held():
+        target, finished = check_target(Path(out), overwrite=overwrite, source=source)
+        if finished is not None and not overwrite:
+            return _the_same(finished, fingerprint, out)
+        saved = workplace.load(fingerprint, overwrite=overwrite)
+        encoder = load(checkpoint, options)
+        head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+        corpus = tokenize_corpus(encoder, distinct, max_length=protocol.max_length, progress=progress)
+        outcome = train(
+            encoder,
+            head,
+            corpus,
+            protocol,
+            seed=seed,
+            fingerprint=fingerprint,
+            workplace=workplace,
+            saved=saved,
+            checkpoint_every=checkpoint_every,
+            evaluate_every=evaluate_every,
+            progress=progress,
+        )
+        n_copies = len(given.texts) - len(distinct)
+        adaptation = Adaptation(
+            model=encoder.description,
+            protocol=protocol,
+            seed=seed,
+            texts=given.name,
+            n_texts=outcome.n_texts,
+            n_held_out=outcome.n_held_out,
+            n_held_out_tokens=outcome.n_held_out_tokens,
+            head="fresh" if head.fresh else "own",
+            steps=outcome.steps,
+            computed_on=computed_on,
+            metrics=outcome.metrics,
+            seconds=outcome.seconds,
+            fingerprint=fingerprint,
+            versions=_versions(),
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            warnings=(*given.warnings, *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut)),
+        )
+        write_adapted(encoder, target, adaptation, overwrite=overwrite)
+        workplace.clear()
+    return adaptation
+
+
+def load_corpus(paths: Sequence[str | Path]) -> TextFile:
+    """Load texts without scores from files, one behind the other.
+
+    Args:
+        paths: As in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
+
+    Raises:
+        TaskError: If a file is not what it should be, or there is no text in it.
+        DataError: If there is no file.
+    """
+    if not paths:
+        raise DataError("expected at least one file with texts, got none")
+    files = [_load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path) for path in paths]
+    return TextFile(
+        name=", ".join(file.name for file in files),
+        texts=tuple(text for file in files for text in file.texts),
+        warnings=tuple(warning for file in files for warning in file.warnings),
+    )
+
+
+def _load_compressed(path: str | Path) -> TextFile:
+    file = Path(path).expanduser()
+    if not file.name.lower().endswith(".txt.gz"):
+        raise DataError(f"expected compressed texts to be a .txt.gz file with one a line, got {path}")
+    try:
+        text = gzip.decompress(file.read_bytes()).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}; expected compressed text in UTF-8") from error
+    cleaner = Cleaner()
+    lines = (cleaner.clean(line.removesuffix("\r")) for line in text.removesuffix("\n").split("\n"))
+    kept = tuple(line for line in lines if cleaner.keeps(line))
+    if not kept:
+        raise DataError(f"{path} has no texts: expected at least one")
+    return TextFile(name=str(path), texts=kept, warnings=cleaner.warnings(str(path), "text"))
+
+
+def _the_same(finished: Adaptation, fingerprint: str, out: str | Path) -> Adaptation:
+    if finished.fingerprint != fingerprint:
+        raise DataError(
+            f"{out} holds a model that was adapted from another one, to other texts or with other settings: choose "
+            "another folder, or replace it with --overwrite"
+        )
+    return finished
+
+
+def _warnings(
+    encoder: Encoder, head: MaskedLanguageModel, protocol: AdaptationProtocol, *, n_copies: int, n_cut: int
+) -> tuple[str, ...]:
+    found = []
+    if head.fresh:
+        found.append(
+            f"the checkpoint lacks {len(head.fresh)} weights of the head for masked language modelling (such as "
+            f"{head.fresh[0]}): they began at random, so the loss before says nothing of the encoder"
+        )
+    if n_copies:
+        found.append(f"{n_copies:,} copies of texts were left out")
+    if n_cut:
+        found.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
+    if not encoder.padding_invariant:
+        found.append("padding changes the states of this architecture, and batches were padded in training")
+    return tuple(found)
+
+
+def _versions() -> dict[str, str]:
+    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    return {"layerprobe": __version__, "python": platform.python_version(), **libraries}

@@ -1,0 +1,102 @@
+"""Token ids of many texts, what is held out, and the batches of an epoch."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerprobe.adaptation import corpus as module
+from layerprobe.adaptation.corpus import epoch_batches, hold_out, tokenize_corpus
+from layerprobe.encoders import Encoder, collate
+from layerprobe.errors import DataError
+from layerprobe.study import load_corpus
+from tests.models import TEXTS
+
+WINDOW = 50
+
+
+def test_padded_texts_are_those_of_the_encoder(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 2)
+    corpus = tokenize_corpus(encoder, TEXTS, max_length=8)
+    tokens = encoder.tokenize(TEXTS, max_length=8)
+    assert (len(corpus), corpus.n_cut) == (len(TEXTS), tokens.n_truncated)
+    assert corpus.n_cut > 0
+    assert corpus.lengths.tolist() == tokens.lengths
+    for rows in ([0], [3, 0, 1], list(range(len(TEXTS)))):
+        ids, mask = corpus.padded(rows)
+        expected = collate(tokens, rows)
+        np.testing.assert_array_equal(ids, expected["input_ids"])
+        np.testing.assert_array_equal(mask, expected["attention_mask"])
+
+
+@given(n=st.integers(2, 300), share=st.floats(0.001, 0.999), seed=st.integers(0, 9))
+def test_every_text_is_trained_on_or_held_out(n: int, share: float, seed: int) -> None:
+    rows, held_out = hold_out(n, share, seed=seed)
+    assert sorted([*rows, *held_out]) == list(range(n))
+    assert len(rows) >= 1
+    assert len(held_out) >= 1
+    assert abs(len(held_out) - share * n) <= 1
+
+
+def test_one_text_cannot_be_split() -> None:
+    with pytest.raises(DataError, match="expected at least two distinct texts"):
+        hold_out(1, 0.5, seed=0)
+
+
+@given(n=st.integers(1, 700), size=st.integers(1, 9), seed=st.integers(0, 9), epoch=st.integers(0, 3))
+def test_an_epoch_has_every_text_once_in_batches_of_one_size(n: int, size: int, seed: int, epoch: int) -> None:
+    rows, lengths = np.arange(1, 2 * n, 2), np.arange(2 * n) % 40
+    batches = epoch_batches(rows, lengths, batch_size=size, seed=seed, epoch=epoch)
+    assert sorted(np.concatenate(batches)) == rows.tolist()
+    assert sorted(map(len, batches), reverse=True)[: n // size] == [size] * (n // size)
+    assert len(batches) == -(-n // size)
+
+
+def test_batches_hold_texts_of_similar_length_and_differ_by_epoch() -> None:
+    lengths = np.random.default_rng(0).integers(3, 60, 4 * WINDOW)
+    rows = np.arange(len(lengths))
+    first, second = (epoch_batches(rows, lengths, batch_size=4, seed=0, epoch=epoch) for epoch in (0, 1))
+    assert max(np.ptp(lengths[batch]) for batch in first) <= 5
+    assert [batch.tolist() for batch in first] != [batch.tolist() for batch in second]
+    means = [lengths[batch].mean() for batch in first]
+    assert means != sorted(means)
+    assert len({int(batch.min()) for batch in first} & {int(batch.min()) for batch in second}) < WINDOW
+
+
+def test_texts_from_plain_and_compressed_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress("dré\r\n\nvi\x00er\n".encode()))
+    found = load_corpus([tmp_path / "a.txt", tmp_path / "b.txt.gz"])
+    assert found.texts == ("one", "two", "dré", "vi er")
+    assert [warning.split(": ")[1] for warning in found.warnings] == [
+        "dropped 1 text with an empty text",
+        "replaced control characters by a space in 1 text",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("a.txt.gz", b"plain", "cannot be read: Not a gzipped file"),
+        ("a.txt.gz", gzip.compress(b"text of some length")[:-9], "cannot be read"),
+        ("a.txt.gz", gzip.compress(b"\xff\xfe"), "cannot be read: .*expected compressed text in UTF-8"),
+        ("a.txt.gz", gzip.compress(b"\n \n"), "has no texts"),
+        ("a.csv.gz", gzip.compress(b"a,b"), "expected compressed texts to be a .txt.gz file"),
+    ],
+)
+def test_files_that_are_no_compressed_texts(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(DataError, match=message):
+        load_corpus([tmp_path / name])
+
+
+def test_no_files_and_missing_files(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="at least one file"):
+        load_corpus([])
+    with pytest.raises(DataError, match="cannot be read"):
+        load_corpus([tmp_path / "none.txt.gz"])

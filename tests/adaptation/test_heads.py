@@ -1,0 +1,136 @@
+"""Heads for masked language modelling, architecture by architecture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, DebertaV2ForMaskedLM, PreTrainedModel
+
+from layerprobe.encoders import find_checkpoint, load_encoder
+from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
+from layerprobe.errors import ModelError
+from tests.models import ARCHITECTURES, VOCABULARY, save_tiny, tiny_config, tiny_tokenizer
+
+WITHOUT = {"gpt2", "llama", "qwen3", "t5"}
+WITH = [name for name in ARCHITECTURES if name not in WITHOUT]
+UNTIED = {"eurobert"}
+
+
+def head_of(folder: Path, *, seed: int = 0, random_init: int | None = None) -> MaskedLanguageModel:
+    checkpoint = find_checkpoint(str(folder), random_init=random_init)
+    return with_masked_lm_head(checkpoint, load_encoder(checkpoint, device="cpu"), seed=seed)
+
+
+def save_with_head(name: str, folder: Path, **changes: Any) -> PreTrainedModel:
+    """Write a tiny model with its head, all of whose weights show."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        model: PreTrainedModel = AutoModelForMaskedLM.from_config(tiny_config(name, **changes)).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.1 * torch.randn(parameter.shape))
+    model.save_pretrained(folder)
+    tiny_tokenizer().save_pretrained(folder)
+    return model
+
+
+def a_batch() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    rng = torch.Generator().manual_seed(0)
+    ids = torch.randint(5, len(VOCABULARY), (3, 9), generator=rng)
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    return {"input_ids": ids, "attention_mask": mask}, (torch.rand(3, 9, generator=rng) < 0.4) & mask.bool()
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_the_checkpoints_own_head_gives_its_own_scores(name: str, tmp_path: Path) -> None:
+    """Scores at the selected positions alone are those of the whole model of transformers."""
+    original = save_with_head(name, tmp_path)
+    head = head_of(tmp_path)
+    batch, selected = a_batch()
+    with torch.inference_mode():
+        expected = original(**batch).logits[selected]
+        found = head.logits(batch, selected)
+    assert head.fresh == ()
+    assert found.shape == (selected.sum(), len(VOCABULARY))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_a_missing_head_is_fresh_and_tied(name: str, tmp_path: Path) -> None:
+    folder = save_tiny(name, tmp_path)
+    checkpoint = find_checkpoint(str(folder))
+    encoder = load_encoder(checkpoint, device="cpu")
+    head = with_masked_lm_head(checkpoint, encoder, seed=0)
+    assert head.fresh
+    assert head.model.base_model is encoder.model
+    words, scores = head.model.get_input_embeddings(), head.model.get_output_embeddings()
+    assert (scores.weight is words.weight) == (name not in UNTIED)
+    assert words is encoder.model.get_input_embeddings()
+    batch, selected = a_batch()
+    assert torch.isfinite(head.logits(batch, selected)).all()
+
+
+def test_a_fresh_head_is_drawn_from_the_seed(folder: Path) -> None:
+    weights = [head_of(folder, seed=seed).model.cls.predictions.transform.dense.weight for seed in (0, 0, 1)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_fresh_weights_are_all_drawn(name: str, tmp_path: Path) -> None:
+    """None is what was in the memory: biases are 0, norms 1, matrices small."""
+    head = head_of(save_tiny(name, tmp_path))
+    weights = dict(head.model.named_parameters(remove_duplicate=False))
+    for fresh in head.fresh:
+        weight = weights[fresh].detach()
+        expected = 0.0 if fresh.endswith("bias") else 1.0 if weight.ndim == 1 else None
+        if expected is None:
+            assert 0 < weight.std() < 0.2, fresh
+        else:
+            assert (weight == expected).all(), fresh
+
+
+def test_random_weights_are_those_of_the_encoder(folder: Path) -> None:
+    checkpoint = find_checkpoint(str(folder), random_init=5)
+    expected = load_encoder(checkpoint, device="cpu").model.state_dict()
+    head = head_of(folder, random_init=5)
+    for name, weight in head.model.base_model.state_dict().items():
+        torch.testing.assert_close(weight, expected[name], rtol=0, atol=0)
+    assert head.fresh
+    assert not any(name.startswith("bert.") for name in head.fresh)
+
+
+def test_the_head_that_microsoft_published_for_deberta_is_found(tmp_path: Path) -> None:
+    """Its weights have the names of `legacy=False`, its configuration does not say so."""
+    original = save_with_head("deberta-v3", tmp_path, legacy=False)
+    assert isinstance(original, DebertaV2ForMaskedLM)
+    config = tmp_path / "config.json"
+    config.write_text(config.read_text().replace('"legacy": false', '"legacy": true'))
+    head = head_of(tmp_path)
+    batch, selected = a_batch()
+    with torch.inference_mode():
+        torch.testing.assert_close(head.logits(batch, selected), original(**batch).logits[selected])
+    assert head.fresh == ()
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT))
+def test_models_without_such_a_head_are_refused(name: str, tmp_path: Path) -> None:
+    checkpoint = find_checkpoint(str(save_tiny(name, tmp_path)))
+    with pytest.raises(ModelError, match=r"cannot be trained by masked .*: transformers has no head of that kind for"):
+        check_masked_lm(checkpoint)
+
+
+def test_tokenizers_without_a_mask_are_refused(tmp_path: Path) -> None:
+    folder = save_tiny("bert", tmp_path, tokenizer=tiny_tokenizer(mask_token=None))
+    with pytest.raises(ModelError, match="its tokenizer has no mask token; expected an encoder with a mask token"):
+        check_masked_lm(find_checkpoint(str(folder)))
+
+
+def test_a_mask_that_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
+    folder = save_tiny("bert", tmp_path, tokenizer=tiny_tokenizer(mask_token="<mask>"))
+    with pytest.raises(ModelError, match=f"it knows {len(VOCABULARY)} tokens and the mask is number {len(VOCABULARY)}"):
+        check_masked_lm(find_checkpoint(str(folder)))

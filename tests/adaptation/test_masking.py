@@ -1,0 +1,153 @@
+"""What the model is asked, on batches made by hand, against the definition of Devlin et al. 2019."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from layerprobe.adaptation.corpus import Corpus, tokenize_corpus
+from layerprobe.adaptation.training import Trainer
+from layerprobe.encoders import Encoder, find_checkpoint, load_encoder
+from layerprobe.encoders.heads import with_masked_lm_head
+from layerprobe.encoders.masking import mask_tokens
+from layerprobe.results import AdaptationProtocol
+from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
+
+PAD, UNK, CLS, SEP, MASK = range(5)
+
+
+def chance(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def run_on(encoder: Encoder, corpus: Corpus, **changes: Any) -> Trainer:
+    checkpoint = find_checkpoint(encoder.description.name)
+    protocol = AdaptationProtocol(**{"validation_share": 0.5, **changes})
+    return Trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0), corpus, protocol, seed=0)
+
+
+def corpus_of(texts: list[list[int]], *, side: str = "right") -> Corpus:
+    return Corpus(
+        ids=np.concatenate(texts).astype(np.int32),
+        ends=np.cumsum([0, *map(len, texts)]),
+        pad_id=PAD,
+        padding_side=side,
+        n_cut=0,
+    )
+
+
+def within(hits: Tensor, share: float) -> bool:
+    """Whether a count is within five standard errors of a binomial."""
+    n = hits.numel()
+    return abs(hits.double().sum().item() - n * share) <= 5 * math.sqrt(n * share * (1 - share))
+
+
+@pytest.mark.parametrize(("rate", "random_share", "kept_share"), [(0.15, 0.1, 0.1), (0.4, 0.3, 0.0), (0.15, 0.0, 0.5)])
+def test_shares_are_those_of_the_definition(rate: float, random_share: float, kept_share: float) -> None:
+    words = 50_000
+    ids = torch.randint(5, words, (400, 300), generator=chance(0))
+    masked = mask_tokens(
+        ids,
+        torch.zeros_like(ids, dtype=torch.bool),
+        mask_id=MASK,
+        vocab_size=words,
+        rng=chance(1),
+        rate=rate,
+        random_share=random_share,
+        kept_share=kept_share,
+    )
+    read, original = masked.input_ids[masked.selected], ids[masked.selected]
+    assert within(masked.selected, rate)
+    assert within(read == MASK, 1 - random_share - kept_share)
+    assert within(read == original, kept_share)
+    assert within((read != MASK) & (read != original), random_share)
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_special_tokens_and_padding_are_never_masked(encoder: Encoder, side: str) -> None:
+    texts = [[CLS, 5, 6, 7, 8, 9, 10, SEP], [CLS, 11, UNK, 12, SEP], [CLS, 13, SEP], [CLS, 5, MASK, 6, SEP]]
+    run = run_on(encoder, corpus_of(texts, side=side), masking_rate=1.0)
+    question = run.ask(range(4), chance(0))
+    ids, attention = run.corpus.padded(range(4))
+    assert attention.sum(dim=1).tolist() == [8, 5, 3, 5]
+    assert (attention[1].tolist()[-3:] == [1, 1, 1]) == (side == "left")
+    assert torch.equal(question.masked.selected, ids >= 5), "every ordinary token and nothing else"
+    assert torch.equal(question.masked.input_ids[ids < 5], ids[ids < 5])
+    assert question.masked.targets.tolist() == [i for text in texts for i in text if i >= 5]
+    assert torch.equal(question.attention_mask, attention)
+
+
+def test_padding_that_is_no_special_token_is_never_masked(encoder: Encoder) -> None:
+    corpus = corpus_of([[CLS, 5, 6, 7, 8, SEP], [CLS, 9, SEP]])
+    run = run_on(
+        encoder, Corpus(ids=corpus.ids, ends=corpus.ends, pad_id=20, padding_side="right", n_cut=0), masking_rate=1.0
+    )
+    selected = run.ask([0, 1], chance(0)).masked.selected
+    assert selected.tolist() == [[False, True, True, True, True, False], [False, True, False, False, False, False]]
+
+
+def test_random_words_are_words_of_the_tokenizer(tmp_path: Path) -> None:
+    """The vocabulary of a model can be rounded up."""
+    encoder = load_encoder(str(save_tiny("bert", tmp_path / "m", vocab_size=len(VOCABULARY) + 40)), device="cpu")
+    corpus = corpus_of([[CLS, *[5] * 400, SEP]] * 4)
+    run = run_on(encoder, corpus, masking_rate=1.0, random_share=1.0, kept_share=0.0)
+    assert run.ask(range(4), chance(0)).masked.input_ids.max() == len(VOCABULARY) - 1
+
+
+def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
+    """Labels of -100 at all other positions are the second formula."""
+    encoder = load_encoder(str(with_head), device="cpu")
+    corpus = tokenize_corpus(encoder, ["a b c d e f g", "h i j", "k l m n o p"], max_length=64)
+    run = run_on(encoder, corpus, masking_rate=0.5)
+    question = run.ask([0, 1, 2], chance(4))
+    ids, attention = corpus.padded([0, 1, 2])
+    labels = ids.masked_fill(~question.masked.selected, -100)
+    with torch.inference_mode():
+        expected = run.head.model(input_ids=question.masked.input_ids, attention_mask=attention, labels=labels).loss
+        found = run.loss_of(question) / len(question.masked.targets)
+    torch.testing.assert_close(found, expected)
+
+
+def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: Encoder) -> None:
+    """Batches of unequal length count by their tokens, so one batch of all texts has the same gradient."""
+    corpus = tokenize_corpus(encoder, ["a b c d e f g h i j k", "h i j", "k l m n o p", "a", "b c"], max_length=64)
+    run = run_on(encoder, corpus, masking_rate=0.5, batch_size=1, accumulation=2, warmup=1.0, validation_share=0.4)
+    run.head.model.train(False)
+    for module in run.head.model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    asked = []
+    original = run.ask
+
+    def ask(rows: Any, generator: torch.Generator) -> Any:
+        asked.append(original(rows, generator))
+        return asked[-1]
+
+    run.ask = ask  # type: ignore[method-assign]
+    run.protocol = AdaptationProtocol(
+        **{**{f: getattr(run.protocol, f) for f in run.protocol.__slots__}, "max_grad_norm": 1e9}
+    )
+    run.advance()  # the first step of the warm-up has rate 0: no weight moves
+    assert len(asked) == 2
+    found = {name: p.grad.clone() for name, p in run.parameters.items() if p.grad is not None}
+    run.optimizer.zero_grad()
+    scores = torch.cat([run.answer(question) for question in asked])
+    F.cross_entropy(scores, torch.cat([question.masked.targets for question in asked])).backward()
+    assert found.keys() == {name for name, p in run.parameters.items() if p.grad is not None}
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, run.parameters[name].grad)
+
+
+def test_the_held_out_texts_are_asked_the_same_every_time(encoder: Encoder) -> None:
+    corpus = tokenize_corpus(encoder, [f"{a} {b} c" for a in "abcd" for b in "efgh"], max_length=64)
+    exams = [run_on(encoder, corpus).exam for _ in range(2)]
+    for first, second in zip(*exams, strict=True):
+        assert torch.equal(first.masked.input_ids, second.masked.input_ids)
+    assert tiny_tokenizer().mask_token_id in exams[0][0].masked.input_ids
