@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 
-from layerprobe.results import SentencePairs, STSTask
+from layerprobe.results import Examples, Task
 
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4
 
 
-def toy_pairs(n: int, seed: int) -> SentencePairs:
+def toy_pairs(n: int, seed: int) -> Examples:
     """`n` pairs of sentences of four letters."""
     rng = random.Random(seed)
     rows = []
@@ -21,13 +21,14 @@ def toy_pairs(n: int, seed: int) -> SentencePairs:
         rng.shuffle(second)
         rows.append((" ".join(first), " ".join(second), n_common / N_WORDS))
     first_ones, second_ones, scores = zip(*rows, strict=True)
-    return SentencePairs(first=first_ones, second=second_ones, scores=scores)
+    return Examples(first=first_ones, second=second_ones, targets=scores)
 
 
-def toy_task(*, train: int = 64, validation: int = 32, test: int = 32) -> STSTask:
+def toy_task(*, train: int = 64, validation: int = 32, test: int = 32) -> Task:
     """A task with as many pairs."""
-    return STSTask(
+    return Task(
         name="toy",
+        kind="sts",
         train=toy_pairs(train, 1),
         validation=toy_pairs(validation, 2),
         test=toy_pairs(test, 3),

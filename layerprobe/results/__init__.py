@@ -6,6 +6,7 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 """
 
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
@@ -27,17 +28,21 @@ from layerprobe.results.similarity import (
     MeasureName,
     Normalize,
     PermutationNull,
+    ScoreMethod,
     SimilarityCurve,
     SimilarityMap,
     check_choice,
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.tasks import SentencePairs, STSTask, TextFile
+from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 
 __all__ = [
     "ATTENTION",
+    "LABEL_KINDS",
+    "METRICS",
     "NEIGHBOUR_MEASURES",
+    "PAIR_KINDS",
     "Alignment",
     "Comparison",
     "Comparisons",
@@ -49,6 +54,7 @@ __all__ = [
     "EpochMetrics",
     "Estimator",
     "Evidence",
+    "Examples",
     "FineTuningRun",
     "Interval",
     "Kernel",
@@ -59,17 +65,20 @@ __all__ = [
     "Matrix",
     "Measure",
     "MeasureName",
+    "Metric",
     "ModelDescription",
     "Normalize",
     "PermutationNull",
     "Pooling",
     "Protocol",
     "Provenance",
-    "STSTask",
-    "SentencePairs",
+    "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",
+    "Split",
     "Study",
+    "Task",
+    "TaskKind",
     "TextFile",
     "Verdict",
     "check_attn",
@@ -78,6 +87,8 @@ __all__ = [
     "check_level",
     "digest",
     "from_json",
+    "metric_title",
+    "primary_metric",
     "to_bytes",
     "to_dict",
     "to_json",

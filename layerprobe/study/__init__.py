@@ -3,11 +3,12 @@
 Each stage is one function; what was done before is read from the store instead of done again.
 """
 
-from layerprobe.study.comparison import compare, compare_all, zero_shot
+from layerprobe.study.comparison import compare, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "doctor",
     "extract",
     "finetune",
+    "fitted_on",
     "predict",
     "run",
     "versions",
