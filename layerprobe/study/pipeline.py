@@ -121,7 +121,7 @@ def run(
         progress=progress,
     )
     comparison, *further = compared.comparisons
-    labelled = zero_shot(validated, task, split="validation", fitted=fitted)
+    labelled = zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)
     prediction = predict(comparison, zero_shot_validation=labelled)
     confirmed: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()
@@ -175,8 +175,8 @@ def run(
                 *cautions(comparison, prediction, labelled),
             ),
         ),
-        zero_shot=zero_shot(tested, task, fitted=fitted),
-        reference_zero_shot=zero_shot(base, task, fitted=base_fitted),
+        zero_shot=zero_shot(tested, task, fitted=fitted, progress=progress),
+        reference_zero_shot=zero_shot(base, task, fitted=base_fitted, progress=progress),
         protocol=protocol if fine_tuning else None,
         confirmation=confirmed,
         reference_outcomes=contrast,

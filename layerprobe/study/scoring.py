@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning import evaluate_outputs
+from layerprobe.progress import Progress, silent
 from layerprobe.results import (
     METRICS,
     Examples,
@@ -30,6 +31,8 @@ logger = logging.getLogger(__name__)
 # Counts what the scores of probes depend on beyond their key; raise it when the numbers change.
 PROBE_VERSION = 1
 PROBE_STEPS = 1000
+LOGIT_VARIANCE = 10.0
+"""Of a probe's logits under its prior: the L2 penalty is that of weights with this variance over the features."""
 
 
 def fitted_on(kind: TaskKind) -> Split | None:
@@ -46,13 +49,18 @@ def fitted_on(kind: TaskKind) -> Split | None:
 
 
 def zero_shot(
-    embeddings: Embeddings, task: Task, *, split: Split = "test", fitted: Embeddings | None = None
+    embeddings: Embeddings,
+    task: Task,
+    *,
+    split: Split = "test",
+    fitted: Embeddings | None = None,
+    progress: Progress = silent,
 ) -> LayerScores:
     """Return how well the pretrained embeddings do the task, layer by layer; no model is needed.
 
-    sts: how the cosines rank the pairs. paraphrase: the same, and F1 at the threshold that is best on the validation
-    split. entailment, classification: logistic regression on (u, v, |u - v|) or u, each feature divided by its
-    standard deviation, fitted on the train split (scikit-learn's, L2 penalty with C = 1); kept in the store.
+    sts: how the cosines rank the pairs. paraphrase: how they tell paraphrases, F1 at the threshold that is best on
+    the validation split. entailment, classification: logistic regression on (u, v, |u - v|) or u, see `probe`, fitted
+    on the train split; kept in the store.
 
     Args:
         embeddings: What `extract` gave for the texts of the split.
@@ -60,13 +68,14 @@ def zero_shot(
         split: Which of its splits.
         fitted: What `extract` gave for the texts of the split that `fitted_on` names; by default `embeddings` has
             those texts too.
+        progress: Told the layers that have a probe.
 
     Raises:
         MisalignedSamplesError: If a text was not embedded.
         DataError: If all pairs have one cosine at a layer, or one gold score.
     """
     if task.kind in ("entailment", "classification"):
-        return _probed(embeddings, fitted or embeddings, task, split)
+        return _probed(embeddings, fitted or embeddings, task, split, progress)
     chosen_on = fitted_on(task.kind)
     scored = _Pairs.of(embeddings, task.split(split))
     chosen = None if chosen_on in (None, split) else _Pairs.of(fitted or embeddings, task.split(chosen_on))
@@ -110,7 +119,7 @@ class _Pairs:
 # ---- probes -------------------------------------------------------------------------------------------
 
 
-def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split) -> LayerScores:
+def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split, progress: Progress) -> LayerScores:
     """Return the scores of a probe on every layer, from the store or fitted now."""
     key = digest([PROBE_VERSION, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
     text = embeddings.store.load_result("probes", key)
@@ -126,6 +135,7 @@ def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split
             _features(fitted, layer, train), np.array(train.targets), _features(embeddings, layer, examples)
         )
         found.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)).metrics)
+        progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = LayerScores(
         split=split,
         method="probe",
@@ -137,9 +147,12 @@ def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split
 
 
 def probe(
-    train: NDArray[np.float64], targets: NDArray[np.float64], features: NDArray[np.float64]
+    train: NDArray[np.float32], targets: NDArray[np.float64], features: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """Fit logistic regression on frozen features and return its output for others.
+
+    Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
+    C = 10 / features.
 
     Args:
         train: (n, features).
@@ -147,7 +160,7 @@ def probe(
         features: (m, features).
 
     Returns:
-        (m, classes) log probabilities.
+        (m, classes) probabilities.
     """
     from sklearn.exceptions import ConvergenceWarning  # takes a second to load
     from sklearn.linear_model import LogisticRegression
@@ -157,15 +170,16 @@ def probe(
     with warnings.catch_warnings():
         # after so many steps the predictions no longer change, even where the gradient is not yet small enough
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogisticRegression(max_iter=PROBE_STEPS).fit((train - mean) / spread, targets.astype(int))
-    outputs: NDArray[np.float64] = model.predict_log_proba((features - mean) / spread)
-    return np.maximum(outputs, np.log(np.finfo(np.float64).tiny))  # a probability can underflow to 0
+        model = LogisticRegression(C=LOGIT_VARIANCE / train.shape[1], max_iter=PROBE_STEPS)
+        model.fit((train - mean) / spread, targets.astype(int))
+    outputs: NDArray[np.float64] = model.predict_proba((features - mean) / spread).astype(np.float64)
+    return outputs
 
 
-def _features(embeddings: Embeddings, layer: int, examples: Examples) -> NDArray[np.float64]:
+def _features(embeddings: Embeddings, layer: int, examples: Examples) -> NDArray[np.float32]:
     values = embeddings.layer(layer)
-    u = values[embeddings.rows(examples.first)].astype(np.float64)
+    u = values[embeddings.rows(examples.first)]
     if examples.second is None:
         return u
-    v = values[embeddings.rows(examples.second)].astype(np.float64)
+    v = values[embeddings.rows(examples.second)]
     return np.concatenate([u, v, np.abs(u - v)], axis=1)

@@ -69,7 +69,7 @@ def predict(
                 extract(checkpoint, data.task.split(split).texts, options=options, progress=progress)
                 for split in ("validation", fit or "validation")
             )
-            labelled = zero_shot(validated, data.task, split="validation", fitted=fitted)
+            labelled = zero_shot(validated, data.task, split="validation", fitted=fitted, progress=progress)
     predictions = [predict_drop(each, zero_shot_validation=labelled) for each in compared.comparisons]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
