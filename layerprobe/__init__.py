@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
-    from layerprobe.results import Measure, Protocol, SentencePairs, STSTask, Study, from_json, to_json
+    from layerprobe.results import Examples, Measure, Protocol, Study, Task, from_json, to_json
     from layerprobe.study import (
         Options,
         compare,
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
         run,
         zero_shot,
     )
-    from layerprobe.tasks import load_task, load_texts
+    from layerprobe.tasks import load_task, load_texts, load_word_similarity
 
 _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
     "layerprobe.report": ("write_report",),
-    "layerprobe.results": ("Measure", "Protocol", "STSTask", "SentencePairs", "Study", "from_json", "to_json"),
+    "layerprobe.results": ("Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
@@ -54,18 +54,18 @@ _HOMES = {
         "run",
         "zero_shot",
     ),
-    "layerprobe.tasks": ("load_task", "load_texts"),
+    "layerprobe.tasks": ("load_task", "load_texts", "load_word_similarity"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Examples",
     "LayerProbeError",
     "Measure",
     "Options",
     "Protocol",
-    "STSTask",
-    "SentencePairs",
     "Study",
+    "Task",
     "__version__",
     "cka_interval",
     "cka_map",
@@ -82,6 +82,7 @@ __all__ = [
     "linear_cka",
     "load_task",
     "load_texts",
+    "load_word_similarity",
     "predict",
     "profile",
     "rbf_cka",

@@ -20,16 +20,16 @@ from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.results import (
     Comparison,
     Comparisons,
+    Examples,
     LayerScores,
     Measure,
     MeasureName,
     ModelDescription,
     Protocol,
-    SentencePairs,
     SimilarityCurve,
     SimilarityMap,
-    STSTask,
     Study,
+    Task,
     from_json,
     to_json,
 )
@@ -57,7 +57,7 @@ SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
 
 
 @pytest.fixture(scope="module")
-def task() -> STSTask:
+def task() -> Task:
     return toy_task(train=32, validation=24, test=24)
 
 
@@ -89,12 +89,12 @@ def options(cache: Path) -> Options:
 
 
 @pytest.fixture(scope="module")
-def complete(models: dict[str, str], task: STSTask, options: Options) -> Study:
+def complete(models: dict[str, str], task: Task, options: Options) -> Study:
     """The whole pipeline, the fine-tuned reference included."""
     return whole(models, task, options)
 
 
-def whole(models: dict[str, str], task: STSTask, options: Options, **changes: Any) -> Study:
+def whole(models: dict[str, str], task: Task, options: Options, **changes: Any) -> Study:
     settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "reference_layers": (3,), **changes}
     return run(models["electra"], reference=models["bert"], task=task, options=options, **settings)
 
@@ -116,7 +116,7 @@ def test_a_study_survives_json(complete: Study) -> None:
     assert from_json(Study, to_json(complete)) == complete
 
 
-def test_a_study_holds_together(complete: Study, models: dict[str, str], task: STSTask) -> None:
+def test_a_study_holds_together(complete: Study, models: dict[str, str], task: Task) -> None:
     comparison, prediction, confirmation = complete.comparison, complete.prediction, complete.confirmation
     assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
     assert np.shape(comparison.map.values) == (4, 4)
@@ -131,7 +131,7 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: S
     assert complete.protocol == SHORT
     assert complete.zero_shot is not None
     assert complete.reference_zero_shot is not None
-    assert len(complete.zero_shot.spearman) == len(complete.reference_zero_shot.spearman) == 4
+    assert len(complete.zero_shot.scores) == len(complete.reference_zero_shot.scores) == 4
     provenance = complete.provenance
     assert (provenance.task, provenance.task_digest, provenance.seeds) == ("toy", task.digest, (0, 1))
     assert provenance.device == "cpu"
@@ -143,14 +143,14 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: S
 
 @pytest.mark.usefixtures("no_models")
 def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
-    complete: Study, models: dict[str, str], task: STSTask, options: Options
+    complete: Study, models: dict[str, str], task: Task, options: Options
 ) -> None:
     again = whole(models, task, options)
     assert dataclasses.replace(again, provenance=complete.provenance) == complete
 
 
 def test_an_empty_store_gives_the_same_values(
-    complete: Study, models: dict[str, str], task: STSTask, tmp_path: Path
+    complete: Study, models: dict[str, str], task: Task, tmp_path: Path
 ) -> None:
     again = whole(models, task, Options(device="cpu", cache_dir=tmp_path))
     assert again.comparison == complete.comparison
@@ -159,7 +159,7 @@ def test_an_empty_store_gives_the_same_values(
 
 
 def test_without_fine_tuning_it_stops_at_the_prediction(
-    complete: Study, models: dict[str, str], task: STSTask, options: Options, monkeypatch: pytest.MonkeyPatch
+    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.study.tuning.fine_tune_layers", fail)
     found = whole(models, task, options, fine_tuning=False)
@@ -169,7 +169,7 @@ def test_without_fine_tuning_it_stops_at_the_prediction(
     assert from_json(Study, to_json(found)) == found
 
 
-def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: STSTask, tmp_path: Path) -> None:
+def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
     calls: list[tuple[str, float, float]] = []
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)
     whole(models, task, options, progress=lambda *call: calls.append(call))
@@ -182,7 +182,7 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
     assert all(0 < done <= total + 1e-9 for _, done, total in calls)
 
 
-def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: STSTask, options: Options) -> None:
+def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Options) -> None:
     """It is similar everywhere."""
     found = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False)
     np.testing.assert_allclose(found.comparison.curve.values, 1.0, atol=1e-6)
@@ -336,7 +336,7 @@ def test_a_damaged_shard_is_made_again(
 
 
 @pytest.fixture(scope="module")
-def embedded(models: dict[str, str], task: STSTask, options: Options) -> dict[str, Embeddings]:
+def embedded(models: dict[str, str], task: Task, options: Options) -> dict[str, Embeddings]:
     return {name: extract(folder, task.test.texts, options=options) for name, folder in models.items()}
 
 
@@ -500,7 +500,7 @@ def test_a_damaged_comparison_is_made_again(
 
 
 def test_different_texts_are_refused(
-    embedded: dict[str, Embeddings], models: dict[str, str], task: STSTask, options: Options
+    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options
 ) -> None:
     for texts, what in ((task.test.texts[1:], r"\d+ others"), (task.test.texts[::-1], "the same in another order")):
         other = extract(models["bert"], texts, options=options)
@@ -520,7 +520,7 @@ def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Emb
 
 
 def test_a_comparison_carries_the_names_of_its_caller(
-    embedded: dict[str, Embeddings], models: dict[str, str], task: STSTask, options: Options, tmp_path: Path
+    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options, tmp_path: Path
 ) -> None:
     first = compare(embedded["electra"], embedded["bert"])
     shutil.copytree(models["bert"], tmp_path / "moved")
@@ -533,8 +533,8 @@ def test_a_comparison_carries_the_names_of_its_caller(
 # ---- zero-shot and prediction -------------------------------------------------------------------------
 
 
-def test_zero_shot_scores_are_those_by_hand(embedded: dict[str, Embeddings], task: STSTask) -> None:
-    scores = zero_shot(embedded["bert"], task.test)
+def test_zero_shot_scores_are_those_by_hand(embedded: dict[str, Embeddings], task: Task) -> None:
+    scores = zero_shot(embedded["bert"], task)
     assert scores.split == "test"
     values = embedded["bert"].layer(2).astype(np.float64)
     row = {text: i for i, text in enumerate(embedded["bert"].texts)}
@@ -542,26 +542,31 @@ def test_zero_shot_scores_are_those_by_hand(embedded: dict[str, Embeddings], tas
     for first, second in zip(task.test.first, task.test.second, strict=True):
         u, v = values[row[first]], values[row[second]]
         cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
-    assert scores.spearman[2] == pytest.approx(100 * stats.spearmanr(cosines, task.test.scores).statistic)
-    assert scores.pearson[2] == pytest.approx(100 * stats.pearsonr(cosines, task.test.scores).statistic)
+    assert scores.scores[2] == pytest.approx(100 * stats.spearmanr(cosines, task.test.targets).statistic)
+    assert scores.metrics["pearson"][2] == pytest.approx(100 * stats.pearsonr(cosines, task.test.targets).statistic)
 
 
-def test_zero_shot_needs_the_sentences(embedded: dict[str, Embeddings]) -> None:
+def test_zero_shot_needs_the_sentences(embedded: dict[str, Embeddings], task: Task) -> None:
+    unknown = Examples(first=("zz", "a"), second=("a", "b"), targets=(0.1, 0.2))
     with pytest.raises(MisalignedSamplesError, match="extract it first"):
-        zero_shot(embedded["bert"], SentencePairs(first=("zz", "a"), second=("a", "b"), scores=(0.1, 0.2)))
+        zero_shot(embedded["bert"], dataclasses.replace(task, test=unknown))
 
 
 def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Options) -> None:
     """The first token is the same in every text before the first block."""
-    pairs = toy_pairs(8, 0)
-    embeddings = extract(models["bert"], pairs.texts, options=dataclasses.replace(options, pooling="cls"))
+    task = toy_task(test=8)
+    embeddings = extract(models["bert"], task.test.texts, options=dataclasses.replace(options, pooling="cls"))
     with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: x is 1 for all 8 pairs"):
-        zero_shot(embeddings, pairs)
+        zero_shot(embeddings, task)
+
+
+def spearman_of(split: str, scores: tuple[float, ...]) -> LayerScores:
+    return LayerScores(split=split, method="cosine", primary="spearman", metrics={"spearman": scores})
 
 
 def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embeddings], cache: Path) -> None:
     comparison = compare(embedded["electra"], embedded["bert"])
-    labels = LayerScores(split="validation", spearman=(10.0, 50.0, 20.0, 30.0), pearson=(0.0,) * 4)
+    labels = spearman_of("validation", (10.0, 50.0, 20.0, 30.0))
     without, labelled = predict(comparison), predict(comparison, zero_shot_validation=labels)
     assert without.baselines == {"last layer": 3, "fixed fraction of depth": 2}
     assert labelled.baselines == {**without.baselines, "best zero-shot layer": 1}
@@ -593,7 +598,7 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     assert (drop.recommended_layer, drop.drop_layers, none.drops) == (2, (3, 4), False)
 
     def labels(*spearman: float) -> LayerScores:
-        return LayerScores(split="validation", spearman=spearman, pearson=spearman)
+        return spearman_of("validation", spearman)
 
     ahead, hardly, before = labels(0, 0, 50, 60, 40), labels(0, 0, 50, 55, 40), labels(0, 90, 50, 60, 40)
     (caution,) = cautions(dropping, drop, ahead)
@@ -616,7 +621,7 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9")],
 )
 def test_layers_that_are_not_there_are_refused(
-    models: dict[str, str], task: STSTask, options: Options, layers: tuple[int, ...], message: str
+    models: dict[str, str], task: Task, options: Options, layers: tuple[int, ...], message: str
 ) -> None:
     with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
         finetune(models["bert"], layers, task, options=options)
@@ -627,7 +632,7 @@ def test_the_default_seeds_are_as_many_as_the_papers() -> None:
 
 
 def test_a_sweep_is_shared_by_all_who_ask_for_it(
-    models: dict[str, str], task: STSTask, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
     found = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
@@ -642,16 +647,16 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
 
 
 def test_fine_tuning_starts_from_random_weights_where_asked(
-    models: dict[str, str], task: STSTask, options: Options
+    models: dict[str, str], task: Task, options: Options
 ) -> None:
     settings: dict[str, Any] = {"seeds": (0,), "protocol": SHORT, "options": options}
     scores = {
-        finetune(models["bert"], (3,), task, random_init=seed, **settings)[0].test_spearman for seed in (None, 0, 1)
+        finetune(models["bert"], (3,), task, random_init=seed, **settings)[0].test["spearman"] for seed in (None, 0, 1)
     }
     assert len(scores) == 3
 
 
-def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: STSTask, options: Options) -> None:
+def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
     found = confirm(
         models["electra"],
         complete.prediction,
@@ -670,7 +675,7 @@ def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], t
         assert np.ptp(found.interval) <= np.ptp(complete.confirmation.interval)
 
 
-def test_a_model_that_is_not_there_is_an_error_of_one_line(task: STSTask, options: Options, tmp_path: Path) -> None:
+def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Options, tmp_path: Path) -> None:
     missing = str(tmp_path / "nothing")
     for attempt in (
         lambda: extract(missing, TEXTS, options=options),
@@ -682,10 +687,10 @@ def test_a_model_that_is_not_there_is_an_error_of_one_line(task: STSTask, option
         assert "\n" not in str(caught.value)
 
 
-def test_a_toy_task_is_what_it_says(task: STSTask, models: dict[str, str]) -> None:
+def test_a_toy_task_is_what_it_says(task: Task, models: dict[str, str]) -> None:
     """The fixtures of this file: sizes, and texts that the tokenizer knows."""
     assert (len(task.train), len(task.validation), len(task.test)) == (32, 24, 24)
-    assert set(toy_pairs(50, 0).scores) == {0.0, 0.25, 0.5, 0.75, 1.0}
+    assert set(toy_pairs(50, 0).targets) == {0.0, 0.25, 0.5, 0.75, 1.0}
     encoder = load_encoder(models["bert"], device="cpu")
     ids = encoder.tokenize(task.test.texts).features["input_ids"]
     assert {len(row) for row in ids} == {6}
@@ -706,9 +711,9 @@ def test_options_check_themselves(options: dict[str, Any], words: str) -> None:
 
 
 def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
-    models: dict[str, str], task: STSTask, options: Options
+    models: dict[str, str], task: Task, options: Options
 ) -> None:
-    def prompted(pairs: SentencePairs) -> SentencePairs:
+    def prompted(pairs: Examples) -> Examples:
         first, second = (tuple(f"b {text}" for text in texts) for texts in (pairs.first, pairs.second))
         return dataclasses.replace(pairs, first=first, second=second)
 
@@ -721,12 +726,10 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
         models["bert"], [1], dataclasses.replace(task, **splits), seeds=[0], protocol=protocol, options=options
     )
     without = finetune(models["bert"], [1], task, seeds=[0], protocol=protocol, options=options)
-    assert by_option[0].test_spearman == by_hand[0].test_spearman != without[0].test_spearman
+    assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
 
 
-def test_settings_that_contradict_each_other_are_refused(
-    models: dict[str, str], task: STSTask, options: Options
-) -> None:
+def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
     model, other = models["electra"], models["bert"]
     with pytest.raises(DataError, match="one way of pooling, got mean in the options and max in the protocol"):
         run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=options)
@@ -743,7 +746,7 @@ def test_settings_that_contradict_each_other_are_refused(
         run(model, reference=other, task=task, options=dataclasses.replace(options, dtype="float16"))
 
 
-def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: STSTask, options: Options) -> None:
+def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Options) -> None:
     folder, checkpoint = Path(models["bert"]), find_checkpoint(models["bert"], random_init=1)
     by_name, by_path = (extract(model, task.test.texts, options=options) for model in (models["bert"], folder))
     assert by_name.fingerprint == by_path.fingerprint
@@ -754,7 +757,7 @@ def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task
         extract(f"{folder}@main", task.test.texts, options=options)
 
 
-def test_settings_are_kept_with_the_study(models: dict[str, str], task: STSTask, options: Options) -> None:
+def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Options) -> None:
     changed = dataclasses.replace(options, prompt="b ", max_length=20)
     found = run(models["electra"], reference=models["bert"], task=task, fine_tuning=False, options=changed)
     assert found.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

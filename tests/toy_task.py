@@ -1,16 +1,16 @@
-"""Sentence pairs that a tiny model learns in seconds: words are letters, the gold score is the share in common."""
+"""Tasks that a tiny model learns in seconds: words are letters, the gold score of a pair is the share in common."""
 
 from __future__ import annotations
 
 import random
 
-from layerprobe.results import SentencePairs, STSTask
+from layerprobe.results import Examples, Task, TaskKind
 
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4
 
 
-def toy_pairs(n: int, seed: int) -> SentencePairs:
+def toy_pairs(n: int, seed: int) -> Examples:
     """`n` pairs of sentences of four letters."""
     rng = random.Random(seed)
     rows = []
@@ -21,13 +21,48 @@ def toy_pairs(n: int, seed: int) -> SentencePairs:
         rng.shuffle(second)
         rows.append((" ".join(first), " ".join(second), n_common / N_WORDS))
     first_ones, second_ones, scores = zip(*rows, strict=True)
-    return SentencePairs(first=first_ones, second=second_ones, scores=scores)
+    return Examples(first=first_ones, second=second_ones, targets=scores)
 
 
-def toy_task(*, train: int = 64, validation: int = 32, test: int = 32) -> STSTask:
+def toy_examples(kind: TaskKind, n: int, seed: int) -> Examples:
+    """`n` examples: a paraphrase shares half of its letters; three classes of overlap; an a or b, or none."""
+    pairs = toy_pairs(n, seed)
+    if kind == "sts":
+        return pairs
+    if kind == "classification":
+        targets = tuple(float(any(letter in "ab" for letter in text)) for text in pairs.first)
+        return Examples(first=pairs.first, second=None, targets=targets)
+    borders = (0.5,) if kind == "paraphrase" else (0.25, 0.75)
+    targets = tuple(float(sum(score >= border for border in borders)) for score in pairs.targets)
+    return Examples(first=pairs.first, second=pairs.second, targets=targets)
+
+
+LABELS: dict[TaskKind, tuple[str, ...]] = {
+    "sts": (),
+    "paraphrase": ("0", "1"),
+    "entailment": ("no", "some", "much"),
+    "classification": ("without", "with"),
+}
+
+
+def toy_task_of(kind: TaskKind, *, train: int = 64, validation: int = 32, test: int = 32) -> Task:
+    """A task of a kind with as many examples."""
+    return Task(
+        name=f"toy {kind}",
+        kind=kind,
+        train=toy_examples(kind, train, 1),
+        validation=toy_examples(kind, validation, 2),
+        test=toy_examples(kind, test, 3),
+        labels=LABELS[kind],
+        score_range=(0.0, 1.0) if kind == "sts" else None,
+    )
+
+
+def toy_task(*, train: int = 64, validation: int = 32, test: int = 32) -> Task:
     """A task with as many pairs."""
-    return STSTask(
+    return Task(
         name="toy",
+        kind="sts",
         train=toy_pairs(train, 1),
         validation=toy_pairs(validation, 2),
         test=toy_pairs(test, 3),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from layerprobe import Options, Protocol, STSTask
+    from layerprobe import Options, Protocol, Task
     from layerprobe.encoders import Checkpoint
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
@@ -107,7 +107,7 @@ def library_options(*groups: object, cache_dir: Path | None = None) -> Options:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSource:
-    """Where sentence pairs come from."""
+    """Where texts with scores or labels come from."""
 
     task: Annotated[
         str | None,
@@ -115,8 +115,8 @@ class TaskSource:
             "Data",
             "--task",
             "-t",
-            help="Sentence pairs with scores: a CSV, TSV, JSONL or Parquet file, a folder with train, dev and test "
-            "files, stsb, or the hub id of a data set.",
+            help="Sentence pairs with scores or labels, or texts with labels: a CSV, TSV, JSONL or Parquet file, a "
+            "folder with train, dev and test files, stsb, or the hub id of a data set.",
             show_default=False,
         ),
     ] = None
@@ -124,29 +124,53 @@ class TaskSource:
         str | None,
         _option(
             "Data",
-            help="Columns of the two sentences and the score, by name or number: s1,s2,score.",
+            help="Columns by name or number: s1,s2,score of pairs, or text,label of single texts.",
             show_default="detected",
         ),
     ] = None
+    kind: Annotated[
+        Literal["sts", "paraphrase", "entailment", "classification"] | None,
+        _option(
+            "Data",
+            help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
+            show_default="detected",
+        ),
+    ] = None
+    merge: Annotated[
+        bool,
+        _option(
+            "Data",
+            "--merge",
+            help="Take all files of the folder as scored word pairs, each on its own scale, without copies of pairs, "
+            "and split them 70:15:15.",
+        ),
+    ] = False
     score_range: Annotated[
         str | None,
         _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
     ] = None
-    validation: Annotated[Path | None, _option("Data", help="File with the validation pairs.", show_default=False)] = (
+    validation: Annotated[Path | None, _option("Data", help="File with the validation split.", show_default=False)] = (
         None
     )
-    test: Annotated[Path | None, _option("Data", help="File with the test pairs.", show_default=False)] = None
-    split_seed: Annotated[int, _option("Data", help="Seed of the 80:10:10 split of a single file.")] = 0
+    test: Annotated[Path | None, _option("Data", help="File with the test split.", show_default=False)] = None
+    split_seed: Annotated[int, _option("Data", help="Seed of the split of what comes in one piece.")] = 0
 
-    def load(self) -> STSTask:
+    def load(self) -> Task:
         """Return the task."""
-        from layerprobe import load_task
+        from layerprobe import load_task, load_word_similarity
 
         if not self.task:
             raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
+        if self.merge:
+            if self.columns or self.kind not in (None, "sts") or self.score_range or self.validation or self.test:
+                raise typer.BadParameter(
+                    "expected no --columns, --score-range, --validation or --test, and no --kind but sts, with --merge"
+                )
+            return load_word_similarity(self.task, seed=self.split_seed)
         return load_task(
             self.task,
             columns=self.columns,
+            kind=self.kind,
             score_range=_two_numbers(self.score_range),
             validation=self.validation,
             test=self.test,
@@ -182,8 +206,11 @@ class TextSource(TaskSource):
 
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
-        if self.texts is not None and (self.score_range or self.validation or self.test or self.split_seed):
-            raise typer.BadParameter("expected no --score-range, --validation, --test or --split-seed with --texts")
+        of_tasks = (self.kind, self.merge, self.score_range, self.validation, self.test, self.split_seed)
+        if self.texts is not None and any(of_tasks):
+            raise typer.BadParameter(
+                "expected no --kind, --merge, --score-range, --validation, --test or --split-seed with --texts"
+            )
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
@@ -204,7 +231,7 @@ class LoadedTexts:
     """How they were understood."""
     warnings: tuple[str, ...]
     """What was changed in them or left out."""
-    task: STSTask | None
+    task: Task | None
     """Where they come with scores."""
     documents: dict[str, str] | None = None
     """Which document a text is from, where that is known."""
@@ -322,9 +349,9 @@ class Tuning:
     seeds: Annotated[
         str, _option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
     ] = "5"
-    epochs: Annotated[int, _option("Fine-tuning", min=1, help="Passes over the training pairs.")] = 10
+    epochs: Annotated[int, _option("Fine-tuning", min=1, help="Passes over the training examples.")] = 10
     learning_rate: Annotated[float, _option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
-    batch_size: Annotated[int, _option("Fine-tuning", min=1, help="Pairs a step.")] = 32
+    batch_size: Annotated[int, _option("Fine-tuning", min=1, help="Examples a step.")] = 32
     weight_decay: Annotated[float, _option("Fine-tuning", min=0, help="Of matrices.")] = 0.01
     warmup: Annotated[float, _option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = 0.1
     max_grad_norm: Annotated[float, _option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0

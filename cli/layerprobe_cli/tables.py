@@ -21,7 +21,10 @@ SMALLEST_P = 1e-10
 
 def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
     """Print what fine-tuning gave, layer by layer."""
-    header = ("layer", "parameters", "test Spearman", "std", "interval", "seeds")
+    from layerprobe.results import metric_title
+
+    title = metric_title(outcomes[0].primary) if outcomes else "score"
+    header = ("layer", "parameters", f"test {title}", "std", "interval", "seeds")
     print_table(header, [_outcome_cells(outcome) for outcome in outcomes])
 
 
@@ -148,10 +151,10 @@ def print_study(study: Study, report: Path) -> None:
 
 
 def _layer_cells(row: LayerRow) -> tuple[str, ...]:
-    tmft = "" if row.tmft_spearman_mean is None else f"{row.tmft_spearman_mean:.2f}"
-    if row.tmft_spearman_std is not None:
-        tmft += f" ± {row.tmft_spearman_std:.2f}"
-    zero_shot = [] if row.zero_shot_spearman is None else [f"{row.zero_shot_spearman:.2f}"]
+    tmft = "" if row.tmft_mean is None else f"{row.tmft_mean:.2f}"
+    if row.tmft_std is not None:
+        tmft += f" ± {row.tmft_std:.2f}"
+    zero_shot = [] if row.zero_shot is None else [f"{row.zero_shot:.2f}"]
     flag = "drop" if row.drop else "recommended" if row.recommended else ""
     return str(row.layer), _millions(row.parameters), f"{row.cka:.4f}", *zero_shot, tmft, flag
 

@@ -12,7 +12,7 @@ from huggingface_hub import ModelCardData
 from layerprobe._version import __version__
 from layerprobe.export.layout import Layout
 from layerprobe.names import short_name
-from layerprobe.results import ModelDescription, Pooling, Study
+from layerprobe.results import ModelDescription, Pooling, Study, metric_title
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
 _POOLED: dict[Pooling, str] = {
@@ -208,7 +208,7 @@ def _training(training: Training) -> str:
     return "\n\n".join(
         (
             "## Fine-tuning",
-            f"Truncated first, then fine-tuned on sentence pairs of {escaped(shown_name(training.data))}: {train:,} to "
+            f"Truncated first, then fine-tuned on {escaped(shown_name(training.data))}: {train:,} examples to "
             f"train on, {rest} to choose the epoch and to score. Seed {training.seed}.",
             _table(("Protocol", ""), training.settings.items()),
             _table(
@@ -221,8 +221,10 @@ def _training(training: Training) -> str:
 def _evidence(study: Study, layer: int) -> str:
     comparison, confirmation = study.comparison, study.confirmation
     curve, measure = comparison.curve, comparison.map.measure
-    scores = study.zero_shot.spearman if study.zero_shot is not None else None
-    header = ["Layer", measure.title, *(["Zero-shot Spearman"] if scores else []), ""]
+    untrained = study.zero_shot
+    scores = untrained.scores if untrained is not None else None
+    header = ["Layer", measure.title]
+    header += [f"Zero-shot {metric_title(untrained.primary)}", ""] if untrained is not None else [""]
     rows = [
         [str(i), f"{value:.4f}", *([f"{scores[i]:.2f}"] if scores else []), _mark(study, i, layer)]
         for i, value in enumerate(curve.values)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, LayerOutcome, Verdict, check_level
+from layerprobe.results import (
+    Confirmation,
+    DropPrediction,
+    FineTuningRun,
+    LayerOutcome,
+    Metric,
+    Verdict,
+    check_level,
+    metric_title,
+)
 
-# Spearman points x 100: an effect below this is not worth another layer.
+# Points of the primary metric x 100: an effect below this is not worth another layer.
 MARGIN = 0.5
 
 
@@ -48,22 +57,30 @@ def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutco
     """Put the runs of one layer together.
 
     Raises:
-        DataError: If the runs are of different layers, or there are none.
+        DataError: If the runs are of different layers or metrics, or there are none.
     """
     runs = sorted(runs, key=lambda run: run.seed)
     if len({run.layer for run in runs}) != 1:
         raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
-    test = np.array([run.test_spearman for run in runs])
+    primary = runs[0].primary
+    if others := {run.primary for run in runs} - {primary}:
+        raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
+    test = np.array([run.test[primary] for run in runs])
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,
         seeds=tuple(run.seed for run in runs),
-        test_spearman=tuple(test.tolist()),
-        validation_spearman=tuple(run.validation_spearman for run in runs),
+        primary=primary,
+        test=_by_metric([run.test for run in runs]),
+        validation=_by_metric([run.validation for run in runs]),
         mean=float(test.mean()),
         std=float(test.std(ddof=1)) if len(test) > 1 else None,
         interval=mean_interval(test, level),
     )
+
+
+def _by_metric(metrics: Sequence[Mapping[Metric, float]]) -> dict[Metric, tuple[float, ...]]:
+    return {name: tuple(each[name] for each in metrics) for name in metrics[0]}
 
 
 def outcomes(runs: Sequence[FineTuningRun], *, level: float = 0.95) -> tuple[LayerOutcome, ...]:
@@ -77,7 +94,9 @@ def confirmation(
 ) -> Confirmation:
     """Say whether fine-tuning bears a prediction out.
 
-    effect = mean over seeds of (test Spearman at the earlier layer - test Spearman at the last layer)
+    effect = mean over seeds of (test score at the earlier layer - test score at the last layer)
+
+    by the primary metric of the task.
 
     Where a drop was predicted it is confirmed if the interval of the effect lies above 0, and refuted if it
     lies below half a point, which is not worth another layer. Where no drop was predicted the two change
@@ -100,12 +119,13 @@ def confirmation(
         raise DataError(f"expected runs at layers {earlier} and {last}, got layers {sorted(by_layer)}")
     if by_layer[earlier].seeds != by_layer[last].seeds:
         raise DataError(f"expected the same seeds at layers {earlier} and {last}")
-    differences = np.array(by_layer[earlier].test_spearman) - np.array(by_layer[last].test_spearman)
+    differences = np.array(by_layer[earlier].scores) - np.array(by_layer[last].scores)
     interval = mean_interval(differences, level)
     verdict = _verdict(interval, predicted_drop=prediction.drops)
     return Confirmation(
         verdict=verdict,
         compared_layers=(earlier, last),
+        primary=by_layer[last].primary,
         effect=float(differences.mean()),
         interval=interval,
         level=level,
@@ -139,7 +159,8 @@ def _sentence(
     seeds = f"{len(differences)} seed{'s' if len(differences) > 1 else ''}"
     return (
         f"Fine-tuning {_VERBS[verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last layer, "
-        f"{last.layer}, {last.mean:.2f} (effect {differences.mean():+.2f} Spearman x 100, {spread}, {seeds})."
+        f"{last.layer}, {last.mean:.2f} (effect {differences.mean():+.2f} {metric_title(last.primary)} x 100, "
+        f"{spread}, {seeds})."
     )
 
 

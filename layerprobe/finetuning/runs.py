@@ -20,15 +20,15 @@ from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import FineTuningRun, Protocol, STSTask, digest, from_json, to_bytes
+from layerprobe.results import FineTuningRun, Protocol, Task, digest, from_json, to_bytes
 
 logger = logging.getLogger(__name__)
 
-Keep = Callable[[Path, Encoder, int, STSTask], contextlib.AbstractContextManager[Path]]
+Keep = Callable[[Path, Encoder, int, Task], contextlib.AbstractContextManager[Path]]
 """Run directory, encoder, layer, task -> where the checkpoint goes; see `saving_model`."""
 
 # Counts what a run's numbers depend on beyond its key; raise it when the training loop changes them.
-LOOP_VERSION = 1
+LOOP_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +38,13 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def of(
-        cls, root: Path, checkpoint: Checkpoint, task: STSTask, protocol: Protocol, *, computed_on: str
-    ) -> RunFolder:
+    def of(cls, root: Path, checkpoint: Checkpoint, task: Task, protocol: Protocol, *, computed_on: str) -> RunFolder:
         """Return the folder under `root` that is named by everything the numbers depend on.
 
         Args:
             root: Folder of all runs.
             checkpoint: The pretrained model.
-            task: Sentence pairs.
+            task: What to learn.
             protocol: How to fine-tune.
             computed_on: Kind of device and precision: their rounding and chance differ.
         """
@@ -92,7 +90,7 @@ class RunFolder:
 def fine_tune_layers(
     load: Callable[[], Encoder],
     layers: Sequence[int],
-    task: STSTask,
+    task: Task,
     *,
     seeds: Sequence[int],
     protocol: Protocol,
@@ -108,7 +106,7 @@ def fine_tune_layers(
     Args:
         load: Returns the pretrained encoder; called once, and only where a run is missing.
         layers: Blocks kept.
-        task: Sentence pairs.
+        task: What to learn.
         seeds: One run each.
         protocol: How to fine-tune.
         folder: Where runs are kept.
@@ -137,13 +135,14 @@ def fine_tune_layers(
     return runs
 
 
-def _told_what_is_cut(encoder: Encoder, task: STSTask, protocol: Protocol) -> Encoder:
-    """Warn of sentences that fine-tuning cuts."""
-    texts = list(dict.fromkeys(text for pairs in (task.train, task.validation, task.test) for text in pairs.texts))
+def _told_what_is_cut(encoder: Encoder, task: Task, protocol: Protocol) -> Encoder:
+    """Warn of texts that fine-tuning cuts."""
+    splits = (task.train, task.validation, task.test)
+    texts = list(dict.fromkeys(text for examples in splits for text in examples.texts))
     n_cut = encoder.tokenize(texts, max_length=protocol.max_length).n_truncated
     if n_cut:
         logger.warning(
-            "%d of %d sentences were cut at %d tokens in fine-tuning",
+            "%d of %d texts were cut at %d tokens in fine-tuning",
             n_cut,
             len(texts),
             encoder.limit(protocol.max_length),
@@ -155,7 +154,7 @@ def _load_or_run(
     folder: RunFolder,
     load: Callable[[], Encoder],
     layer: int,
-    task: STSTask,
+    task: Task,
     *,
     seed: int,
     protocol: Protocol,

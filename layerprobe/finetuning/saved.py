@@ -17,7 +17,7 @@ from layerprobe.encoders import Encoder, TruncatedEncoder
 from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.files import store_errors
 from layerprobe.folders import folder_errors, new_folder, remove_leftovers
-from layerprobe.results import FineTuningRun, ModelDescription, STSTask, from_json, to_bytes
+from layerprobe.results import FineTuningRun, ModelDescription, Task, from_json, to_bytes
 
 MODEL = "model"
 ORIGIN = "layerprobe.json"
@@ -56,7 +56,7 @@ def has_model(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def saving_model(directory: Path, encoder: Encoder, layer: int, task: STSTask, *, prompt: str) -> Iterator[Path]:
+def saving_model(directory: Path, encoder: Encoder, layer: int, task: Task, *, prompt: str) -> Iterator[Path]:
     """Give a folder for the checkpoint of a run; it becomes the run's `model/` when all is written.
 
     The caller holds the run's lock.

@@ -1,6 +1,6 @@
-"""Truncated model fine-tuning on sentence pairs: one layer, one seed, one run.
+"""Truncated model fine-tuning on a task: one layer, one seed, one run.
 
-Knows a truncated encoder, an optimiser and pairs; knows no files.
+Knows a truncated encoder, an optimiser and examples; knows no files.
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3.
 """
 
@@ -18,64 +18,64 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from layerprobe.encoders import Encoder, TokenizedTexts, TruncatedEncoder, collate, pool, token_batches
 from layerprobe.errors import DataError, TrainingError
+from layerprobe.finetuning.metrics import Evaluation, evaluate_outputs
+from layerprobe.finetuning.objectives import Objective
 from layerprobe.progress import Progress, silent
-from layerprobe.results import EpochMetrics, FineTuningRun, Protocol, SentencePairs, STSTask
-from layerprobe.similarity import cosine_scores, pearson, spearman
+from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Task
 
 EVALUATION_BATCH_TOKENS = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedPairs:
-    """Sentence pairs as token ids."""
+class PreparedExamples:
+    """Examples as token ids."""
 
     texts: TokenizedTexts
-    """The distinct sentences."""
+    """The distinct ones."""
     first: NDArray[np.int64]
-    """(pair,): row of the first sentence in `texts`."""
-    second: NDArray[np.int64]
-    """(pair,): row of the second."""
-    scores: NDArray[np.float64]
-    """(pair,): gold similarity, 0 .. 1."""
+    """(example,): row of the text, or of the first one, in `texts`."""
+    second: NDArray[np.int64] | None
+    """(example,): row of the second; None for single texts."""
+    targets: NDArray[np.float64]
+    """(example,): gold similarity 0 .. 1, or class number."""
 
 
-def prepare(encoder: Encoder, pairs: SentencePairs, *, max_length: int) -> PreparedPairs:
-    """Tokenise the distinct sentences of `pairs` once, for all epochs."""
-    texts = pairs.texts
+def prepare(encoder: Encoder, examples: Examples, *, max_length: int) -> PreparedExamples:
+    """Tokenise the distinct texts of `examples` once, for all epochs."""
+    texts = examples.texts
     row = {text: i for i, text in enumerate(texts)}
-    return PreparedPairs(
+    return PreparedExamples(
         texts=encoder.tokenize(texts, max_length=max_length),
-        first=np.array([row[text] for text in pairs.first]),
-        second=np.array([row[text] for text in pairs.second]),
-        scores=np.array(pairs.scores),
+        first=np.array([row[text] for text in examples.first]),
+        second=None if examples.second is None else np.array([row[text] for text in examples.second]),
+        targets=np.array(examples.targets),
     )
 
 
 def fine_tune(
     encoder: Encoder,
     layer: int,
-    task: STSTask,
+    task: Task,
     *,
     protocol: Protocol | None = None,
     seed: int = 0,
     save_to: Path | None = None,
     progress: Progress = silent,
 ) -> FineTuningRun:
-    """Fine-tune the encoder truncated at `layer` and score its best epoch on the test pairs.
+    """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
 
-    loss = mean over pairs of (cosine(u, v) - gold)^2
+    The loss, the head and the metrics are those of the task's kind, see `Objective`.
 
     Args:
         encoder: The pretrained encoder; it is not changed.
         layer: Blocks kept, 0 .. n_blocks.
-        task: Sentence pairs; the best epoch is the one with the highest validation Spearman.
+        task: What to learn; the best epoch is the one with the highest primary metric on the validation split.
         protocol: The paper's by default.
-        seed: Order of the pairs and dropout.
-        save_to: Folder for the fine-tuned checkpoint of the best epoch.
+        seed: The head's first weights, the order of the examples and dropout.
+        save_to: Folder for the fine-tuned encoder of the best epoch, without a head.
         progress: Told the steps that are done.
 
     Returns:
@@ -91,54 +91,66 @@ def fine_tune(
     start = time.perf_counter()
     _reset_peak_memory(encoder.device)
     train, validation, test = (
-        prepare(encoder, pairs, max_length=protocol.max_length) for pairs in (task.train, task.validation, task.test)
+        prepare(encoder, examples, max_length=protocol.max_length)
+        for examples in (task.train, task.validation, task.test)
     )
     # dropout draws from the global generator: leave it as it was found
     with torch.random.fork_rng(devices=[encoder.device] if encoder.device.type == "cuda" else []):
         torch.manual_seed(seed)
         model = TruncatedEncoder(encoder, layer)
+        objective = Objective.of(task, width=encoder.description.hidden_size).to(encoder.device)
         rng = np.random.default_rng(seed)
-        trainer = Trainer(encoder, model, protocol, steps_per_epoch=math.ceil(len(train.scores) / protocol.batch_size))
+        steps_per_epoch = math.ceil(len(train.targets) / protocol.batch_size)
+        trainer = Trainer(encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=objective)
         history: list[EpochMetrics] = []
-        best: tuple[float, dict[str, Tensor]] = (-math.inf, {})
+        best, chosen = Evaluation(metrics={task.primary: -math.inf}), 0
+        weights: list[dict[str, Tensor]] = []
         for epoch in range(1, protocol.epochs + 1):
             loss = trainer.epoch(train, rng, progress=progress, task=f"TMFT layer {layer} seed {seed}")
-            scores = evaluate(encoder, model, validation, protocol)
-            history.append(
-                EpochMetrics(epoch=epoch, train_loss=loss, validation_spearman=scores[0], validation_pearson=scores[1])
-            )
-            if scores[0] > best[0]:
-                best = scores[0], copy.deepcopy(model.state_dict())
-        model.load_state_dict(best[1])
-        test_scores = evaluate(encoder, model, test, protocol)
+            found = evaluate(encoder, model, validation, protocol, objective)
+            history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=found.metrics))
+            if found.metrics[task.primary] > best.metrics[task.primary]:
+                best, chosen = found, epoch
+                weights = [copy.deepcopy(part.state_dict()) for part in (model, objective)]
+        model.load_state_dict(weights[0])
+        objective.load_state_dict(weights[1])
+        tested = evaluate(encoder, model, test, protocol, objective, threshold=best.threshold)
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
-    chosen = max(history, key=lambda metrics: metrics.validation_spearman)
     return FineTuningRun(
         layer=layer,
         seed=seed,
         protocol=protocol,
         parameters=model.parameters_without_pooler,
-        best_epoch=chosen.epoch,
-        validation_spearman=chosen.validation_spearman,
-        validation_pearson=chosen.validation_pearson,
-        test_spearman=test_scores[0],
-        test_pearson=test_scores[1],
+        primary=task.primary,
+        best_epoch=chosen,
+        validation=best.metrics,
+        test=tested.metrics,
         epochs=tuple(history),
         seconds=time.perf_counter() - start,
         peak_memory=_peak_memory(encoder.device),
+        threshold=best.threshold,
     )
 
 
 class Trainer:
     """The optimiser, its schedule, and one plain epoch."""
 
-    def __init__(self, encoder: Encoder, model: TruncatedEncoder, protocol: Protocol, *, steps_per_epoch: int) -> None:
-        self.encoder, self.model, self.protocol = encoder, model, protocol
+    def __init__(
+        self,
+        encoder: Encoder,
+        model: TruncatedEncoder,
+        protocol: Protocol,
+        *,
+        steps_per_epoch: int,
+        objective: Objective,
+    ) -> None:
+        self.encoder, self.model, self.protocol, self.objective = encoder, model, protocol, objective
         self.steps_per_epoch = steps_per_epoch
         self.total_steps = steps_per_epoch * protocol.epochs
         self.step = 0
-        trained = [p for p in model.parameters() if p.requires_grad]
+        trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
+        self.trained = trained
         groups = [
             {"params": [p for p in trained if p.ndim > 1], "weight_decay": protocol.weight_decay},
             {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
@@ -152,14 +164,14 @@ class Trainer:
             ),
         )
 
-    def epoch(self, pairs: PreparedPairs, rng: np.random.Generator, *, progress: Progress, task: str) -> float:
-        """Train once on every pair in a random order; return the mean loss."""
+    def epoch(self, examples: PreparedExamples, rng: np.random.Generator, *, progress: Progress, task: str) -> float:
+        """Train once on every example in a random order; return the mean loss."""
         self.model.train()
-        order = rng.permutation(len(pairs.scores))
+        order = rng.permutation(len(examples.targets))
         total = torch.zeros((), dtype=torch.float64, device=self.encoder.device)
         for start in range(0, len(order), self.protocol.batch_size):
             rows = order[start : start + self.protocol.batch_size]
-            total += self.update(pairs, rows).double() * len(rows)
+            total += self.update(examples, rows).double() * len(rows)
             progress(task, self.step, self.total_steps)
         loss = (total / len(order)).item()
         if not math.isfinite(loss):
@@ -169,17 +181,16 @@ class Trainer:
             )
         return loss
 
-    def update(self, pairs: PreparedPairs, rows: NDArray[np.int64]) -> Tensor:
-        """Take one step on the pairs `rows`; return the loss. Both sentences go through one forward pass."""
-        device = self.encoder.device
-        both = [*pairs.first[rows].tolist(), *pairs.second[rows].tolist()]
-        embeddings = embed(self.encoder, self.model, pairs.texts, both, self.protocol)
-        cosine = F.cosine_similarity(embeddings[: len(rows)], embeddings[len(rows) :])
-        gold = torch.from_numpy(pairs.scores[rows]).to(device, torch.float32)
-        loss = F.mse_loss(cosine, gold)
+    def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
+        """Take one step on the examples `rows`; return the loss. Both texts of a pair go through one forward pass."""
+        sides = [side[rows] for side in (examples.first, examples.second) if side is not None]
+        embeddings = embed(self.encoder, self.model, examples.texts, np.concatenate(sides).tolist(), self.protocol)
+        u, v = embeddings[: len(rows)], embeddings[len(rows) :]
+        targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
+        loss = self.objective.loss(self.objective(u, v if len(sides) == 2 else None), targets)
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self.model.parameters(), self.protocol.max_grad_norm)
+        nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.step += 1
@@ -202,17 +213,24 @@ def embed(
 
 @torch.inference_mode()
 def evaluate(
-    encoder: Encoder, model: TruncatedEncoder, pairs: PreparedPairs, protocol: Protocol
-) -> tuple[float, float]:
-    """Return Spearman and Pearson between the cosine and the gold scores, x 100."""
+    encoder: Encoder,
+    model: TruncatedEncoder,
+    examples: PreparedExamples,
+    protocol: Protocol,
+    objective: Objective,
+    *,
+    threshold: float | None = None,
+) -> Evaluation:
+    """Return the metrics of the task's kind; for paraphrase at a threshold, by default the best one on `examples`."""
     model.eval()
-    lengths = pairs.texts.lengths
+    lengths = examples.texts.lengths
     embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
     for rows in token_batches(lengths, budget=EVALUATION_BATCH_TOKENS, same_length=not encoder.padding_invariant):
-        embeddings[rows] = embed(encoder, model, pairs.texts, rows, protocol).float().cpu().numpy()
+        embeddings[rows] = embed(encoder, model, examples.texts, rows, protocol).float().cpu().numpy()
     try:
-        cosine = cosine_scores(embeddings[pairs.first], embeddings[pairs.second])
-        return 100 * spearman(cosine, pairs.scores), 100 * pearson(cosine, pairs.scores)
+        second = None if examples.second is None else embeddings[examples.second]
+        outputs = objective.outputs(embeddings[examples.first], second)
+        return evaluate_outputs(objective.kind, outputs, examples.targets, threshold=threshold)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error
 

@@ -31,7 +31,7 @@ from transformers import (
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.objectives import MaskedLanguageModelling, ReplacedTokenDetection
 from layerprobe.pretraining.training import PretrainingConfig, pretrain
-from layerprobe.results import Protocol, SentencePairs, STSTask
+from layerprobe.results import Examples, Protocol, Task
 
 LANGUAGE_SEED = 0
 CORPUS_SIZE = 150_000
@@ -61,16 +61,17 @@ def embedded_model(objective: str) -> Path:
     return Path(__file__).parent / "weights" / objective
 
 
-def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1], test: int = TASK_SIZES[2]) -> STSTask:
+def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1], test: int = TASK_SIZES[2]) -> Task:
     """Return sentence pairs of the synthetic language whose gold similarity is that of the scenes told."""
     language = Language(seed=LANGUAGE_SEED)
 
-    def split(n: int, seed: int) -> SentencePairs:
+    def split(n: int, seed: int) -> Examples:
         first, second, scores = zip(*language.pairs(n, seed=seed), strict=True)
-        return SentencePairs(first=first, second=second, scores=tuple(score / 5 for score in scores))
+        return Examples(first=first, second=second, targets=tuple(score / 5 for score in scores))
 
-    return STSTask(
+    return Task(
         name="embedded",
+        kind="sts",
         train=split(train, TASK_SEED),
         validation=split(validation, TASK_SEED + 1),
         test=split(test, TASK_SEED + 2),

@@ -26,11 +26,13 @@ class LayerRow:
     cka_interval_high: float | None
     reference_layer: int
     """The layer of the reference that this one is compared with."""
-    zero_shot_spearman: float | None
-    """x 100; None where the task has no scores."""
-    tmft_spearman_mean: float | None
-    """Test Spearman after fine-tuning, x 100; None where the layer was not run."""
-    tmft_spearman_std: float | None
+    metric: str
+    """What the scores are: the primary metric of the task."""
+    zero_shot: float | None
+    """On the test split, x 100; None where the study has no such scores."""
+    tmft_mean: float | None
+    """On the test split after fine-tuning, x 100; None where the layer was not run."""
+    tmft_std: float | None
     """None for one seed."""
     tmft_interval_low: float | None
     """Of the mean; None for one seed."""
@@ -68,9 +70,10 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         cka_interval_low=errors.lower[layer] if errors else None,
         cka_interval_high=errors.upper[layer] if errors else None,
         reference_layer=curve.reference_layers[layer],
-        zero_shot_spearman=study.zero_shot.spearman[layer] if study.zero_shot else None,
-        tmft_spearman_mean=outcome.mean if outcome else None,
-        tmft_spearman_std=outcome.std if outcome else None,
+        metric=study.metric,
+        zero_shot=study.zero_shot.scores[layer] if study.zero_shot else None,
+        tmft_mean=outcome.mean if outcome else None,
+        tmft_std=outcome.std if outcome else None,
         tmft_interval_low=low,
         tmft_interval_high=high,
         tmft_seeds=len(outcome.seeds) if outcome else 0,
@@ -89,14 +92,14 @@ def layer_csv(study: Study) -> str:
     return buffer.getvalue()
 
 
-def _cells(row: LayerRow) -> list[float | int | None]:
+def _cells(row: LayerRow) -> list[float | int | str | None]:
     return [int(cell) if isinstance(cell, bool) else cell for cell in dataclasses.astuple(row)]
 
 
 def pareto_front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
     """Return the outcomes that no other beats, by ascending parameters.
 
-    An outcome is beaten by one with no more parameters and no lower mean test Spearman, where one of the two is
+    An outcome is beaten by one with no more parameters and no lower mean score, where one of the two is
     better.
     """
     front: list[LayerOutcome] = []

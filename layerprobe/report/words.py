@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from layerprobe.names import short_name, short_names
 from layerprobe.report.data import outcomes_by_layer, pareto_front
-from layerprobe.results import DropPrediction, DropProbability, LayerOutcome, LayerScores, SimilarityMap, Study
+from layerprobe.results import (
+    DropPrediction,
+    DropProbability,
+    LayerOutcome,
+    LayerScores,
+    SimilarityMap,
+    Study,
+    metric_title,
+)
 
 LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
@@ -207,6 +215,17 @@ def _chance(found: SimilarityMap) -> str:
     return f" With the texts of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
+def score_method(scores: LayerScores) -> str:
+    """Return how untrained embeddings were scored, as a sentence."""
+    title = metric_title(scores.primary)
+    if scores.method == "probe":
+        probe = "logistic regression on the frozen embeddings, fitted on the train split"
+        return f"{title[0].upper() + title[1:]} on the {scores.split} split of {probe}."
+    if scores.primary == "spearman":
+        return f"Spearman correlation of cosine and gold score on the {scores.split} split."
+    return f"{title} of the cosine on the {scores.split} split, at the threshold that is best on the validation split."
+
+
 def zero_shot_finding(study: Study) -> str:
     """Return what the zero-shot scores show; empty without any."""
     scores = (study.zero_shot, study.reference_zero_shot)
@@ -215,9 +234,9 @@ def zero_shot_finding(study: Study) -> str:
 
 
 def _best_and_last(name: str, scores: LayerScores) -> str:
-    best, last = scores.best_layer, len(scores.spearman) - 1
-    ending = "its last" if best == last else f"against {number(scores.spearman[last])} at its last, {last}"
-    return f"{name} scores best at layer {best}: {number(scores.spearman[best])}, {ending}"
+    best, last = scores.best_layer, len(scores.scores) - 1
+    ending = "its last" if best == last else f"against {number(scores.scores[last])} at its last, {last}"
+    return f"{name} scores best at layer {best}: {number(scores.scores[best])}, {ending}"
 
 
 def tmft_finding(study: Study) -> str:

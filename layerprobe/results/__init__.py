@@ -7,6 +7,7 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
@@ -29,17 +30,21 @@ from layerprobe.results.similarity import (
     MeasureName,
     Normalize,
     PermutationNull,
+    ScoreMethod,
     SimilarityCurve,
     SimilarityMap,
     check_choice,
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.tasks import SentencePairs, STSTask, TextFile
+from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 
 __all__ = [
     "ATTENTION",
+    "LABEL_KINDS",
+    "METRICS",
     "NEIGHBOUR_MEASURES",
+    "PAIR_KINDS",
     "Adaptation",
     "AdaptationMetrics",
     "AdaptationProtocol",
@@ -55,6 +60,7 @@ __all__ = [
     "EpochMetrics",
     "Estimator",
     "Evidence",
+    "Examples",
     "FineTuningRun",
     "Interval",
     "Kernel",
@@ -66,6 +72,7 @@ __all__ = [
     "Matrix",
     "Measure",
     "MeasureName",
+    "Metric",
     "ModelDescription",
     "Normalize",
     "PermutationNull",
@@ -73,11 +80,13 @@ __all__ = [
     "Profile",
     "Protocol",
     "Provenance",
-    "STSTask",
-    "SentencePairs",
+    "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",
+    "Split",
     "Study",
+    "Task",
+    "TaskKind",
     "TextFile",
     "Verdict",
     "check_attn",
@@ -86,6 +95,8 @@ __all__ = [
     "check_level",
     "digest",
     "from_json",
+    "metric_title",
+    "primary_metric",
     "to_bytes",
     "to_dict",
     "to_json",

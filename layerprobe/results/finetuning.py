@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.errors import DataError
+from layerprobe.results.metrics import Metric, check_primary
 from layerprobe.results.models import Pooling
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -22,9 +23,9 @@ class Protocol:
     weight_decay: float = 0.01
     """On everything but biases and norms."""
     epochs: int = 10
-    """Passes over the training pairs."""
+    """Passes over the training examples."""
     batch_size: int = 32
-    """Pairs a step."""
+    """Examples a step."""
     warmup: float = 0.1
     """Share of the steps with a rising learning rate."""
     max_grad_norm: float = 1.0
@@ -39,7 +40,7 @@ class Protocol:
             "a learning rate above 0": 0 < self.learning_rate < math.inf,
             "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
             "at least one epoch": self.epochs >= 1,
-            "at least one pair a batch": self.batch_size >= 1,
+            "at least one example a batch": self.batch_size >= 1,
             "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
             "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
             "room for at least two tokens": self.max_length >= 2,
@@ -57,10 +58,8 @@ class EpochMetrics:
     epoch: int
     """From 1."""
     train_loss: float
-    """Mean squared error between cosine and gold score over the epoch."""
-    validation_spearman: float
-    """x 100."""
-    validation_pearson: float
+    """Mean over the epoch of the loss of the task's kind."""
+    validation: dict[Metric, float]
     """x 100."""
 
 
@@ -73,17 +72,25 @@ class FineTuningRun:
     protocol: Protocol
     parameters: int
     """Of the truncated model, without the pooler."""
+    primary: Metric
+    """The metric that chose the epoch."""
     best_epoch: int
-    """The epoch with the highest validation Spearman."""
-    validation_spearman: float
-    validation_pearson: float
-    test_spearman: float
-    test_pearson: float
+    """The epoch with the highest primary metric on the validation split, the first of equals."""
+    validation: dict[Metric, float]
+    """x 100."""
+    test: dict[Metric, float]
+    """x 100."""
     epochs: tuple[EpochMetrics, ...]
     seconds: float
     """Wall time of the run."""
     peak_memory: int | None
     """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
+    threshold: float | None = None
+    """paraphrase: the cosine that maximises F1 on the validation split, from which on a pair counts as one."""
+
+    def __post_init__(self) -> None:
+        for metrics in (self.validation, self.test, *(epoch.validation for epoch in self.epochs)):
+            check_primary(self.primary, metrics, what="the metrics of a run")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +100,33 @@ class LayerOutcome:
     layer: int
     parameters: int
     seeds: tuple[int, ...]
-    test_spearman: tuple[float, ...]
+    primary: Metric
+    """The metric that mean, deviation and interval are of."""
+    test: dict[Metric, tuple[float, ...]]
     """By seed, x 100."""
-    validation_spearman: tuple[float, ...]
+    validation: dict[Metric, tuple[float, ...]]
     """By seed, x 100."""
     mean: float
-    """Of the test Spearman."""
+    """Of the primary metric on the test split."""
     std: float | None
-    """Of the test Spearman; None for one seed."""
+    """Of the primary metric on the test split; None for one seed."""
     interval: tuple[float, float] | None
     """Of the mean, Student's t at the level of the confirmation; None for one seed."""
 
     def __post_init__(self) -> None:
-        lengths = len(self.seeds), len(self.test_spearman), len(self.validation_spearman)
-        if not self.seeds or len(set(lengths)) > 1:
-            raise DataError(f"expected seeds with a test and a validation score each, got {lengths}")
+        for metrics in (self.test, self.validation):
+            check_primary(self.primary, metrics, what="the metrics of an outcome")
+        lengths = [len(scores) for metrics in (self.test, self.validation) for scores in metrics.values()]
+        if not self.seeds or {len(self.seeds)} != set(lengths):
+            raise DataError(
+                f"expected seeds with a test and a validation score each, got {len(self.seeds)} with "
+                f"{', '.join(map(str, lengths))}"
+            )
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The primary metric on the test split by seed, x 100."""
+        return self.test[self.primary]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +137,10 @@ class Confirmation:
     """confirmed, refuted or undecided."""
     compared_layers: tuple[int, int]
     """The recommended layer and the layer it is held against."""
+    primary: Metric
+    """What the effect is measured in."""
     effect: float
-    """Mean test Spearman of the first less the second, over paired seeds, x 100."""
+    """Mean of the primary metric on the test split at the first less the second, over paired seeds, x 100."""
     interval: tuple[float, float] | None
     """Of the effect, paired Student's t; None for one seed."""
     level: float

@@ -90,7 +90,7 @@ def _build(kind: Any, data: Any) -> Any:
             raise ValueError(f"{_shown(data)} has {len(items)} items, not {len(kinds)}")
         return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, items, strict=True))
     if origin is dict:
-        return {key: _build(arguments[1], item) for key, item in _checked(dict, data).items()}
+        return {_build(arguments[0], key): _build(arguments[1], item) for key, item in _checked(dict, data).items()}
     if origin is Literal:
         if data not in arguments:
             raise ValueError(f"{_shown(data)} is none of {arguments}")

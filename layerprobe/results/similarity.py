@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.errors import DataError
+from layerprobe.results.metrics import Metric, check_primary
 from layerprobe.results.models import ModelDescription, Pooling, check_layers
 
 Kernel = Literal["linear", "rbf"]
@@ -16,6 +17,8 @@ Estimator = Literal["debiased", "biased"]
 Normalize = Literal["raw", "zscore"]
 Alignment = Literal["same-index", "relative-depth", "best-match", "previous-layer"]
 MeasureName = Literal["cka", "mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca"]
+
+ScoreMethod = Literal["cosine", "probe"]
 
 NEIGHBOUR_MEASURES = ("mutual-knn", "cknna")
 
@@ -358,26 +361,32 @@ class Comparisons:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerScores:
-    """How well the cosine of untrained embeddings ranks sentence pairs, layer by layer."""
+    """How well untrained embeddings do a task, layer by layer."""
 
     split: str
     """validation or test."""
-    spearman: tuple[float, ...]
-    """By layer, x 100."""
-    pearson: tuple[float, ...]
+    method: ScoreMethod
+    """cosine of the two embeddings of a pair, or probe: logistic regression on the embeddings of the train split."""
+    primary: Metric
+    """The metric that chooses a layer."""
+    metrics: dict[Metric, tuple[float, ...]]
     """By layer, x 100."""
 
     def __post_init__(self) -> None:
-        if not self.spearman or len(self.spearman) != len(self.pearson):
-            raise DataError(
-                f"expected a Spearman and a Pearson score of every layer, got {len(self.spearman)} and "
-                f"{len(self.pearson)}"
-            )
+        check_primary(self.primary, self.metrics, what="zero-shot metrics")
+        lengths = {len(scores) for scores in self.metrics.values()}
+        if lengths == {0} or len(lengths) > 1:
+            raise DataError(f"expected a score of every layer by every metric, got {sorted(lengths)} scores")
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The primary metric by layer, x 100."""
+        return self.metrics[self.primary]
 
     @property
     def best_layer(self) -> int:
-        """The layer with the highest Spearman, the earlier one of equals."""
-        return max(range(len(self.spearman)), key=lambda layer: (self.spearman[layer], -layer))
+        """The layer with the highest primary metric, the earlier one of equals."""
+        return max(range(len(self.scores)), key=lambda layer: (self.scores[layer], -layer))
 
 
 def _matrices(part: MapUncertainty | PermutationNull | None) -> list[tuple[str, Matrix]]:

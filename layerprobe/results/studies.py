@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from layerprobe.errors import DataError
 from layerprobe.results.finetuning import Confirmation, LayerOutcome, Protocol
+from layerprobe.results.metrics import Metric, TaskKind, primary_metric
 from layerprobe.results.models import check_layers
 from layerprobe.results.prediction import DropPrediction
 from layerprobe.results.similarity import Comparison, LayerScores
@@ -29,6 +30,8 @@ class Provenance:
     n_texts: int
     seeds: tuple[int, ...]
     device: str
+    task_kind: TaskKind
+    """sts, paraphrase, entailment or classification."""
     versions: dict[str, str]
     """Of Python and the libraries that the numbers depend on."""
     notes: tuple[str, ...] = ()
@@ -75,12 +78,22 @@ class Study:
                 f"expected probabilities of {model.n_layers} layers of {model.name}, got {len(shares.by_layer)}"
             )
         for scores, scored in (self.zero_shot, model), (self.reference_zero_shot, reference):
-            if scores is not None and len(scores.spearman) != scored.n_layers:
+            if scores is not None and len(scores.scores) != scored.n_layers:
                 raise DataError(
-                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, "
-                    f"got {len(scores.spearman)}"
+                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.scores)}"
                 )
+        tuned_outcomes = (*(self.confirmation.outcomes if self.confirmation else ()), *self.reference_outcomes)
+        parts = (self.zero_shot, self.reference_zero_shot, self.confirmation, *tuned_outcomes)
+        if others := {part.primary for part in parts if part is not None} - {self.metric}:
+            raise DataError(
+                f"expected scores by {self.metric} in a study of {self.provenance.task_kind}, got {', '.join(others)}"
+            )
         if self.confirmation is not None:
             tuned = (*self.confirmation.compared_layers, *(outcome.layer for outcome in self.confirmation.outcomes))
             check_layers(tuned, model, what="fine-tuned layers")
         check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
+
+    @property
+    def metric(self) -> Metric:
+        """The primary metric of the task."""
+        return primary_metric(self.provenance.task_kind)

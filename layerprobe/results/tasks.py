@@ -1,61 +1,109 @@
-"""Sentence pairs and texts, as the user gave them."""
+"""Tasks and texts, as the user gave them."""
 
 from __future__ import annotations
 
+import math
+import typing
 from dataclasses import dataclass
 
 from layerprobe.errors import DataError
+from layerprobe.results.metrics import Metric, Split, TaskKind, primary_metric
 from layerprobe.results.serialisation import digest
+
+PAIR_KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment")
+"""Kinds whose examples are two texts."""
+LABEL_KINDS: tuple[TaskKind, ...] = ("paraphrase", "entailment", "classification")
+"""Kinds whose targets are class numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SentencePairs:
-    """Sentence pairs with their gold similarity."""
+class Examples:
+    """Texts, or pairs of texts, with what is to be predicted of each."""
 
     first: tuple[str, ...]
-    """The first sentence of every pair."""
-    second: tuple[str, ...]
-    """The second sentence of every pair."""
-    scores: tuple[float, ...]
-    """Gold similarity, scaled to 0 .. 1."""
+    """The text of every example, or the first of its two."""
+    second: tuple[str, ...] | None
+    """The second text of every pair; None for single texts."""
+    targets: tuple[float, ...]
+    """Gold similarity scaled to 0 .. 1, or the number of the class, from 0."""
 
     def __post_init__(self) -> None:
-        if not len(self.first) == len(self.second) == len(self.scores):
-            lengths = len(self.first), len(self.second), len(self.scores)
-            raise DataError(f"expected as many first as second sentences and scores, got {lengths}")
+        lengths = (len(self.first), *(() if self.second is None else (len(self.second),)), len(self.targets))
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected as many first as second sentences and targets, got {lengths}")
+        if not all(map(math.isfinite, self.targets)):
+            bad = sum(not math.isfinite(target) for target in self.targets)
+            raise DataError(f"expected finite targets, got NaN or infinity for {bad} of {len(self.targets)} examples")
 
     def __len__(self) -> int:
-        return len(self.scores)
+        return len(self.targets)
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The distinct sentences in order of first appearance, pair by pair."""
+        """The distinct texts in order of first appearance, example by example."""
+        if self.second is None:
+            return tuple(dict.fromkeys(self.first))
         return tuple(dict.fromkeys(text for pair in zip(self.first, self.second, strict=True) for text in pair))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class STSTask:
-    """Semantic textual similarity: pairs to train on, to select on and to report."""
+class Task:
+    """Examples to train on, to select on and to report, with what is predicted of them.
+
+    sts: how similar two texts are. paraphrase: whether two texts say the same, 0 or 1. entailment: which of several
+    relations two texts have. classification: the class of one text.
+    """
 
     name: str
     """As the user gave it."""
-    train: SentencePairs
+    kind: TaskKind
+    """Decides loss, head and metrics."""
+    train: Examples
     """Fine-tuning sees these."""
-    validation: SentencePairs
-    """Epochs and layers are selected on these."""
-    test: SentencePairs
+    validation: Examples
+    """Epochs, layers and thresholds are selected on these."""
+    test: Examples
     """Scores are reported on these; their texts are what CKA compares models on."""
-    score_range: tuple[float, float]
-    """What 0 and 1 were in the source."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes in the order of their numbers; empty for sts."""
+    score_range: tuple[float, float] | None = None
+    """sts: what 0 and 1 were in the source; None where several sources had their own."""
     notes: tuple[str, ...] = ()
     """How the data was understood, in plain words."""
     warnings: tuple[str, ...] = ()
     """What was changed in the data or left out, with counts."""
 
+    def __post_init__(self) -> None:
+        if self.kind not in typing.get_args(TaskKind):
+            raise DataError(f"expected a task of one of {typing.get_args(TaskKind)}, got {self.kind!r}")
+        if (self.kind in LABEL_KINDS) != bool(self.labels):
+            raise DataError(f"expected labels for all kinds of tasks but sts, got {len(self.labels)} for {self.kind}")
+        if self.kind == "paraphrase" and len(self.labels) != 2:
+            raise DataError(f"expected the two labels of paraphrase, got {len(self.labels)}")
+        for split in typing.get_args(Split):
+            self._check(split, self.split(split))
+
+    def _check(self, name: str, examples: Examples) -> None:
+        if (examples.second is not None) != (self.kind in PAIR_KINDS):
+            expected = "pairs" if self.kind in PAIR_KINDS else "single texts"
+            raise DataError(f"expected {expected} in the {name} split of a task of kind {self.kind}")
+        if self.labels and not set(examples.targets) <= set(range(len(self.labels))):
+            raise DataError(f"expected class numbers from 0 to {len(self.labels) - 1} in the {name} split")
+
+    def split(self, name: Split) -> Examples:
+        """Return the examples of a split."""
+        examples: Examples = getattr(self, name)
+        return examples
+
+    @property
+    def primary(self) -> Metric:
+        """The metric by which epochs and layers are chosen."""
+        return primary_metric(self.kind)
+
     @property
     def digest(self) -> str:
-        """Return a sha256 of all sentences and scores."""
-        return digest([self.train, self.validation, self.test])
+        """Return a sha256 of the kind, the labels, and all texts and targets."""
+        return digest([self.kind, self.labels, self.train, self.validation, self.test])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,13 @@ Each stage is one function; what was done before is read from the store instead 
 """
 
 from layerprobe.study.adapting import adapt, load_corpus
-from layerprobe.study.comparison import compare, compare_all, zero_shot
+from layerprobe.study.comparison import compare, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.profiling import profile
+from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "doctor",
     "extract",
     "finetune",
+    "fitted_on",
     "load_corpus",
     "predict",
     "profile",

@@ -1,4 +1,4 @@
-"""Embeddings of models -> their similarity, layer by layer; of one and labels -> zero-shot scores."""
+"""Embeddings of models -> their similarity, layer by layer."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from layerprobe.results import (
     Comparisons,
     Difference,
     LayerDiagnostics,
-    LayerScores,
     Measure,
     Normalize,
     PermutationNull,
-    SentencePairs,
     SimilarityMap,
     digest,
     from_json,
@@ -33,13 +31,10 @@ from layerprobe.results import (
 from layerprobe.similarity import (
     Estimate,
     cautions,
-    cosine_scores,
     diagnose,
     estimate_cka,
     measure_layers,
-    pearson,
     permutation_null,
-    spearman,
 )
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.store import Store, StoredLayer, texts_digest
@@ -418,23 +413,3 @@ def _stored(store: Store, kind: str, key: str, result: type[T]) -> T | None:
     except DataError as error:
         logger.warning("the result %s/%s in the store is damaged (%s): it is made again", kind, key, error)
         return None
-
-
-def zero_shot(embeddings: Embeddings, pairs: SentencePairs, *, split: str = "test") -> LayerScores:
-    """Return how well the cosine of the pretrained embeddings ranks sentence pairs, layer by layer.
-
-    Raises:
-        MisalignedSamplesError: If a sentence was not embedded.
-        DataError: If all pairs have one cosine at a layer, or one gold score.
-    """
-    first, second = embeddings.rows(pairs.first), embeddings.rows(pairs.second)
-    gold = np.array(pairs.scores)
-    scores = []
-    for layer in range(embeddings.n_layers):
-        values = embeddings.layer(layer)
-        try:
-            cosine = cosine_scores(values[first], values[second])
-            scores.append((100 * spearman(cosine, gold), 100 * pearson(cosine, gold)))
-        except DataError as error:
-            raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
-    return LayerScores(split=split, spearman=tuple(s for s, _ in scores), pearson=tuple(p for _, p in scores))

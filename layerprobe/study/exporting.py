@@ -10,11 +10,8 @@ from layerprobe.encoders.loading import split_name
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export import Exported, Layout, Training, card, check_target, write_checkpoint
 from layerprobe.finetuning.saved import SavedRun, load_saved_run
-from layerprobe.results import ModelDescription, Pooling, Study, to_dict
+from layerprobe.results import ModelDescription, Pooling, Study, metric_title, to_dict
 from layerprobe.study.options import Options, found
-
-# Names of a run's scores begin with one of these.
-_SCORES = ("validation_", "test_")
 
 
 def export_model(
@@ -160,16 +157,15 @@ def _check_study(study: Study, model: ModelDescription) -> None:
 
 def _training(saved: SavedRun) -> Training:
     run = saved.run
-    numbers = to_dict(run)
     return Training(
         data=saved.origin.task,
         pairs=saved.origin.pairs,
         seed=run.seed,
         settings={_words(name): str(value) for name, value in to_dict(run.protocol).items()},
         metrics={
-            _words(name): value
-            for name, value in numbers.items()
-            if name.startswith(_SCORES) and isinstance(value, float)
+            f"{split} {metric_title(name)}": value
+            for split, scores in (("validation", run.validation), ("test", run.test))
+            for name, value in scores.items()
         },
     )
 

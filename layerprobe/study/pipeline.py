@@ -23,14 +23,15 @@ from layerprobe.results import (
     Measure,
     Protocol,
     Provenance,
-    STSTask,
     Study,
+    Task,
     check_level,
 )
-from layerprobe.study.comparison import compare_all, zero_shot
+from layerprobe.study.comparison import compare_all
 from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, changed, found, load
 from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import (
     DEFAULT_LEVEL,
     PAPER_SEEDS,
@@ -47,7 +48,7 @@ def run(
     model: str | Path | Checkpoint,
     *,
     reference: str | Path | Checkpoint,
-    task: STSTask,
+    task: Task,
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
     reference_layers: Sequence[int] = (),
@@ -68,7 +69,7 @@ def run(
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         reference: The same of a model that was pretrained by masked language modelling.
-        task: Sentence pairs; models are compared on the texts of its test split.
+        task: What to learn and to score; models are compared on the texts of its test split.
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that decide.
         reference_layers: Layers of the reference to fine-tune, for the contrast.
@@ -104,6 +105,11 @@ def run(
         for further in [found(other, None, options) for other in further_references]
     ]
     validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
+    fit = fitted_on(task.kind)
+    fitted, base_fitted = (
+        None if fit is None else extract(each, task.split(fit).texts, options=options, progress=progress)
+        for each in (checkpoint, base_checkpoint)
+    )
     compared = compare_all(
         tested,
         [base, *others],
@@ -114,7 +120,7 @@ def run(
         progress=progress,
     )
     comparison, *further = compared.comparisons
-    labelled = zero_shot(validated, task.validation, split="validation")
+    labelled = zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)
     prediction = predict(comparison, zero_shot_validation=labelled)
     confirmed: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()
@@ -150,6 +156,7 @@ def run(
             command=command,
             settings=_settings(options, level=level),
             task=task.name,
+            task_kind=task.kind,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
             n_texts=len(texts),
@@ -162,13 +169,13 @@ def run(
                 *tested.warnings,
                 *base.warnings,
                 *(warning for other in others for warning in other.warnings),
-                *validated.warnings,
+                *(warning for each in (validated, fitted, base_fitted) if each for warning in each.warnings),
                 *(warning for each in compared.comparisons for warning in each.warnings),
                 *cautions(comparison, prediction, labelled),
             ),
         ),
-        zero_shot=zero_shot(tested, task.test),
-        reference_zero_shot=zero_shot(base, task.test),
+        zero_shot=zero_shot(tested, task, fitted=fitted, progress=progress),
+        reference_zero_shot=zero_shot(base, task, fitted=base_fitted, progress=progress),
         protocol=protocol if fine_tuning else None,
         confirmation=confirmed,
         reference_outcomes=contrast,
@@ -197,5 +204,5 @@ def doctor(
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the libraries that the numbers depend on."""
-    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy")
+    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerprobe.names import short_names
 from layerprobe.prediction import plateau_rule
-from layerprobe.results import Comparison, DropPrediction, LayerScores
+from layerprobe.results import Comparison, DropPrediction, LayerScores, metric_title
 
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
@@ -53,10 +53,11 @@ def cautions(
             "not that the layer serves sentence embeddings worse"
         )
     if prediction.drops and labelled is not None:
-        kept, best = labelled.spearman[prediction.recommended_layer], labelled.best_layer
-        if best in prediction.drop_layers and labelled.spearman[best] > kept + CONTRADICTION:
+        kept, best = labelled.scores[prediction.recommended_layer], labelled.best_layer
+        if best in prediction.drop_layers and labelled.scores[best] > kept + CONTRADICTION:
             said.append(
-                f"the labels disagree: untrained, the flagged layer {best} scores {labelled.spearman[best]:.1f} and "
-                f"the recommended layer {prediction.recommended_layer} {kept:.1f} ({labelled.split} Spearman x 100)"
+                f"the labels disagree: untrained, the flagged layer {best} scores {labelled.scores[best]:.1f} and "
+                f"the recommended layer {prediction.recommended_layer} {kept:.1f} "
+                f"({labelled.split} {metric_title(labelled.primary)} x 100)"
             )
     return tuple(said)

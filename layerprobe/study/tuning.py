@@ -13,10 +13,10 @@ from layerprobe.progress import Progress, silent
 from layerprobe.results import (
     Confirmation,
     DropPrediction,
+    Examples,
     FineTuningRun,
     Protocol,
-    SentencePairs,
-    STSTask,
+    Task,
     check_level,
 )
 from layerprobe.store import Store
@@ -29,7 +29,7 @@ DEFAULT_LEVEL = 0.95
 def finetune(
     model: str | Path | Checkpoint,
     layers: Sequence[int],
-    task: STSTask,
+    task: Task,
     *,
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
@@ -43,7 +43,7 @@ def finetune(
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         layers: Blocks kept, 0 .. n_blocks.
-        task: Sentence pairs.
+        task: What to learn.
         seeds: One run each.
         protocol: The paper's by default.
         random_init: Seed of fresh random weights instead of the trained ones.
@@ -82,7 +82,7 @@ def finetune(
 def saved_models(
     model: str | Path | Checkpoint,
     runs: Sequence[FineTuningRun],
-    task: STSTask,
+    task: Task,
     *,
     random_init: int | None = None,
     options: Options | None = None,
@@ -104,7 +104,7 @@ def saved_models(
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
 
 
-def _run_folder(checkpoint: Checkpoint, task: STSTask, protocol: Protocol, options: Options) -> RunFolder:
+def _run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     root, prompted = Store(options.cache_dir).root, _prompted(task, options.prompt)
     return RunFolder.of(root, checkpoint, prompted, protocol, computed_on=_computed_on(options))
 
@@ -112,7 +112,7 @@ def _run_folder(checkpoint: Checkpoint, task: STSTask, protocol: Protocol, optio
 def confirm(
     model: str | Path | Checkpoint,
     prediction: DropPrediction,
-    task: STSTask,
+    task: Task,
     *,
     layers: Sequence[int] = (),
     seeds: Sequence[int] = PAPER_SEEDS,
@@ -129,7 +129,7 @@ def confirm(
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         prediction: What `predict` gave for it.
-        task: Sentence pairs.
+        task: What to learn.
         layers: Further layers to fine-tune.
         seeds: One run each; with a single one the verdict is undecided.
         protocol: The paper's by default.
@@ -186,13 +186,13 @@ def _computed_on(options: Options) -> str:
     return f"{resolve_device(options.device).type} {dtype_name(options)}"
 
 
-def _prompted(task: STSTask, prompt: str) -> STSTask:
-    """Return the task with the prompt before every sentence, as extraction has it."""
+def _prompted(task: Task, prompt: str) -> Task:
+    """Return the task with the prompt before every text, as extraction has it."""
 
-    def pairs(split: SentencePairs) -> SentencePairs:
-        first, second = (tuple(prompt + text for text in texts) for texts in (split.first, split.second))
-        return replace(split, first=first, second=second)
+    def prompted(split: Examples) -> Examples:
+        first = tuple(prompt + text for text in split.first)
+        return replace(split, first=first, second=split.second and tuple(prompt + text for text in split.second))
 
     if not prompt:
         return task
-    return replace(task, train=pairs(task.train), validation=pairs(task.validation), test=pairs(task.test))
+    return replace(task, train=prompted(task.train), validation=prompted(task.validation), test=prompted(task.test))

@@ -1,5 +1,6 @@
-"""STS tasks and texts from files and the Hub. Knows data files, not models."""
+"""Tasks and texts from files and the Hub. Knows data files, not models."""
 
 from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.words import load_word_similarity
 
-__all__ = ["load_task", "load_texts"]
+__all__ = ["load_task", "load_texts", "load_word_similarity"]

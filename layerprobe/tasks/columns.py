@@ -1,4 +1,4 @@
-"""Which columns of a table hold the sentences and the score. Knows names and layouts, not files."""
+"""Which columns of a table hold the texts and the score or label. Knows names and layouts, not files."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from layerprobe.errors import TaskError
+from layerprobe.results import PAIR_KINDS, TaskKind
 from layerprobe.tasks.tables import Table
 
 Columns = str | Sequence[str | int]
@@ -35,31 +36,67 @@ SCORE_NAMES = (
     "goldscore",
     "goldlabel",
     "quality",
+    "simlex999",
+)
+LABEL_NAMES = (
+    "label",
+    "labels",
+    "goldlabel",
+    "entailmentlabel",
+    "entailmentjudgment",
+    "class",
+    "category",
+    "quality",
+    "isduplicate",
+    "target",
+    "sentiment",
 )
 TEXT_NAMES = ("text", "texts", "sentence", "sentences")
 
 
-def pair_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, int, int]]:
-    """Return the table without its header row and where the first and second sentence and the score are.
+def task_columns(table: Table, columns: Columns | None, kind: TaskKind | None) -> tuple[Table, tuple[int, ...]]:
+    """Return the table without its header row, and where the first and second text and the target are.
 
     Args:
         table: As read.
-        columns: "first,second,score" as names or as indices from 0; None detects them.
+        columns: "first,second,target", or "text,label" for single texts, as names or as indices from 0; None detects
+            them.
+        kind: Of the task; None takes what is there, a pair before a single text and a score before a label.
+
+    Returns:
+        The table and two or three indices; the target is the last.
 
     Raises:
         TaskError: If a column is missing or the layout is not known.
     """
     if columns is None:
         table = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
-        return table, _known_pair_columns(table)
+        return table, _known_columns(table, kind)
     wanted = _wanted(columns)
-    if len(wanted) != 3 or len(set(wanted)) != 3:
-        raise TaskError(f"expected three different columns as first,second,score, got {','.join(wanted)!r}")
+    if len(set(wanted)) != len(wanted) or len(wanted) not in _widths(kind):
+        raise TaskError(f"expected {_wanted_words(kind)}, got {','.join(wanted)!r}")
     table = _with_header_for(table, wanted)
-    if table.header is None and not is_number(table.rows[0][_index(table, wanted[2])]):
+    if table.header is None and _is_header_cell(table, _index(table, wanted[-1])):
         table = table.with_header()
-    first, second, score = (_index(table, column) for column in wanted)
-    return table, (first, second, score)
+    return table, tuple(_index(table, column) for column in wanted)
+
+
+def _widths(kind: TaskKind | None) -> tuple[int, ...]:
+    return (2, 3) if kind is None else (3,) if kind in PAIR_KINDS else (2,)
+
+
+def _wanted_words(kind: TaskKind | None) -> str:
+    pair = "three different columns as first,second,score"
+    single = "two different columns as text,label"
+    return {None: f"{pair}, or {single}", "sts": pair, "classification": single}.get(
+        kind, "three different columns as first,second,label"
+    )
+
+
+def _is_header_cell(table: Table, column: int) -> bool:
+    """Return whether the first cell of a target column is a name: no number, and nowhere else in the column."""
+    first, *others = (row[column] for row in table.rows)
+    return not is_number(first) and first not in others
 
 
 def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
@@ -134,13 +171,31 @@ def _index(table: Table, column: str) -> int:
     raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
 
 
-def _known_pair_columns(table: Table) -> tuple[int, int, int]:
+def _known_columns(table: Table, kind: TaskKind | None) -> tuple[int, ...]:
+    what, example = ("text,label", 2) if kind == "classification" else ("first,second,score", 3)
+    if kind in PAIR_KINDS[1:]:
+        what = "first,second,label"
     if table.header is None:
+        if kind == "classification" or (kind is None and table.width == 2):
+            return _unnamed_text_and_label(table)
         return _unnamed_pair_columns(table)
-    sentences, score = _named_sentences(table.header), _named(table.header, SCORE_NAMES)
-    if sentences is None or score is None:
-        raise _unknown_layout(table, "first,second,score", 3)
-    return *sentences, score
+    names = (*SCORE_NAMES, *LABEL_NAMES) if kind in (None, "sts") else LABEL_NAMES
+    sentences = None if kind == "classification" else _named_sentences(table.header)
+    single = None if kind in PAIR_KINDS else _named(table.header, TEXT_NAMES)
+    texts = sentences or (None if single is None else (single,))
+    if texts is not None and len(texts) == 1:
+        names = LABEL_NAMES
+    target = _named(table.header, names)
+    if texts is None or target is None:
+        raise _unknown_layout(table, what, example)
+    return *texts, target
+
+
+def _unnamed_text_and_label(table: Table) -> tuple[int, int]:
+    numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
+    if table.width != 2 or len(numeric) != 1:
+        raise _unknown_layout(table, "text,label", 2)
+    return 1 - numeric[0], numeric[0]
 
 
 def _unnamed_pair_columns(table: Table) -> tuple[int, int, int]:

@@ -37,7 +37,7 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
     if split_role(train.stem) != "train":
         return {}
     before, after = _around(train)
-    like_it = [path for path in _data_files(train.parent) if _is_sibling(path, train, before)]
+    like_it = [path for path in data_files(train.parent) if _is_sibling(path, train, before)]
     siblings = {}
     for role in roles:
         candidates = [path for path in like_it if split_role(path.stem) == role]
@@ -56,7 +56,7 @@ def folder_splits(folder: Path) -> dict[str, Path]:
     Raises:
         TaskError: If there is no data file, or which file is which split is not clear.
     """
-    files = _data_files(folder)
+    files = data_files(folder)
     if not files:
         raise TaskError(f"{folder} has no data file: expected one of {', '.join(SUFFIXES)}")
     if len(files) == 1:
@@ -71,7 +71,12 @@ def folder_splits(folder: Path) -> dict[str, Path]:
     return splits
 
 
-def _data_files(folder: Path) -> list[Path]:
+def data_files(folder: Path) -> list[Path]:
+    """Return the files of a folder whose format is known, by name.
+
+    Raises:
+        TaskError: If the folder cannot be read.
+    """
     try:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
     except OSError as error:

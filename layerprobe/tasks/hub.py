@@ -32,7 +32,7 @@ def hub_tables(name: str) -> dict[str, Table]:
     """
     repository, _, config = name.partition(":")
     splits = _load(ALIASES.get(repository, repository), config or None, name)
-    tables = {role: table_of_columns(f"{name} {key}", split.to_dict()) for role, key, split in _by_role(name, splits)}
+    tables = {role: table_of_columns(f"{name} {key}", _columns(split)) for role, key, split in _by_role(name, splits)}
     if empty := [table.name for table in tables.values() if not table.rows]:
         raise TaskError(f"{empty[0]} is empty: expected at least one row")
     return tables
@@ -48,6 +48,17 @@ def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TaskError(f"cannot load {name!r}, which is no file, from the Hub: {reason}: {_advice()}") from error
     return loaded
+
+
+def _columns(split: Any) -> dict[str, list[Any]]:
+    """Return the columns of a split; more than two classes by name, and -1, which stands for no label, as None."""
+    columns: dict[str, list[Any]] = split.to_dict()
+    for column, feature in split.features.items():
+        names = getattr(feature, "names", None)
+        if names:
+            shown = names if len(names) > 2 else range(len(names))
+            columns[column] = [None if value is None or value < 0 else shown[value] for value in columns[column]]
+    return columns
 
 
 def _advice() -> str:

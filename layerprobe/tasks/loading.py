@@ -1,58 +1,61 @@
-"""STS tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
+"""Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 from layerprobe.errors import TaskError
-from layerprobe.results import SentencePairs, STSTask, TextFile
-from layerprobe.tasks.columns import Columns, named_column, pair_columns, text_columns
+from layerprobe.results import Task, TaskKind, TextFile
+from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
+from layerprobe.tasks.examples import (
+    SPLITS,
+    Row,
+    check_split,
+    kind_of,
+    labelled_task,
+    overlap_warnings,
+    parsed,
+    read_rows,
+    scored_task,
+    with_all_splits,
+)
 from layerprobe.tasks.hub import hub_tables, is_hub_name
-from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
-from layerprobe.tasks.splitting import check_ratios, split_by_ratio
+from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import SUFFIXES, Table, check_file, read_table, read_text
 from layerprobe.tasks.texts import Cleaner
-
-SPLITS = ("train", "validation", "test")
-MIN_PAIRS = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _ScoredPair:
-    first: str
-    second: str
-    score: float
-    """As in the source."""
-    place: str
-    """File and line."""
 
 
 def load_task(
     source: str | Path,
     *,
     columns: Columns | None = None,
+    kind: TaskKind | None = None,
     score_range: tuple[float, float] | None = None,
     split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
     seed: int = 0,
     validation: str | Path | None = None,
     test: str | Path | None = None,
-) -> STSTask:
-    """Load sentence pairs with gold scores, in three splits, scores scaled to 0 .. 1.
+) -> Task:
+    """Load texts or pairs of texts with gold scores or labels, in three splits.
 
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
-    Pairs with an empty text are dropped, control characters become spaces, and texts are cut to 100,000
-    characters; the task's warnings count them, its notes say how the data was understood.
+    Examples with an empty text are dropped, control characters become spaces, and texts are cut to 100,000
+    characters; the task's warnings count them, and the texts that test and train share; its notes say how the data
+    was understood.
 
     Args:
         source: A CSV, TSV, TXT (tab separated), JSONL or Parquet file; a folder of such files; `stsb`; or the
             hub name of a data set, with `:config` where it has several.
-        columns: First sentence, second sentence and score: names, or indices from 0, in a list or joined by
-            commas. By default usual names are known, and files of two texts and a number.
-        score_range: What 0 and 1 are in the source. By default decided by the minimum and maximum of all
+        columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
+            joined by commas. By default usual names are known, and files of texts and a number.
+        kind: sts, paraphrase, entailment or classification. By default found out: single texts are classified;
+            pairs are paraphrase where all targets are 0 or 1, sts where they are numbers, entailment otherwise.
+        score_range: sts: what 0 and 1 are in the source. By default decided by the minimum and maximum of all
             splits together: 1 to 5 where they are exactly 1 and 5, else the narrowest of 0 to 1, 0 to 4, 0 to
             5, 0 to 10 and 0 to 100 that holds them.
         split_ratios: Shares of train, validation and test where a file is split.
@@ -61,32 +64,35 @@ def load_task(
         test: A file with the test split.
 
     Returns:
-        The task; every split has at least 4 pairs and 2 different scores.
+        The task; every split has at least 4 examples and 2 different targets.
 
     Raises:
-        TaskError: If a file, the data set, a column or a score is not what it should be, or a split is too small.
+        TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
+            small.
     """
     check_ratios(split_ratios)
+    if kind is not None and kind not in get_args(TaskKind):
+        raise TaskError(f"expected a kind of task, one of {', '.join(get_args(TaskKind))}, got {kind!r}")
     given = {"validation": validation, "test": test}
     tables, notes = _tables(source, {role: Path(path).expanduser() for role, path in given.items() if path is not None})
-    splits: dict[str, list[_ScoredPair]] = {}
+    rows: dict[str, list[Row]] = {}
     warnings: list[str] = []
     for role, table in tables.items():
-        splits[role], changes = _scored_pairs(table, columns)
+        rows[role], changes = read_rows(table, columns, kind)
         warnings.extend(changes)
-    splits, splitting = _with_all_splits(splits, dict(zip(SPLITS, split_ratios, strict=True)), seed)
+    found = kind or kind_of(rows)
+    if score_range is not None and found != "sts":
+        raise TaskError(f"expected no score range for {found}, whose targets are labels, got {score_range}")
+    rows = {role: parsed(found, role, split) for role, split in rows.items()}
+    splits, splitting = with_all_splits(rows, dict(zip(SPLITS, split_ratios, strict=True)), seed)
     for role in SPLITS:
-        _check_split(role, splits[role])
-    score_range, scaling = _score_range([pair for role in SPLITS for pair in splits[role]], score_range)
-    return STSTask(
-        name=str(source),
-        train=_scaled(splits["train"], score_range),
-        validation=_scaled(splits["validation"], score_range),
-        test=_scaled(splits["test"], score_range),
-        score_range=score_range,
-        notes=(*notes, *splitting, scaling),
-        warnings=tuple(warnings),
-    )
+        check_split(found, role, splits[role])
+    notes = [*notes, *splitting]
+    if found == "sts":
+        task = scored_task(str(source), splits, score_range, notes)
+    else:
+        task = labelled_task(str(source), found, splits, notes)
+    return replace(task, warnings=(*warnings, *overlap_warnings(task)))
 
 
 def load_texts(path: str | Path, *, columns: Columns | None = None, documents: str | None = None) -> TextFile:
@@ -169,59 +175,3 @@ def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Ta
         files = {"train": path, **siblings, **given}
         notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
     return {role: read_table(file) for role, file in files.items()}, notes
-
-
-def _scored_pairs(table: Table, columns: Columns | None) -> tuple[list[_ScoredPair], tuple[str, ...]]:
-    table, (first, second, score) = pair_columns(table, columns)
-    cleaner, pairs = Cleaner(), []
-    for i, row in enumerate(table.rows):
-        texts = cleaner.clean(row[first]), cleaner.clean(row[second])
-        if cleaner.keeps(*texts):
-            place = table.place(i)
-            pairs.append(
-                _ScoredPair(first=texts[0], second=texts[1], score=parse_score(row[score], place), place=place)
-            )
-    return pairs, cleaner.warnings(table.name, "pair")
-
-
-def _with_all_splits(
-    splits: Mapping[str, list[_ScoredPair]], ratios: Mapping[str, float], seed: int
-) -> tuple[dict[str, list[_ScoredPair]], list[str]]:
-    """Draw the splits that are missing from the train split."""
-    drawn = [role for role in SPLITS if role == "train" or role not in splits]
-    if drawn == ["train"]:
-        return dict(splits), []
-    train = splits["train"]
-    parts = split_by_ratio([(p.first, p.second) for p in train], [ratios[role] for role in drawn], seed=seed)
-    filled = dict(splits) | {role: [train[i] for i in part] for role, part in zip(drawn, parts, strict=True)}
-    shares = ", ".join(f"{len(filled[role])} {role}" for role in drawn)
-    equal = "copies of a pair, turned round or not, are in one split"
-    return filled, [f"split {len(train)} pairs at random with seed {seed} into {shares}; {equal}"]
-
-
-def _check_split(role: str, pairs: Sequence[_ScoredPair]) -> None:
-    if len(pairs) < MIN_PAIRS:
-        advice = f"give more pairs, or another file with --{role}" if role != "train" else "give more pairs"
-        raise TaskError(f"the {role} split has {len(pairs)} pairs, expected at least {MIN_PAIRS}: {advice}")
-    if all(pair.score == pairs[0].score for pair in pairs):
-        found = f"all {len(pairs)} scores of the {role} split are {pairs[0].score:g} (from {pairs[0].place})"
-        raise TaskError(f"{found}: expected different scores; is this split without labels?")
-
-
-def _score_range(pairs: Sequence[_ScoredPair], given: tuple[float, float] | None) -> tuple[tuple[float, float], str]:
-    if given is None:
-        low, high = detect_range([pair.score for pair in pairs])
-        return (low, high), f"scaled scores from {low:g} .. {high:g} to 0 .. 1, a range detected from the data"
-    low, high = check_range(given)
-    for pair in pairs:
-        if not low <= pair.score <= high:
-            raise TaskError(f"{pair.place}: expected a score from {low:g} to {high:g}, got {pair.score:g}")
-    return (low, high), f"scaled scores from {low:g} .. {high:g} to 0 .. 1, the range that was given"
-
-
-def _scaled(pairs: Sequence[_ScoredPair], score_range: tuple[float, float]) -> SentencePairs:
-    return SentencePairs(
-        first=tuple(pair.first for pair in pairs),
-        second=tuple(pair.second for pair in pairs),
-        scores=tuple(scale(pair.score, score_range) for pair in pairs),
-    )

@@ -44,13 +44,19 @@ class Cleaner:
         """Return what was changed, in plain words; `unit` is what is dropped, such as pair."""
         found = []
         if self.empty:
-            found.append(f"{source}: dropped {_count(self.empty, unit)} with an empty text")
+            found.append(f"{source}: dropped {count(self.empty, unit)} with an empty text")
         if self.with_control:
-            found.append(f"{source}: replaced control characters by a space in {_count(self.with_control, 'text')}")
+            found.append(f"{source}: replaced control characters by a space in {count(self.with_control, 'text')}")
         if self.cut:
-            found.append(f"{source}: cut {_count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
+            found.append(f"{source}: cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
         return tuple(found)
 
 
-def _count(n: int, unit: str) -> str:
+def count(n: int, unit: str) -> str:
+    """Return a number with its noun.
+
+    Example:
+        >>> count(1, "text"), count(2000, "text")
+        ('1 text', '2,000 texts')
+    """
     return f"{n:,} {unit}{'' if n == 1 else 's'}"

@@ -242,5 +242,5 @@ def test_kill_9_while_fine_tuning(
     resumed = layerprobe(*arguments).json
     assert {path: path.stat().st_mtime_ns for path in done} == done
     whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json
-    same = ("layer", "seed", "best_epoch", "test_spearman", "validation_spearman", "epochs")
+    same = ("layer", "seed", "best_epoch", "test", "validation", "epochs")
     assert [[run[name] for name in same] for run in resumed] == [[run[name] for name in same] for run in whole]

@@ -56,7 +56,7 @@ def test_fine_tuned_weights_are_kept_and_exported(
     exported = layerprobe("export", directories[-1], tmp_path / "out")
     assert exported.code == 0, exported.err
     text = ModelCard.load(tmp_path / "out" / "README.md").text
-    assert "test spearman" in text
+    assert "test Spearman" in text
 
 
 def test_a_run_and_its_evidence(

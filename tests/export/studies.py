@@ -64,6 +64,7 @@ def study_of(model: ModelDescription, *, reference: str = "org/reference", sente
             command="layerprobe run",
             settings={},
             task=reference,
+            task_kind="sts",
             task_digest="1" * 64,
             texts_digest="0" * 64,
             n_texts=50,
@@ -82,8 +83,9 @@ def confirmed(study: Study, *, sentence: str = "Fine-tuning confirms it.") -> St
             layer=layer,
             parameters=100,
             seeds=(0,),
-            test_spearman=(score,),
-            validation_spearman=(score,),
+            primary="spearman",
+            test={"spearman": (score,)},
+            validation={"spearman": (score,)},
             mean=score,
             std=None,
             interval=None,
@@ -91,9 +93,12 @@ def confirmed(study: Study, *, sentence: str = "Fine-tuning confirms it.") -> St
 
     return dataclasses.replace(
         study,
-        zero_shot=LayerScores(split="test", spearman=(50.0, 51.0, 52.0, 53.25), pearson=(50.0, 51.0, 52.0, 53.0)),
+        zero_shot=LayerScores(
+            split="test", method="cosine", primary="spearman", metrics={"spearman": (50.0, 51.0, 52.0, 53.25)}
+        ),
         confirmation=Confirmation(
             verdict="confirmed",
+            primary="spearman",
             compared_layers=(2, 3),
             effect=1.0,
             interval=None,

@@ -63,7 +63,7 @@ def test_paths_of_data_and_reference_are_not_told() -> None:
     local = dataclasses.replace(comparison.reference, revision="sha256:" + "0" * 32)
     study = dataclasses.replace(study, comparison=dataclasses.replace(comparison, reference=local))
     text = card(described(), 2, LAYOUT, training=training, study=study)
-    assert "pairs of pairs.csv:" in text
+    assert "on pairs.csv:" in text
     assert "with reference on 50 texts of reference, mean pooling" in text
     assert "someone" not in text
 
@@ -95,7 +95,7 @@ def test_random_weights_are_told() -> None:
 
 def test_fine_tuning() -> None:
     text = card(described(), 2, LAYOUT, training=TRAINING)
-    assert "on sentence pairs of stsb: 600 to train on, 1,500 and 1,379 to choose" in text
+    assert "on stsb: 600 examples to train on, 1,500 and 1,379 to choose" in text
     assert "Seed 3." in text
     assert "| learning rate | 2e-05 |" in text
     assert "| test spearman | 70.00 |" in text

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import Protocol, SentencePairs
+from layerprobe.results import Examples, Protocol
 from layerprobe.study import Options, finetune
 from layerprobe.study.exporting import export_model
 from layerprobe.study.tuning import saved_models
@@ -20,8 +20,8 @@ from .judges import sentence_transformer
 LAYER, N_PAIRS = 4, 600
 
 
-def first(pairs: SentencePairs, n: int) -> SentencePairs:
-    return SentencePairs(first=pairs.first[:n], second=pairs.second[:n], scores=pairs.scores[:n])
+def first(pairs: Examples, n: int) -> Examples:
+    return Examples(first=pairs.first[:n], second=pairs.second[:n], targets=pairs.targets[:n])
 
 
 @pytest.mark.slow
@@ -38,10 +38,10 @@ def test_sentence_transformers_scores_the_export_as_we_do(shared_data: Path, tmp
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-    evaluator = EmbeddingSimilarityEvaluator(list(task.test.first), list(task.test.second), list(task.test.scores))
+    evaluator = EmbeddingSimilarityEvaluator(list(task.test.first), list(task.test.second), list(task.test.targets))
     theirs = evaluator(judge)
-    print(f"Spearman x 100: layerprobe {run.test_spearman:.6f}, theirs {100 * theirs['spearman_cosine']:.6f}")
+    print(f"Spearman x 100: layerprobe {run.test['spearman']:.6f}, theirs {100 * theirs['spearman_cosine']:.6f}")
     assert len(task.test) == 1379
-    assert run.test_spearman > 60
-    assert 100 * theirs["spearman_cosine"] == pytest.approx(run.test_spearman, abs=1e-4)
-    assert 100 * theirs["pearson_cosine"] == pytest.approx(run.test_pearson, abs=1e-4)
+    assert run.test["spearman"] > 60
+    assert 100 * theirs["spearman_cosine"] == pytest.approx(run.test["spearman"], abs=1e-4)
+    assert 100 * theirs["pearson_cosine"] == pytest.approx(run.test["pearson"], abs=1e-4)

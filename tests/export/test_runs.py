@@ -79,13 +79,15 @@ def test_runs_are_made_again_only_for_their_weights(bert: Path, tmp_path: Path, 
 
 
 def test_the_weights_are_those_that_were_scored(bert: Path, tmp_path: Path) -> None:
+    from layerprobe.finetuning.objectives import Objective
     from layerprobe.finetuning.tmft import TruncatedEncoder, evaluate, prepare
 
     found, directories = tuned(bert, tmp_path, layers=(2,))
     encoder = load_encoder(str(directories[0] / "model"), device="cpu")
     test = prepare(encoder, TASK.test, max_length=PROTOCOL.max_length)
-    scores = evaluate(encoder, TruncatedEncoder(encoder, 2), test, PROTOCOL)
-    np.testing.assert_allclose(scores, (found[0].test_spearman, found[0].test_pearson), atol=1e-4)
+    objective = Objective.of(TASK, width=encoder.description.hidden_size)
+    scores = evaluate(encoder, TruncatedEncoder(encoder, 2), test, PROTOCOL, objective).metrics
+    assert scores == pytest.approx(found[0].test, abs=1e-4)
 
 
 def test_layer_0_without_a_checkpoint_is_refused_before_training(tmp_path: Path, trained: list[int]) -> None:
@@ -147,10 +149,10 @@ def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
     for words in (
         "2 of 3: the embeddings and the first 2 blocks",
         f"{whole.parameters[2]:,} instead of {whole.parameters[3]:,}",
-        "sentence pairs of toy: 16 to train on, 16 and 16 to choose",
+        "fine-tuned on toy: 16 examples to train on, 16 and 16 to choose",
         "| learning rate | 0.003 |",
-        f"| test spearman | {found[0].test_spearman:.2f} |",
-        f"| validation pearson | {found[0].validation_pearson:.2f} |",
+        f"| test Spearman | {found[0].test['spearman']:.2f} |",
+        f"| validation Pearson | {found[0].validation['pearson']:.2f} |",
     ):
         assert words in text
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.encoders import Encoder, load_encoder
-from layerprobe.results import Protocol, STSTask
+from layerprobe.results import Protocol, Task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task
 
@@ -30,7 +30,7 @@ def encoder(folder: Path) -> Encoder:
 
 
 @pytest.fixture(scope="session")
-def task() -> STSTask:
+def task() -> Task:
     """64, 32 and 32 pairs."""
     return toy_task()
 

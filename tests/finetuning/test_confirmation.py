@@ -36,10 +36,9 @@ def run_of(layer: int, seed: int, test: float, validation: float = 80.0) -> Fine
         protocol=Protocol(),
         parameters=1000 * (layer + 1),
         best_epoch=1,
-        validation_spearman=validation,
-        validation_pearson=validation,
-        test_spearman=test,
-        test_pearson=test,
+        primary="spearman",
+        validation={"spearman": validation, "pearson": validation},
+        test={"spearman": test, "pearson": test},
         epochs=(),
         seconds=1.0,
         peak_memory=1,
@@ -196,8 +195,8 @@ def test_outcomes_are_sorted_by_layer_and_seed() -> None:
     found = outcomes([run_of(layer, seed, score, score + 1) for (layer, seed), score in scores.items()])
     assert [result.layer for result in found] == [4, 5, 6]
     assert [result.seeds for result in found] == [(0, 1), (7,), (0, 1)]
-    assert found[0].test_spearman == (40.0, 41.5)
-    assert found[0].validation_spearman == (41.0, 42.5)
+    assert found[0].scores == found[0].test["spearman"] == (40.0, 41.5)
+    assert found[0].validation["spearman"] == (41.0, 42.5)
     assert found[0].parameters == 5000
     assert found[0].mean == pytest.approx(40.75)
     assert found[0].std == pytest.approx(np.std([40.0, 41.5], ddof=1))

@@ -18,11 +18,13 @@ from transformers import AutoModel
 
 from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
 from layerprobe.errors import ModelError, TrainingError
-from layerprobe.finetuning import fine_tune, tmft
+from layerprobe.finetuning import Evaluation, Objective, fine_tune, tmft
 from layerprobe.finetuning.tmft import Trainer, evaluate, prepare
-from layerprobe.results import FineTuningRun, Protocol, SentencePairs, STSTask
+from layerprobe.results import Examples, FineTuningRun, Protocol, Task
 from tests.models import tiny_model
 from tests.toy_task import toy_pairs, toy_task
+
+STS = Objective("sts", width=16)
 
 
 def numbers(run: FineTuningRun) -> FineTuningRun:
@@ -44,11 +46,12 @@ def broken(encoder: Encoder, change: Callable[[Any], None]) -> Encoder:
 
 
 def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_per_epoch: int = 8) -> Trainer:
-    return Trainer(encoder, TruncatedEncoder(encoder, layer), protocol, steps_per_epoch=steps_per_epoch)
+    model = TruncatedEncoder(encoder, layer)
+    return Trainer(encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=STS)
 
 
 @pytest.fixture(scope="module")
-def run(encoder: Encoder, task: STSTask, protocol: Protocol) -> FineTuningRun:
+def run(encoder: Encoder, task: Task, protocol: Protocol) -> FineTuningRun:
     """At the last layer with seed 0."""
     return fine_tune(encoder, 3, task, protocol=protocol)
 
@@ -89,7 +92,7 @@ def test_the_schedule_rises_for_a_tenth_and_falls_to_zero(encoder: Encoder, tota
 
 
 @pytest.mark.parametrize("warmup", [0.0, 1.0])
-def test_the_ends_of_the_warm_up_are_possible(encoder: Encoder, task: STSTask, warmup: float) -> None:
+def test_the_ends_of_the_warm_up_are_possible(encoder: Encoder, task: Task, warmup: float) -> None:
     run = fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, warmup=warmup, learning_rate=1e-3))
     assert len(run.epochs) == 1
 
@@ -117,7 +120,7 @@ def test_weight_decay_pulls_only_matrices_where_there_is_no_gradient(encoder: En
 
 
 @pytest.mark.parametrize(("limit", "clipped"), [(1e-3, True), (1e3, False)])
-def test_the_gradient_norm_is_clipped(encoder: Encoder, task: STSTask, limit: float, clipped: bool) -> None:
+def test_the_gradient_norm_is_clipped(encoder: Encoder, task: Task, limit: float, clipped: bool) -> None:
     trainer = trainer_of(encoder, Protocol(max_grad_norm=limit))
     pairs = prepare(encoder, task.train, max_length=64)
     trainer.update(pairs, np.arange(8))
@@ -159,9 +162,7 @@ def test_an_odd_number_of_pairs_is_trained_on(encoder: Encoder, n_pairs: int, pr
     assert len(run.epochs) == 3
 
 
-def test_sentences_are_cut_at_the_maximum_length(
-    encoder: Encoder, task: STSTask, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sentences_are_cut_at_the_maximum_length(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     widths: set[int] = set()
     collate = tmft.collate
 
@@ -177,18 +178,18 @@ def test_sentences_are_cut_at_the_maximum_length(
     assert widths == {5, 6}
 
 
-def test_pooling_is_that_of_the_protocol(encoder: Encoder, task: STSTask, run: FineTuningRun) -> None:
+def test_pooling_is_that_of_the_protocol(encoder: Encoder, task: Task, run: FineTuningRun) -> None:
     runs = [
         fine_tune(encoder, 3, task, protocol=Protocol(epochs=1, learning_rate=1e-3, pooling=pooling))
         for pooling in ("mean", "cls", "max", "last")
     ]
-    assert len({run.test_spearman for run in runs}) == 4
+    assert len({run.test["spearman"] for run in runs}) == 4
 
 
 # ---- the loss -----------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_the_squared_error_of_the_cosine(encoder: Encoder, task: STSTask) -> None:
+def test_the_loss_is_the_squared_error_of_the_cosine(encoder: Encoder, task: Task) -> None:
     encoder = without_dropout(encoder)
     rows = np.array([3, 7, 20])
     loss = trainer_of(encoder, Protocol(), layer=2).update(prepare(encoder, task.train, max_length=64), rows)
@@ -196,7 +197,7 @@ def test_the_loss_is_the_squared_error_of_the_cosine(encoder: Encoder, task: STS
     for row in rows:
         u, v = (by_hand(encoder, side[row], layer=2) for side in (task.train.first, task.train.second))
         cosine = float(u @ v / (np.linalg.norm(u) * np.linalg.norm(v)))
-        errors.append((cosine - task.train.scores[row]) ** 2)
+        errors.append((cosine - task.train.targets[row]) ** 2)
     assert loss.item() == pytest.approx(np.mean(errors), rel=1e-5)
 
 
@@ -209,7 +210,7 @@ def by_hand(encoder: Encoder, text: str, *, layer: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("layer", [0, 1, 3])
-def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: STSTask, layer: int) -> None:
+def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task, layer: int) -> None:
     """The paper's way: the full model with two forward passes a pair, its hidden state at the layer, AdamW."""
     encoder = without_dropout(encoder)
     protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8)
@@ -235,7 +236,7 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: STSTask, layer
             states = model(**tokens, output_hidden_states=True).hidden_states[layer]
             mask = tokens["attention_mask"].unsqueeze(-1)
             embeddings.append((states * mask).sum(1) / mask.sum(1))
-        gold = torch.tensor([pairs.scores[row] for row in rows])
+        gold = torch.tensor([pairs.targets[row] for row in rows])
         loss = F.mse_loss(F.cosine_similarity(*embeddings), gold)
         optimizer.zero_grad()
         loss.backward()
@@ -245,11 +246,11 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: STSTask, layer
     assert losses[0] != losses[4]
 
 
-def test_training_lowers_the_loss_and_ranks_better(encoder: Encoder, task: STSTask) -> None:
+def test_training_lowers_the_loss_and_ranks_better(encoder: Encoder, task: Task) -> None:
     run = fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=3e-3, epochs=8, batch_size=8))
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < 0.7 * losses[0]
-    assert run.test_spearman > 70
+    assert run.test["spearman"] > 70
     assert [epoch.epoch for epoch in run.epochs] == list(range(1, 9))
 
 
@@ -257,7 +258,7 @@ def test_training_lowers_the_loss_and_ranks_better(encoder: Encoder, task: STSTa
 
 
 def test_the_same_seed_gives_the_same_bits(
-    encoder: Encoder, task: STSTask, protocol: Protocol, run: FineTuningRun
+    encoder: Encoder, task: Task, protocol: Protocol, run: FineTuningRun
 ) -> None:
     torch.manual_seed(12345)  # the state outside does not matter
     assert numbers(fine_tune(encoder, 3, task, protocol=protocol)) == numbers(run)
@@ -273,13 +274,13 @@ def test_seeds_decide_dropout_beside_the_order(encoder: Encoder, protocol: Proto
     assert len(losses) == 3
 
 
-def test_seeds_decide_the_order_beside_dropout(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+def test_seeds_decide_the_order_beside_dropout(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     encoder = without_dropout(encoder)
     losses = {fine_tune(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
     assert len(losses) == 3
 
 
-def test_nothing_outside_is_changed(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+def test_nothing_outside_is_changed(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     weights = copy.deepcopy(encoder.model.state_dict())
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
     fine_tune(encoder, 3, task, protocol=protocol)
@@ -298,8 +299,10 @@ def test_a_run_says_what_it_was(run: FineTuningRun, encoder: Encoder, protocol: 
     assert run.peak_memory is not None
     assert run.peak_memory > 10 * 2**20
     best = run.epochs[run.best_epoch - 1]
-    assert best.validation_spearman == run.validation_spearman == max(e.validation_spearman for e in run.epochs)
-    assert best.validation_pearson == run.validation_pearson
+    assert run.primary == "spearman"
+    assert best.validation == run.validation
+    assert run.validation["spearman"] == max(epoch.validation["spearman"] for epoch in run.epochs)
+    assert run.threshold is None
 
 
 @pytest.mark.parametrize(
@@ -307,7 +310,7 @@ def test_a_run_says_what_it_was(run: FineTuningRun, encoder: Encoder, protocol: 
 )
 def test_the_test_score_is_that_of_the_best_epoch(
     encoder: Encoder,
-    task: STSTask,
+    task: Task,
     protocol: Protocol,
     monkeypatch: pytest.MonkeyPatch,
     scores: tuple[float, ...],
@@ -317,21 +320,22 @@ def test_the_test_score_is_that_of_the_best_epoch(
     weights: list[dict[str, Tensor]] = []
     made_up = iter([*((score, 1.0) for score in scores), (77.0, 66.0)])
 
-    def recording(encoder: Encoder, model: TruncatedEncoder, *arguments: Any) -> tuple[float, float]:
+    def recording(encoder: Encoder, model: TruncatedEncoder, *arguments: Any, **settings: Any) -> Evaluation:
         weights.append(copy.deepcopy(model.state_dict()))
-        return next(made_up)
+        spearman, pearson = next(made_up)
+        return Evaluation(metrics={"spearman": spearman, "pearson": pearson})
 
     monkeypatch.setattr(tmft, "evaluate", recording)
     run = fine_tune(encoder, 1, task, protocol=protocol)
-    assert (run.best_epoch, run.validation_spearman) == (best, scores[best - 1])
-    assert (run.test_spearman, run.test_pearson) == (77.0, 66.0)
+    assert (run.best_epoch, run.validation["spearman"]) == (best, scores[best - 1])
+    assert run.test == {"spearman": 77.0, "pearson": 66.0}
     assert len(weights) == 4
     torch.testing.assert_close(weights[3], weights[best - 1], rtol=0, atol=0)
     for other in {1, 2, 3} - {best}:
         assert any(not torch.equal(weights[3][name], weights[other - 1][name]) for name in weights[3])
 
 
-def test_progress_counts_the_steps(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+def test_progress_counts_the_steps(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     calls: list[tuple[str, float, float]] = []
     fine_tune(encoder, 1, task, protocol=protocol, seed=4, progress=lambda *call: calls.append(call))
     assert calls == [("TMFT layer 1 seed 4", step, 24) for step in range(1, 25)]
@@ -342,7 +346,7 @@ def test_progress_counts_the_steps(encoder: Encoder, task: STSTask, protocol: Pr
 
 @pytest.mark.parametrize("layer", [0, 1, 3])
 def test_only_the_kept_blocks_exist_and_all_of_them_learn(
-    encoder: Encoder, task: STSTask, protocol: Protocol, tmp_path: Path, layer: int
+    encoder: Encoder, task: Task, protocol: Protocol, tmp_path: Path, layer: int
 ) -> None:
     run = fine_tune(encoder, layer, task, protocol=protocol, save_to=tmp_path)
     saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
@@ -356,17 +360,17 @@ def test_only_the_kept_blocks_exist_and_all_of_them_learn(
 
 
 def test_the_saved_checkpoint_has_the_scores_of_the_run(
-    encoder: Encoder, task: STSTask, protocol: Protocol, tmp_path: Path
+    encoder: Encoder, task: Task, protocol: Protocol, tmp_path: Path
 ) -> None:
     run = fine_tune(encoder, 2, task, protocol=protocol, save_to=tmp_path / "new" / "folder")
     loaded = load_encoder(str(tmp_path / "new" / "folder"), device="cpu")
     assert loaded.description.n_blocks == 2
     test = prepare(loaded, task.test, max_length=protocol.max_length)
-    scores = evaluate(loaded, TruncatedEncoder(loaded, 2), test, protocol)
-    assert scores == pytest.approx((run.test_spearman, run.test_pearson), abs=1e-4)
+    found = evaluate(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS)
+    assert found.metrics == pytest.approx(run.test, abs=1e-4)
 
 
-def test_a_layer_that_is_not_there_is_refused(encoder: Encoder, task: STSTask) -> None:
+def test_a_layer_that_is_not_there_is_refused(encoder: Encoder, task: Task) -> None:
     with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 4"):
         fine_tune(encoder, 4, task)
 
@@ -374,7 +378,7 @@ def test_a_layer_that_is_not_there_is_refused(encoder: Encoder, task: STSTask) -
 # ---- evaluation ---------------------------------------------------------------------------------------
 
 
-def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: STSTask) -> None:
+def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: Task) -> None:
     from scipy import stats
 
     def cosine(first: str, second: str) -> float:
@@ -384,22 +388,23 @@ def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: STST
     pairs = task.test
     cosines = [cosine(*pair) for pair in zip(pairs.first, pairs.second, strict=True)]
     model = TruncatedEncoder(encoder, 2).train()
-    spearman, pearson = evaluate(encoder, model, prepare(encoder, pairs, max_length=64), Protocol())
-    assert spearman == pytest.approx(100 * stats.spearmanr(cosines, pairs.scores).statistic, abs=0.2)
-    assert pearson == pytest.approx(100 * stats.pearsonr(cosines, pairs.scores).statistic, abs=1e-3)
+    metrics = evaluate(encoder, model, prepare(encoder, pairs, max_length=64), Protocol(), STS).metrics
+    assert metrics["spearman"] == pytest.approx(100 * stats.spearmanr(cosines, pairs.targets).statistic, abs=0.2)
+    assert metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, pairs.targets).statistic, abs=1e-3)
 
 
 def test_a_sentence_that_comes_often_is_tokenised_once(encoder: Encoder) -> None:
-    pairs = SentencePairs(first=("a b", "a b", "c"), second=("c", "a b", "d e f"), scores=(0.0, 1.0, 0.5))
+    pairs = Examples(first=("a b", "a b", "c"), second=("c", "a b", "d e f"), targets=(0.0, 1.0, 0.5))
     prepared = prepare(encoder, pairs, max_length=64)
     assert prepared.texts.lengths == [4, 3, 5]
+    assert prepared.second is not None
     assert (prepared.first.tolist(), prepared.second.tolist()) == ([0, 0, 1], [1, 0, 2])
 
 
 # ---- what fails ---------------------------------------------------------------------------------------
 
 
-def test_a_loss_that_is_not_a_number_is_an_error(encoder: Encoder, task: STSTask, protocol: Protocol) -> None:
+def test_a_loss_that_is_not_a_number_is_an_error(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     def spoil(model: Any) -> None:
         model.encoder.layer[1].output.dense.weight[0, 0] = float("nan")
 
@@ -409,14 +414,14 @@ def test_a_loss_that_is_not_a_number_is_an_error(encoder: Encoder, task: STSTask
 
 
 @pytest.mark.parametrize("batch_size", [8, 64])
-def test_a_huge_learning_rate_is_an_error(encoder: Encoder, task: STSTask, batch_size: int) -> None:
+def test_a_huge_learning_rate_is_an_error(encoder: Encoder, task: Task, batch_size: int) -> None:
     """With one batch an epoch the loss is still finite when the weights no longer are."""
     protocol = Protocol(learning_rate=1e30, warmup=0.0, batch_size=batch_size, epochs=2)
     with pytest.raises(TrainingError, match=r"at layer 2 (became|cannot be scored)"):
         fine_tune(encoder, 2, task, protocol=protocol)
 
 
-def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: STSTask) -> None:
+def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: Task) -> None:
     def flatten(model: Any) -> None:
         for embedding in model.embeddings.word_embeddings, model.embeddings.position_embeddings:
             embedding.weight.zero_()
@@ -426,7 +431,7 @@ def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: S
         fine_tune(broken(encoder, flatten), 1, task, protocol=protocol)
 
 
-def test_an_error_leaves_the_state_of_chance_as_it_was(encoder: Encoder, task: STSTask) -> None:
+def test_an_error_leaves_the_state_of_chance_as_it_was(encoder: Encoder, task: Task) -> None:
     before = torch.get_rng_state()
     with pytest.raises(TrainingError, match="at layer 2"):
         fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, epochs=1))

@@ -95,7 +95,7 @@ def test_the_task_is_the_same_every_time() -> None:
     task = embedded_task(train=30, validation=20, test=10)
     assert [len(split) for split in (task.train, task.validation, task.test)] == [30, 20, 10]
     assert task.digest == embedded_task(train=30, validation=20, test=10).digest
-    assert all(0 <= score <= 1 for score in task.train.scores)
+    assert all(0 <= score <= 1 for score in task.train.targets)
     assert not set(task.train.first) & set(task.test.first)
 
 

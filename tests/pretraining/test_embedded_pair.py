@@ -51,6 +51,6 @@ def test_the_task_is_the_same_every_time_and_its_splits_do_not_meet() -> None:
     splits = [set(zip(pairs.first, pairs.second, strict=True)) for pairs in (task.train, task.validation, task.test)]
     assert not splits[0] & splits[2]
     assert not splits[1] & splits[2]
-    assert 0 <= min(task.test.scores) <= 0.1
-    assert max(task.test.scores) == 1
-    assert np.std(task.test.scores) > 0.2
+    assert 0 <= min(task.test.targets) <= 0.1
+    assert max(task.test.targets) == 1
+    assert np.std(task.test.targets) > 0.2

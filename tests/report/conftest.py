@@ -69,8 +69,9 @@ def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcom
         layer=layer,
         parameters=parameters,
         seeds=tuple(range(seeds)),
-        test_spearman=scores,
-        validation_spearman=tuple(score + 4.0 for score in scores),
+        primary="spearman",
+        test={"spearman": scores},
+        validation={"spearman": tuple(score + 4.0 for score in scores)},
         mean=mean,
         std=std,
         interval=None if std is None else (mean - 1.24 * std, mean + 1.24 * std),
@@ -130,6 +131,7 @@ def study(
             command="layerprobe study google/electra-base-discriminator google-bert/bert-base-cased --task stsb"
             " --seeds 5 --pooling mean",
             task="stsb",
+            task_kind="sts",
             task_digest="41be" * 16,
             texts_digest="9f2c" * 16,
             n_texts=2552,
@@ -157,6 +159,7 @@ def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds
         confirmation=Confirmation(
             verdict="confirmed",
             compared_layers=(best, last),
+            primary="spearman",
             effect=11.7,
             interval=(9.8, 13.6) if seeds > 1 else None,
             level=0.95,
@@ -168,7 +171,8 @@ def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds
 
 def zero_shot(n_layers: int, level: float) -> LayerScores:
     spearman = tuple(round(level + 9 * math.sin(3 * layer / n_layers) - 0.4 * layer, 2) for layer in range(n_layers))
-    return LayerScores(split="test", spearman=spearman, pearson=tuple(score - 0.8 for score in spearman))
+    metrics = {"spearman": spearman, "pearson": tuple(score - 0.8 for score in spearman)}
+    return LayerScores(split="test", method="cosine", primary="spearman", metrics=metrics)
 
 
 def _with_reference(plain: Study) -> Study:

@@ -170,7 +170,7 @@ def test_tmft_draws_every_seed_beside_its_mean(whole: Study) -> None:
     outcomes = whole.confirmation.outcomes
     assert list(mean.x) == [3, 8, 9, 10, 11, 12]
     assert list(mean.y) == [outcome.mean for outcome in outcomes]
-    assert list(seeds.y) == [score for outcome in outcomes for score in outcome.test_spearman]
+    assert list(seeds.y) == [score for outcome in outcomes for score in outcome.scores]
     assert all(abs(x - layer) < 0.5 for x, (layer, _) in zip(seeds.x, seeds.customdata, strict=True))
     assert len(reference_seeds.y) == 9
 

@@ -1,7 +1,7 @@
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks.columns import pair_columns, text_columns
+from layerprobe.tasks.columns import task_columns, text_columns
 from layerprobe.tasks.tables import Table
 
 
@@ -25,31 +25,31 @@ def table(*rows: str, header: bool = False) -> Table:
 )
 def test_known_names_are_found(header, expected):
     row = "|".join("3" for _ in header.split("|"))
-    named, columns = pair_columns(table(header, row), None)
+    named, columns = task_columns(table(header, row), None, None)
     assert columns == expected
     assert len(named.rows) == 1
 
 
 @pytest.mark.parametrize(("row", "expected"), [("a|b|1.5", (0, 1, 2)), ("0|a|b", (1, 2, 0)), ("a|-1e-3|b", (0, 2, 1))])
 def test_two_texts_and_a_number_need_no_header(row, expected):
-    unnamed, columns = pair_columns(table(row, row), None)
+    unnamed, columns = task_columns(table(row, row), None, None)
     assert columns == expected
     assert len(unnamed.rows) == 2
 
 
 def test_a_text_may_look_like_a_number():
-    assert pair_columns(table("1984|Animal Farm|4", "Ulysses|Odyssey|2"), None)[1] == (0, 1, 2)
+    assert task_columns(table("1984|Animal Farm|4", "Ulysses|Odyssey|2"), None, None)[1] == (0, 1, 2)
 
 
 @pytest.mark.parametrize("columns", ["b,c,a", " b , c,a", ["b", "c", "a"], "1,2,0", [1, 2, 0], ["b", 2, "a"]])
 def test_columns_by_name_or_index(columns):
-    named, found = pair_columns(table("a|b|c", "1|x|y"), columns)
+    named, found = task_columns(table("a|b|c", "1|x|y"), columns, None)
     assert found == (1, 2, 0)
     assert named.rows == (("1", "x", "y"),)
 
 
 def test_columns_by_index_without_header():
-    unnamed, found = pair_columns(table("x|1|y", "x|2|y"), "0,2,1")
+    unnamed, found = task_columns(table("x|1|y", "x|2|y"), "0,2,1", None)
     assert found == (0, 2, 1)
     assert len(unnamed.rows) == 2
 
@@ -59,19 +59,19 @@ def test_columns_by_index_without_header():
     [
         (["a|b|c", "1|2|3"], "a,b,d", r"t\.csv has no column 'd'; it has the columns a, b, c"),
         (["a|b|1"], "0,1,3", r"no column '3'; it has no header and the first row 0: 'a', 1: 'b', 2: '1'"),
-        (["a|b|c"], "a,b", "expected three different columns as first,second,score, got 'a,b'"),
+        (["a|b|c"], "a", "expected three different columns as first,second,score, or two .* text,label, got 'a'"),
         (["a|b|c"], "a,b,b", "expected three different columns"),
         (["a|b|c"], "", "expected three different columns"),
         (["x1|x2|y", "a|b|1"], None, r"cannot tell .* columns x1, x2, y: .* --columns 'x1,x2,y'"),
         (["a|b|1|2"], None, r"cannot tell .* 3: '2': .* --columns '0,1,2'"),
         (["a|1|2", "b|3|4"], None, "cannot tell"),
-        (["a|b", "c|1"], None, "cannot tell"),
+        (["a|b|c", "c|1|d"], None, "cannot tell"),
         (["two\nlines||c", "1|2|3"], None, r"columns two lines, \(no name\), c"),
     ],
 )
 def test_unknown_layouts_are_shown(rows, columns, message):
     with pytest.raises(TaskError, match=message) as caught:
-        pair_columns(table(*rows), columns)
+        task_columns(table(*rows), columns, None)
     assert str(caught.value).count("\n") <= ("two\nlines" in rows[0])
 
 

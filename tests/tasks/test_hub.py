@@ -39,7 +39,7 @@ def test_stsb_is_the_sts_benchmark_of_the_hub(hub):
     assert hub["asked"] == [("sentence-transformers/stsb", None)]
     assert (task.name, sizes(task), task.score_range) == ("stsb", (8, 5, 4), (0, 1))
     assert task.test.first == ("a 0", "a 1", "a 2", "a 3")
-    assert task.test.scores == (0, 0.25, 0.5, 1)
+    assert task.test.targets == (0, 0.25, 0.5, 1)
 
 
 def test_names_with_a_config(hub):

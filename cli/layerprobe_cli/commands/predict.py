@@ -44,7 +44,7 @@ def predict(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import cautions, compare_all, extract, zero_shot
+    from layerprobe.study import cautions, compare_all, extract, fitted_on, zero_shot
     from layerprobe.study import predict as predict_drop
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
@@ -64,9 +64,12 @@ def predict(
         )
         labelled = None
         if data.task is not None:
-            pairs = data.task.validation
-            validated = extract(checkpoint, pairs.texts, options=options, progress=progress)
-            labelled = zero_shot(validated, pairs, split="validation")
+            fit = fitted_on(data.task.kind)
+            validated, fitted = (
+                extract(checkpoint, data.task.split(split).texts, options=options, progress=progress)
+                for split in ("validation", fit or "validation")
+            )
+            labelled = zero_shot(validated, data.task, split="validation", fitted=fitted, progress=progress)
     predictions = [predict_drop(each, zero_shot_validation=labelled) for each in compared.comparisons]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     for comparison, prediction in zip(compared.comparisons, predictions, strict=True):

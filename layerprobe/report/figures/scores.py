@@ -21,13 +21,11 @@ from layerprobe.report.figures.style import (
     styled,
     text,
 )
-from layerprobe.results import LayerOutcome, LayerScores, Study
-
-SCORE_AXIS = "Test Spearman × 100"
+from layerprobe.results import LayerOutcome, LayerScores, Study, metric_title
 
 
 def zero_shot(study: Study) -> go.Figure:
-    """Return Spearman of untrained embeddings by layer, of the model and of the reference.
+    """Return the scores of untrained embeddings by layer, of the model and of the reference.
 
     Raises:
         DataError: If the study has no zero-shot scores.
@@ -35,16 +33,16 @@ def zero_shot(study: Study) -> go.Figure:
     named = zip(words.labels(study), (study.zero_shot, study.reference_zero_shot), (True, False), strict=True)
     traces = [_zero_shot_line(name, scores, study, is_model) for name, scores, is_model in named if scores]
     if not traces:
-        raise DataError("expected a study with zero-shot scores, got none: compare on a task with scored pairs")
+        raise DataError("expected a study with zero-shot scores, got none: run a study on a task with scores or labels")
     figure = go.Figure(traces)
     layer_axis(figure, max(len(trace.x) for trace in traces))
-    figure.update_yaxes(title="Zero-shot Spearman × 100")
+    figure.update_yaxes(title=f"Zero-shot {metric_title(study.metric)} × 100")
     shade_drop(figure, study)
     return styled(figure)
 
 
 def tmft(study: Study) -> go.Figure:
-    """Return test Spearman after fine-tuning by layer: mean with interval, and every seed as a dot.
+    """Return test scores after fine-tuning by layer: mean with interval, and every seed as a dot.
 
     Raises:
         DataError: If no layer was fine-tuned.
@@ -56,13 +54,13 @@ def tmft(study: Study) -> go.Figure:
         figure.add_traces(_seeds_and_mean(reference, study.reference_outcomes, study, is_model=False))
     deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
-    figure.update_yaxes(title=SCORE_AXIS)
+    figure.update_yaxes(title=_score_axis(study))
     shade_drop(figure, study)
     return styled(figure)
 
 
 def parameters_against_score(study: Study) -> go.Figure:
-    """Return test Spearman after fine-tuning against parameters, with the Pareto front of the model's layers.
+    """Return test scores after fine-tuning against parameters, with the Pareto front of the model's layers.
 
     Raises:
         DataError: If no layer was fine-tuned.
@@ -81,8 +79,12 @@ def parameters_against_score(study: Study) -> go.Figure:
     if study.reference_outcomes:
         figure.add_trace(_points(reference, study.reference_outcomes, study, is_model=False))
     figure.update_xaxes(title="Parameters (millions)", rangemode="tozero")
-    figure.update_yaxes(title=SCORE_AXIS)
+    figure.update_yaxes(title=_score_axis(study))
     return styled(figure)
+
+
+def _score_axis(study: Study) -> str:
+    return f"Test {metric_title(study.metric)} × 100"
 
 
 def _outcomes(study: Study) -> tuple[LayerOutcome, ...]:
@@ -101,16 +103,23 @@ def _markers(study: Study, layers: Iterable[int], is_model: bool) -> dict[str, A
 
 
 def _zero_shot_line(name: str, scores: LayerScores, study: Study, is_model: bool) -> go.Scatter:
-    layers = list(range(len(scores.spearman)))
+    layers = list(range(len(scores.scores)))
+    others = [metric for metric in scores.metrics if metric != scores.primary]
     return go.Scatter(
         x=layers,
-        y=list(scores.spearman),
-        customdata=list(scores.pearson),
+        y=list(scores.scores),
+        customdata=[[scores.metrics[metric][layer] for metric in others] for layer in layers],
         name=text(name),
         mode="lines+markers",
         line={"color": MODEL, "width": 2.5} if is_model else {"color": REFERENCE, "width": 2, "dash": "dot"},
         marker=_markers(study, layers, is_model),
-        hovertemplate="layer %{x}<br>Spearman %{y:.2f}<br>Pearson %{customdata:.2f}<extra></extra>",
+        hovertemplate="".join(
+            [
+                f"layer %{{x}}<br>{metric_title(scores.primary)} %{{y:.2f}}",
+                *(f"<br>{metric_title(metric)} %{{customdata[{i}]:.2f}}" for i, metric in enumerate(others)),
+                "<extra></extra>",
+            ]
+        ),
     )
 
 
@@ -127,7 +136,8 @@ def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, i
         legendgroup=group,
         showlegend=False,
         marker={"size": 6, "color": colour, "opacity": 0.5},
-        hovertemplate="layer %{customdata[0]}, seed %{customdata[1]}<br>test Spearman %{y:.2f}<extra></extra>",
+        hovertemplate="layer %{customdata[0]}, seed %{customdata[1]}"
+        f"<br>test {metric_title(study.metric)} %{{y:.2f}}<extra></extra>",
     )
     mean = go.Scatter(
         x=[outcome.layer for outcome in outcomes],
@@ -148,7 +158,7 @@ def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
     """Return x, y and seed of every run; beside the mean, and side by side, so that equals stay apart."""
     count = len(outcome.seeds)
     offsets = [0.16 + 0.16 * index / max(count - 1, 1) for index in range(count)]
-    pairs = zip(offsets, outcome.test_spearman, outcome.seeds, strict=True)
+    pairs = zip(offsets, outcome.scores, outcome.seeds, strict=True)
     return [(outcome.layer + offset, score, seed) for offset, score, seed in pairs]
 
 

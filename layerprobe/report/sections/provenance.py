@@ -5,7 +5,7 @@ from __future__ import annotations
 from layerprobe.report import words
 from layerprobe.report.markup import Markup, element
 from layerprobe.report.sections.parts import definitions, row, section, table
-from layerprobe.results import ModelDescription, Protocol, SimilarityMap, Study
+from layerprobe.results import ModelDescription, Protocol, SimilarityMap, Study, metric_title
 
 GLOSSARY = {
     "CKA": "Centred kernel alignment: how alike two models arrange the same texts; 1 is the same up to rotation and"
@@ -17,7 +17,7 @@ GLOSSARY = {
     "Drop layer": "A layer flagged as scoring lower after fine-tuning than the best earlier layer; the onset is the"
     " first of the final run.",
     "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
-    "Zero-shot": "Scores of the cosine of embeddings before any fine-tuning.",
+    "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
 }
 
 UNCERTAIN = {
@@ -65,13 +65,13 @@ def _model_facts(model: ModelDescription) -> dict[str, str]:
 def _facts(study: Study) -> Markup:
     source = study.provenance
     facts = {
-        "Task": f"{source.task} (sha256 {source.task_digest})",
+        "Task": f"{source.task} ({source.task_kind}, sha256 {source.task_digest})",
         "Data": "; ".join(source.notes) or None,
         "Texts": f"{source.n_texts} distinct (sha256 {source.texts_digest})",
         "Embeddings": f"{study.comparison.pooling} pooling",
         "Similarity": _similarity(study),
         "Rule": _rule(study),
-        "Fine-tuning": _protocol(study.protocol) if study.protocol else None,
+        "Fine-tuning": _protocol(study.protocol, study) if study.protocol else None,
         "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items()) or None,
         "Seeds": ", ".join(map(str, source.seeds)) or None,
         "Device": source.device,
@@ -118,12 +118,12 @@ def _rule(study: Study) -> str:
     return f"{study.prediction.rule}, on the curve and on {redrawn.draws} redraws of it (seed {redrawn.seed})"
 
 
-def _protocol(protocol: Protocol) -> str:
+def _protocol(protocol: Protocol, study: Study) -> str:
     return (
         f"AdamW at {protocol.learning_rate:g}, weight decay {protocol.weight_decay:g}, {protocol.epochs} epochs of"
-        f" {protocol.batch_size} pairs a step, {words.percent(protocol.warmup)} warm-up then linear, gradients clipped"
-        f" to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling; the epoch"
-        " with the best validation Spearman counts"
+        f" {protocol.batch_size} examples a step, {words.percent(protocol.warmup)} warm-up then linear, gradients"
+        f" clipped to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling; the"
+        f" epoch with the best validation {metric_title(study.metric)} counts"
     )
 
 

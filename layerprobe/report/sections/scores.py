@@ -8,7 +8,7 @@ from layerprobe.report import words
 from layerprobe.report.data import LayerRow, layer_rows, outcomes_by_layer
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.report.sections.parts import CONFIRM_COMMAND, ZERO_SHOT_COMMAND, figure, missing, row, section, table
-from layerprobe.results import Study
+from layerprobe.results import Study, metric_title
 
 
 def zero_shot(study: Study) -> Markup:
@@ -16,9 +16,9 @@ def zero_shot(study: Study) -> Markup:
     heading = "Before fine-tuning"
     finding = words.zero_shot_finding(study)
     if not finding:
-        return section("zero-shot", heading, missing("There are no scored pairs to rank", ZERO_SHOT_COMMAND))
+        return section("zero-shot", heading, missing("There are no scores or labels", ZERO_SHOT_COMMAND))
     scores = study.zero_shot or study.reference_zero_shot
-    reading = f"Spearman correlation of cosine and gold score on the {scores.split} split." if scores else ""
+    reading = words.score_method(scores) if scores else ""
     return section("zero-shot", heading, figure("zero-shot", finding, reading))
 
 
@@ -57,7 +57,8 @@ def _layer_head(study: Study) -> Iterator[str]:
         yield f"{words.percent(errors.level)} interval"
     if redrawn is not None:
         yield "Flagged in redraws"
-    yield from ("Zero-shot Spearman", "TMFT Spearman", "")
+    title = metric_title(study.metric)
+    yield from (f"Zero-shot {title}", f"TMFT {title}", "")
 
 
 def _layer_line(study: Study, line: LayerRow) -> Markup:
@@ -73,7 +74,7 @@ def _layer_cells(study: Study, line: LayerRow) -> Iterator[str]:
         yield words.interval((line.cka_interval_low, line.cka_interval_high), 3)
     if line.drop_probability is not None:
         yield words.redrawn_share(line.drop_probability)
-    yield "–" if line.zero_shot_spearman is None else words.number(line.zero_shot_spearman)
+    yield "–" if line.zero_shot is None else words.number(line.zero_shot)
     yield words.mean_and_std(outcome) if outcome else "–"
     yield join(
         element("span", "recommended", class_="flag chosen") if line.recommended else None,
@@ -86,7 +87,7 @@ def baselines(study: Study) -> Markup:
     prediction = study.prediction
     ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
     rows = (_baseline_line(study, way, layer) for way, layer in ways.items())
-    head = ("Way to choose", "Layer", "Parameters", "TMFT Spearman")
+    head = ("Way to choose", "Layer", "Parameters", f"TMFT {metric_title(study.metric)}")
     intro = element("p", "What simpler ways recommend, and what fine-tuning showed where that layer was run.")
     return section("baselines", "Beside simpler rules", intro, table("Baselines", head, rows))
 

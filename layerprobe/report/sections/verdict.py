@@ -5,7 +5,7 @@ from __future__ import annotations
 from layerprobe.report import words
 from layerprobe.report.markup import Markup, element
 from layerprobe.report.sections.parts import CONFIRM_COMMAND, fill
-from layerprobe.results import Confirmation, Study
+from layerprobe.results import Confirmation, Study, metric_title
 
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
 NOT_CONFIRMED = "– not confirmed yet"
@@ -44,7 +44,7 @@ def _cards(study: Study) -> Markup:
             words.percent(words.saved_share(study)),
             f"{words.millions(kept)} instead of {words.millions(model.parameters[-1])}",
         ),
-        _effect_card(study.confirmation),
+        _effect_card(study),
         _drop_card(study),
     )
     return element("dl", *cards, class_="cards")
@@ -54,8 +54,9 @@ def _card(label: str, value: str, detail: str) -> Markup:
     return element("div", element("dt", label), element("dd", value, class_="value"), element("dd", detail))
 
 
-def _effect_card(confirmation: Confirmation | None) -> Markup:
-    label = "Effect on Spearman\u00a0×\u00a0100"
+def _effect_card(study: Study) -> Markup:
+    confirmation = study.confirmation
+    label = f"Effect on {metric_title(study.metric)}\u00a0×\u00a0100"
     if confirmation is None:
         return _card(label, "—", "nothing fine-tuned yet")
     first, second = confirmation.compared_layers

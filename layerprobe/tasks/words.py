@@ -1,0 +1,105 @@
+"""Word similarity: several data sets of scored word pairs, merged into one task.
+
+Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), who merge RG-65, WordSim-353 (similarity), SimLex-999 and
+SimVerb-3500.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from layerprobe.errors import TaskError
+from layerprobe.results import Task
+from layerprobe.tasks.columns import is_number, task_columns
+from layerprobe.tasks.discovery import data_files
+from layerprobe.tasks.examples import (
+    SPLITS,
+    Row,
+    check_split,
+    overlap_warnings,
+    parsed,
+    read_rows,
+    scored_task,
+    with_all_splits,
+)
+from layerprobe.tasks.scores import detect_range, scale
+from layerprobe.tasks.splitting import check_ratios
+from layerprobe.tasks.tables import Table, read_table
+
+
+def load_word_similarity(
+    source: str | Path | Sequence[str | Path],
+    *,
+    split_ratios: tuple[float, float, float] = (0.7, 0.15, 0.15),
+    seed: int = 0,
+) -> Task:
+    """Merge files of scored word pairs into one sts task.
+
+    The scores of each file are scaled to 0 .. 1 by its own usual range. Of pairs that come again, turned round or
+    not, the first one stays. The rest is split at random. In the paper it is trained on in batches of 128 for 50
+    epochs.
+
+    Args:
+        source: A folder, all of whose data files are taken, or the files.
+        split_ratios: Shares of train, validation and test.
+        seed: Of the split.
+
+    Raises:
+        TaskError: If a file is not of two words and a score, or a split is too small.
+    """
+    check_ratios(split_ratios)
+    files = _files(source)
+    rows: list[Row] = []
+    notes: list[str] = []
+    warnings: list[str] = []
+    for file in files:
+        table = read_table(file)
+        found, changes = read_rows(table, _columns(table), "sts")
+        scored = parsed("sts", file.name, found)
+        low, high = detect_range([row.score for row in scored])
+        rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
+        notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
+        warnings.extend(changes)
+    distinct: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        first, second = row.pair
+        distinct.setdefault((min(first, second), max(first, second)), row)
+    if len(distinct) < len(rows):
+        notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
+    ratios = dict(zip(SPLITS, split_ratios, strict=True))
+    splits, splitting = with_all_splits({"train": list(distinct.values())}, ratios, seed)
+    for role in SPLITS:
+        check_split("sts", role, splits[role])
+    name = str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source))
+    task = scored_task(name, splits, (0.0, 1.0), (*notes, *splitting))
+    return replace(task, score_range=None, notes=(*notes, *splitting), warnings=(*warnings, *overlap_warnings(task)))
+
+
+def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
+    if not isinstance(source, (str, Path)):
+        return [Path(path).expanduser() for path in source]
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        return [path]
+    if not (files := data_files(path)):
+        raise TaskError(f"{path} has no data file: expected files of two words and a score")
+    return files
+
+
+def _columns(table: Table) -> list[int] | None:
+    """Return the first two columns of words and the only one of numbers, where a file without a header has these."""
+    try:
+        task_columns(table, None, "sts")
+    except TaskError:
+        numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
+        words = [i for i in range(table.width) if all(_is_word(row[i]) for row in table.rows)]
+        if table.header is None and len(numeric) == 1 and len(words) >= 2:
+            return [*words[:2], numeric[0]]
+        raise
+    return None
+
+
+def _is_word(cell: str) -> bool:
+    return len(cell.split()) == 1 and not is_number(cell)

@@ -1,0 +1,91 @@
+"""Tasks of every kind on the command line."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from .conftest import QUICK, Layerprobe
+
+CLASSES = ("same", "close", "apart")
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of pairs with 0 and 1, of pairs with three relations, of labelled texts, and a folder of word pairs."""
+    rng, folder = random.Random(0), tmp_path_factory.mktemp("kinds")
+    lines: dict[str, list[str]] = {"paraphrase": ["a,b,label"], "entailment": ["a,b,label"], "classification": []}
+    for number in range(120):
+        first = rng.choices("abcdefgh", k=6)
+        second = [letter if rng.random() < 0.5 else rng.choice("abcdefgh") for letter in first]
+        shared = sum(x == y for x, y in zip(first, second, strict=True))
+        texts = f"{' '.join(first)},{' '.join(second)}"
+        lines["paraphrase"].append(f"{texts},{int(shared > 3)}")
+        lines["entailment"].append(f"{texts},{CLASSES[number % 3]}")
+        lines["classification"].append(f"{' '.join(first)},{int('a' in first)}")
+    for name, rows in lines.items():
+        (folder / f"{name}.csv").write_text("\n".join(rows) + "\n")
+    (folder / "words").mkdir()
+    for name, top in (("one", 4), ("two", 10)):
+        rows = [f"{name}{i},{name}{i + 1},{top * i / 40}" for i in range(41)]
+        (folder / "words" / f"{name}.csv").write_text("\n".join(["word1,word2,similarity", *rows]) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "title"),
+    [
+        ("paraphrase", ("--columns", "a,b,label"), "F1"),
+        ("entailment", ("--columns", "a,b,label"), "macro F1"),
+        ("classification", (), "accuracy"),
+    ],
+)
+def test_run(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    data: Path,
+    tmp_path: Path,
+    kind: str,
+    options: tuple[str, ...],
+    title: str,
+) -> None:
+    source = ("-t", data / f"{kind}.csv", *options)
+    done = layerprobe("run", pair[0], "-r", pair[1], *source, *QUICK, "-o", tmp_path / "out")
+    assert done.code == 0, done.err
+    assert f"{title} x 100" in done.out
+    assert f"note: read as {kind}" in done.err
+    tuned = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "3")
+    assert f"test {title}" in tuned.out
+    (predicted,) = layerprobe("predict", pair[0], "-r", pair[1], *source, "--json").json
+    assert "best zero-shot layer" in predicted["prediction"]["baselines"]
+
+
+def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
+    source = ("-t", data / "paraphrase.csv", "--columns", "a,b,label", "--kind", "entailment")
+    run = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1", "--json").json[0]
+    assert (run["primary"], set(run["test"])) == ("macro f1", {"macro f1", "accuracy"})
+    wrong = layerprobe("finetune", pair[0], "-t", data / "entailment.csv", "--columns", "a,b,label", "--kind", "sts")
+    assert wrong.code == 1
+    assert "expected a number as the score, got 'same'" in wrong.error
+
+
+def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
+    found = layerprobe("extract", pair[0], "-t", data / "words", "--merge", "--json").json
+    assert "scaled 41 scores of one.csv from 0 .. 4 to 0 .. 1" in found["notes"]
+    assert any("into 57 train, 12 validation, 13 test" in note for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    "options", [("--merge", "--columns", "a,b,c"), ("--merge", "--kind", "paraphrase"), ("--kind", "no-such-kind")]
+)
+def test_options_that_do_not_fit(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path, options: tuple[str, ...]
+) -> None:
+    assert layerprobe("extract", pair[0], "-t", data / "words", *options).code == 2
+
+
+def test_texts_have_no_kind(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
+    found = layerprobe("extract", pair[0], "--texts", data / "entailment.csv", "--kind", "entailment")
+    assert (found.code, "with --texts" in found.err) == (2, True)

@@ -1,0 +1,205 @@
+"""What each kind of task trains: losses by hand, the head, and a whole run of each."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as peer
+from transformers import AutoModel
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
+from layerprobe.errors import TrainingError
+from layerprobe.finetuning import Evaluation, Objective, fine_tune, tmft
+from layerprobe.finetuning.tmft import Trainer, evaluate, prepare
+from layerprobe.results import METRICS, Protocol, TaskKind, from_json, to_json
+from layerprobe.results.finetuning import FineTuningRun
+from tests.toy_task import toy_task_of
+
+KINDS = get_args(TaskKind)
+LABELLED = ("paraphrase", "entailment", "classification")
+rng = np.random.default_rng(0)
+U, V = rng.normal(size=(2, 5, 3)).astype(np.float32)
+
+
+def arrays(objective: Objective) -> tuple[np.ndarray, np.ndarray]:
+    assert objective.head is not None
+    return objective.head.weight.detach().double().numpy(), objective.head.bias.detach().double().numpy()
+
+
+def log_softmax(logits: np.ndarray) -> np.ndarray:
+    return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+
+
+def cosines() -> np.ndarray:
+    return (U * V).sum(axis=1) / np.linalg.norm(U, axis=1) / np.linalg.norm(V, axis=1)
+
+
+# ---- losses by hand -----------------------------------------------------------------------------------
+
+
+def loss_of(objective: Objective, targets: np.ndarray, *, pairs: bool = True) -> float:
+    outputs = objective(torch.from_numpy(U), torch.from_numpy(V) if pairs else None)
+    return objective.loss(outputs, torch.from_numpy(targets).float()).item()
+
+
+def test_sts_is_the_squared_error_of_the_cosine() -> None:
+    gold = np.array([0, 0.25, 0.5, 1, 0.75])
+    assert loss_of(Objective("sts", width=3), gold) == pytest.approx(np.mean((cosines() - gold) ** 2), rel=1e-5)
+
+
+def test_paraphrase_takes_the_cosine_as_a_logit() -> None:
+    gold = np.array([0.0, 1, 1, 0, 1])
+    probability = 1 / (1 + np.exp(-cosines()))
+    expected = -np.mean(gold * np.log(probability) + (1 - gold) * np.log(1 - probability))
+    assert loss_of(Objective("paraphrase", width=3, n_labels=2), gold) == pytest.approx(expected, rel=1e-5)
+
+
+def test_entailment_sees_both_texts_and_their_difference() -> None:
+    objective, gold = Objective("entailment", width=3, n_labels=4), np.array([0, 3, 1, 2, 3])
+    W, b = arrays(objective)
+    assert W.shape == (4, 9)
+    logits = np.concatenate([U, V, np.abs(U - V)], axis=1) @ W.T + b
+    assert loss_of(objective, gold) == pytest.approx(-log_softmax(logits)[range(5), gold].mean(), rel=1e-5)
+
+
+def test_classification_sees_one_text() -> None:
+    objective, gold = Objective("classification", width=3, n_labels=2), np.array([0, 1, 1, 0, 1])
+    W, b = arrays(objective)
+    assert W.shape == (2, 3)
+    expected = -log_softmax(U @ W.T + b)[range(5), gold].mean()
+    assert loss_of(objective, gold, pairs=False) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_arrays_and_tensors_have_the_same_outputs(kind: TaskKind) -> None:
+    objective = Objective(kind, width=3, n_labels=3)
+    v = None if kind == "classification" else V
+    outputs = objective(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
+    np.testing.assert_allclose(objective.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
+
+
+def test_only_classes_have_a_head() -> None:
+    sizes = {kind: sum(p.numel() for p in Objective(kind, width=3, n_labels=2).parameters()) for kind in KINDS}
+    assert sizes == {"sts": 0, "paraphrase": 0, "entailment": 2 * 9 + 2, "classification": 2 * 3 + 2}
+
+
+# ---- training -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_a_kind_is_learnt(encoder: Encoder, kind: TaskKind) -> None:
+    task = toy_task_of(kind, train=128)
+    run = fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e-2, epochs=8, batch_size=16))
+    losses = [epoch.train_loss for epoch in run.epochs]
+    assert losses[-1] < losses[0]
+    assert run.primary == task.primary
+    assert tuple(run.test) == tuple(run.validation) == METRICS[kind]
+    assert (run.threshold is not None) == (kind == "paraphrase")
+    common = max(task.test.targets.count(target) for target in set(task.test.targets)) / len(task.test)
+    assert run.test["accuracy"] > 100 * common
+    assert from_json(FineTuningRun, to_json(run)) == run
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: TaskKind, protocol: Protocol) -> None:
+    task = toy_task_of(kind)
+    runs = [fine_tune(encoder, 1, task, protocol=protocol, seed=seed) for seed in (0, 0, 1)]
+    assert runs[0].epochs == runs[1].epochs != runs[2].epochs
+    assert runs[0].test == runs[1].test
+
+
+def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: Protocol) -> None:
+    task = toy_task_of("entailment")
+    torch.manual_seed(3)
+    objective = Objective.of(task, width=16)
+    model = TruncatedEncoder(encoder, 1)
+    trainer = Trainer(encoder, model, protocol, steps_per_epoch=8, objective=objective)
+    before = arrays(objective)
+    decay = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
+    assert objective.head is not None
+    assert decay[id(objective.head.weight)] == protocol.weight_decay
+    assert decay[id(objective.head.bias)] == 0.0
+    examples = prepare(encoder, task.train, max_length=64)
+    for _ in range(3):
+        trainer.update(examples, np.arange(8))
+    assert all((old != new).any() for old, new in zip(before, arrays(objective), strict=True))
+    torch.manual_seed(3)
+    np.testing.assert_array_equal(arrays(Objective.of(task, width=16))[0], before[0])
+
+
+def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
+    encoder: Encoder, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The validation scores are made up."""
+    heads, thresholds = [], []
+    scores = iter([(10.0, 0.1), (30.0, 0.3), (20.0, 0.2), (1.0, 0.9)])
+
+    def recording(*arguments: object, threshold: float | None = None) -> Evaluation:
+        objective = arguments[4]
+        assert isinstance(objective, Objective)
+        heads.append(arrays(objective))
+        thresholds.append(threshold)
+        score, found = next(scores)
+        return Evaluation(metrics={"macro f1": score, "accuracy": 0.0}, threshold=found)
+
+    monkeypatch.setattr(tmft, "evaluate", recording)
+    run = fine_tune(encoder, 1, toy_task_of("entailment"), protocol=protocol)
+    assert (run.best_epoch, run.threshold) == (2, 0.3)
+    assert thresholds == [None, None, None, 0.3]
+    np.testing.assert_array_equal(heads[3][0], heads[1][0])
+    assert (heads[3][0] != heads[2][0]).any()
+
+
+def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: Encoder, protocol: Protocol) -> None:
+    task = toy_task_of("paraphrase")
+    model, objective = TruncatedEncoder(encoder, 2), Objective("paraphrase", width=16)
+    validation, test = (prepare(encoder, part, max_length=64) for part in (task.validation, task.test))
+    chosen = evaluate(encoder, model, validation, protocol, objective)
+    found = evaluate(encoder, model, test, protocol, objective, threshold=chosen.threshold)
+    assert chosen.threshold is not None
+
+    texts = task.test.texts
+    tokens = encoder.tokenizer(list(texts), padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        states = encoder.model(**tokens, output_hidden_states=True).hidden_states[2]
+    mask = tokens["attention_mask"].unsqueeze(-1)
+    vectors = dict(zip(texts, ((states * mask).sum(1) / mask.sum(1)).double().numpy(), strict=True))
+    assert task.test.second is not None
+    pairs = [(vectors[a], vectors[b]) for a, b in zip(task.test.first, task.test.second, strict=True)]
+    cosine = np.array([u @ v / np.linalg.norm(u) / np.linalg.norm(v) for u, v in pairs])
+    predicted = cosine >= chosen.threshold
+    assert found.metrics["f1"] == pytest.approx(100 * peer.f1_score(task.test.targets, predicted))
+    assert found.metrics["accuracy"] == pytest.approx(100 * peer.accuracy_score(task.test.targets, predicted))
+    expected = 100 * peer.average_precision_score(task.test.targets, cosine)
+    assert found.metrics["average precision"] == pytest.approx(expected, abs=0.5)
+
+
+@pytest.mark.parametrize("kind", ["entailment", "classification"])
+def test_the_saved_checkpoint_is_the_encoder_alone(
+    encoder: Encoder, protocol: Protocol, tmp_path: Path, kind: TaskKind
+) -> None:
+    run = fine_tune(encoder, 2, toy_task_of(kind), protocol=protocol, save_to=tmp_path)
+    saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
+    assert sum(p.numel() for p in saved.parameters()) == run.parameters == encoder.description.parameters[2]
+    assert load_encoder(str(tmp_path), device="cpu").description.n_blocks == 2
+
+
+def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
+    protocol = Protocol(learning_rate=1e30, warmup=0.0, batch_size=64, epochs=2)
+    with pytest.raises(TrainingError, match=r"at layer 2 (became|cannot be scored)"):
+        fine_tune(encoder, 2, toy_task_of("entailment"), protocol=protocol)
+
+
+def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
+    from layerprobe.study.tuning import _prompted
+
+    task = toy_task_of("classification")
+    prompted = _prompted(task, "a ")
+    assert prompted.test.second is None
+    assert prompted.test.first == tuple("a " + text for text in task.test.first)
+    assert dataclasses.replace(prompted.test, first=task.test.first) == task.test

@@ -1,0 +1,251 @@
+"""Tasks of every kind from files and the Hub: found out, asked for, and refused."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from layerprobe.errors import TaskError
+from layerprobe.results import Task
+from layerprobe.tasks import load_task
+
+PAIR_HEADER = ("sentence1", "sentence2", "label")
+
+
+def write(path: Path, rows: Sequence[Sequence[Any]], header: Sequence[str] = ()) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([*([header] if header else []), *rows])
+    return path
+
+
+def pairs(labels: Sequence[Any], word: str = "text") -> list[tuple[str, str, Any]]:
+    return [(f"{word} {i}", f"other {word} {i}", label) for i, label in enumerate(labels)]
+
+
+def texts(labels: Sequence[Any], word: str = "text") -> list[tuple[str, Any]]:
+    return [(f"{word} {i}", label) for i, label in enumerate(labels)]
+
+
+def splits(folder: Path, header: Sequence[str], **rows: Sequence[Sequence[Any]]) -> Path:
+    for name, split in rows.items():
+        write(folder / f"{name}.csv", split, header)
+    return folder
+
+
+# ---- found out ----------------------------------------------------------------------------------------
+
+
+def test_pairs_of_zeros_and_ones_are_paraphrase(tmp_path: Path) -> None:
+    task = load_task(write(tmp_path / "a.csv", pairs([0, 1, 1, 1] * 15)))
+    assert (task.kind, task.labels, task.score_range) == ("paraphrase", ("0", "1"), None)
+    assert set(task.train.targets) == {0.0, 1.0}
+    assert task.notes[-1].startswith("read as paraphrase; labels of the train split: ")
+    other = load_task(write(tmp_path / "b.csv", pairs(["false", "True", "1.0", "1"] * 15), PAIR_HEADER))
+    assert other.train.targets == task.train.targets
+
+
+def test_pairs_with_words_as_labels_are_entailment(tmp_path: Path) -> None:
+    task = load_task(write(tmp_path / "a.csv", pairs(["yes", "no", " maybe ", "no"] * 15), PAIR_HEADER))
+    assert (task.kind, task.labels) == ("entailment", ("maybe", "no", "yes"))
+    names = [task.labels[int(target)] for target in task.test.targets]
+    gold = {f"text {i}": ("yes", "no", "maybe", "no")[i % 4] for i in range(60)}
+    assert names == [gold[text] for text in task.test.first]
+
+
+def test_single_texts_are_classified(tmp_path: Path) -> None:
+    task = load_task(write(tmp_path / "a.csv", texts(["good", "bad"] * 60), ("sentence", "label")))
+    assert (task.kind, task.labels, task.test.second) == ("classification", ("bad", "good"), None)
+    assert task.test.texts == task.test.first
+    assert "120 texts at random" in task.notes[0]
+    assert "copies of a text are in one split" in task.notes[0]
+    unnamed = load_task(write(tmp_path / "b.csv", texts([1, 0] * 60)))
+    assert (unnamed.kind, unnamed.labels) == ("classification", ("0", "1"))
+
+
+def test_more_than_two_numbers_are_scores(tmp_path: Path) -> None:
+    assert load_task(write(tmp_path / "a.csv", pairs([0, 1, 2, 1] * 15))).kind == "sts"
+
+
+@pytest.mark.parametrize("columns", ["body,stars", "1,2"])
+def test_two_columns_are_a_text_and_its_label(tmp_path: Path, columns: str) -> None:
+    rows = [(i, f"text {i}", i % 3) for i in range(60)]
+    task = load_task(write(tmp_path / "a.csv", rows, ("id", "body", "stars")), columns=columns)
+    assert (task.kind, task.labels, len(task.train)) == ("classification", ("0", "1", "2"), 48)
+
+
+def test_a_header_before_labels_is_seen_where_columns_are_numbers(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", pairs(["yes", "no"] * 60), ("one", "two", "relation"))
+    task = load_task(path, columns="0,1,2")
+    assert (task.labels, sum(map(len, (task.train, task.validation, task.test)))) == (("no", "yes"), 120)
+    path = write(tmp_path / "b.csv", pairs(["yes", "no"] * 60))
+    assert load_task(path, columns="0,1,2").train == task.train
+
+
+# ---- asked for ----------------------------------------------------------------------------------------
+
+
+def test_the_kind_can_be_asked_for(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", pairs([0, 1, 1, 1] * 15))
+    assert load_task(path, kind="sts").score_range == (0, 1)
+    assert load_task(path, kind="entailment").labels == ("0", "1")
+    numbers = write(tmp_path / "b.csv", pairs([10, 2, 2, 10] * 15))
+    assert load_task(numbers, kind="entailment").labels == ("2", "10")
+    single = load_task(path, kind="classification", columns="1,2")
+    assert single.train.first == load_task(path).train.second
+
+
+def test_the_kind_chooses_the_column(tmp_path: Path) -> None:
+    rows = [(*pair, ("A", "B")[i % 2]) for i, pair in enumerate(pairs([1, 3.5, 5] * 40))]
+    path = write(tmp_path / "a.csv", rows, ("sentence_A", "sentence_B", "relatedness_score", "entailment_judgment"))
+    assert load_task(path).score_range == (1, 5)
+    assert load_task(path, kind="entailment").labels == ("A", "B")
+
+
+def test_the_digest_depends_on_the_kind(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", pairs([0, 1, 1, 1] * 15))
+    assert len({load_task(path, kind=kind).digest for kind in ("sts", "paraphrase", "entailment")}) == 3
+
+
+# ---- refused ------------------------------------------------------------------------------------------
+
+ENOUGH = ["yes", "no"] * 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "message"),
+    [
+        (
+            {"test": ["yes", "no", "", ""]},
+            {},
+            r"2 of 4 labels of the test data are missing \(first: .*test\.csv, line 4\)",
+        ),
+        (
+            {"dev": ["yes", "no", "perhaps", "perhaps"]},
+            {},
+            r"2 labels of the validation split are not in the train split: 'perhaps' \(first: .*dev\.csv, line 4\); "
+            "the train split has no, yes",
+        ),
+        (
+            {"test": ["yes"] * 4},
+            {},
+            r"all 4 labels of the test split are 'yes' \(from .*test\.csv, line 2\): expected at least two classes",
+        ),
+        ({"train": ["no"] * 8}, {}, "all 8 labels of the train split are 'no'"),
+        ({"test": ["yes", "no"]}, {}, "the test split has 2 pairs, expected at least 4: give more pairs, or "),
+        ({"train": list("abcdefgh")}, {}, r"the train split has 8 different labels for 8 examples \(such as 'a', 'b',"),
+        ({}, {"kind": "paraphrase"}, r"dev\.csv, line 2: expected 0 or 1 as the label of a paraphrase, got 'yes'"),
+        ({}, {"kind": "sts"}, r"dev\.csv, line 2: expected a number as the score, got 'yes'"),
+        ({}, {"kind": "nli"}, "expected a kind of task, one of sts, paraphrase, entailment, classification, got 'nli'"),
+        ({}, {"score_range": (0, 1)}, r"expected no score range for entailment, .* got \(0, 1\)"),
+        ({}, {"kind": "classification"}, r"cannot tell which columns are text,label; it has the columns .* --columns"),
+        ({}, {"kind": "entailment", "columns": "0,2"}, "three different columns as first,second,label, got '0,2'"),
+        ({}, {"kind": "classification", "columns": "0,1,2"}, "two different columns as text,label, got '0,1,2'"),
+    ],
+)
+def test_errors_are_one_clear_line(tmp_path: Path, rows: dict[str, Any], options: dict[str, Any], message: str) -> None:
+    labels = {"train": ENOUGH, "dev": ENOUGH, "test": ENOUGH, **rows}
+    folder = splits(tmp_path, PAIR_HEADER, **{name: pairs(split, name) for name, split in labels.items()})
+    with pytest.raises(TaskError, match=message) as caught:
+        load_task(folder, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_split_with_no_rows_is_refused(tmp_path: Path) -> None:
+    folder = splits(tmp_path, PAIR_HEADER, train=pairs(ENOUGH), dev=pairs(ENOUGH), test=[])
+    with pytest.raises(TaskError, match=r"test\.csv is empty: expected at least one row|the test split has 0 pairs"):
+        load_task(folder)
+
+
+# ---- warned of ----------------------------------------------------------------------------------------
+
+
+def test_texts_that_test_and_train_share_are_counted(tmp_path: Path) -> None:
+    train = [*pairs(["yes", "no"] * 4, "train"), ("both", "sides", "yes")]
+    test = [*pairs(["yes", "no"] * 2, "test"), ("sides", "both", "no"), ("train 0", "new", "no")]
+    folder = splits(tmp_path, PAIR_HEADER, train=train, dev=pairs(ENOUGH, "dev"), test=test)
+    assert load_task(folder).warnings == ("3 of 12 texts of the test split are in the train split too (1 whole pair)",)
+    single = splits(
+        tmp_path,
+        ("text", "label"),
+        train=texts(ENOUGH, "a"),
+        dev=texts(ENOUGH, "b"),
+        test=[*texts(ENOUGH, "c"), ("a 1", "no")],
+    )
+    assert load_task(single).warnings == ("1 of 9 texts of the test split are in the train split too",)
+
+
+# ---- the Hub ------------------------------------------------------------------------------------------
+
+
+def hub_split(columns: dict[str, list[Any]], names: list[str]) -> datasets.Dataset:
+    found = datasets.Dataset.from_dict(columns)
+    return found.cast_column("label", datasets.ClassLabel(names=names))
+
+
+def load_from_hub(monkeypatch: pytest.MonkeyPatch, name: str, names: list[str], **columns: list[Any]) -> Task:
+    parts = {split: hub_split(columns, names) for split in ("train", "validation", "test")}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_: datasets.DatasetDict(parts))
+    return load_task(name)
+
+
+A, B = [f"a {i}" for i in range(8)], [f"b {i}" for i in range(8)]
+
+
+def test_mrpc_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"sentence1": A, "sentence2": B, "label": [0, 1] * 4, "idx": list(range(8))}
+    task = load_from_hub(monkeypatch, "nyu-mll/glue:mrpc", ["not_equivalent", "equivalent"], **columns)
+    assert (task.kind, task.test.targets) == ("paraphrase", (0.0, 1.0) * 4)
+
+
+def test_sst2_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"idx": list(range(8)), "sentence": A, "label": [0, 1] * 4}
+    task = load_from_hub(monkeypatch, "stanfordnlp/sst2", ["negative", "positive"], **columns)
+    assert (task.kind, task.labels) == ("classification", ("0", "1"))
+
+
+def test_classes_of_the_hub_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"premise": A, "hypothesis": B, "label": [0, 1, 2, 1] * 2}
+    names = ["entailment", "neutral", "contradiction"]
+    task = load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
+    assert (task.kind, task.labels) == ("entailment", ("contradiction", "entailment", "neutral"))
+    columns["label"] = [0, -1, 2, 1] * 2
+    with pytest.raises(TaskError, match=r"2 of 8 labels of the train data are missing \(first: .*snli train, row 2\)"):
+        load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
+
+
+def test_sick_of_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = {"id": A, "sentence_A": A, "sentence_B": B, "label": [0, 1, 2, 1] * 2}
+    columns |= {"relatedness_score": [1.0, 2.5, 5.0, 4.0] * 2}
+    names = ["entailment", "neutral", "contradiction"]
+    assert load_from_hub(monkeypatch, "sick", names, **columns).score_range == (1, 5)
+    assert load_task("sick", kind="entailment").labels == ("contradiction", "entailment", "neutral")
+
+
+# ---- real files ---------------------------------------------------------------------------------------
+
+
+def test_mrpc(shared_data: Path) -> None:
+    task = load_task(shared_data / "mrpc")
+    assert (task.kind, len(task.train), len(task.validation), len(task.test)) == ("paraphrase", 3576, 500, 1725)
+    assert task.train.first[0].startswith('Amrozi accused his brother, whom he called "the witness"')
+    assert (sum(task.test.targets), sum(task.train.targets)) == (1147, 2407)
+
+
+def test_sick_entailment(shared_data: Path) -> None:
+    for source in ("sick", "sick/SICK_train.txt"):
+        task = load_task(shared_data / source, kind="entailment")
+        assert task.labels == ("CONTRADICTION", "ENTAILMENT", "NEUTRAL")
+        assert [task.test.targets.count(number) for number in range(3)] == [720, 1414, 2793]
+
+
+def test_sick_by_columns(shared_data: Path) -> None:
+    path = shared_data / "sick" / "SICK_train.txt"
+    by_name = load_task(path, columns="sentence_A,sentence_B,entailment_judgment")
+    assert by_name.digest == load_task(path, kind="entailment").digest
+    assert re.search("2536 NEUTRAL", by_name.notes[-1])

@@ -1,0 +1,210 @@
+"""Tasks of every kind through the whole pipeline, and their zero-shot scores by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn import metrics as peer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from layerprobe.errors import DataError
+from layerprobe.report import layer_rows, render
+from layerprobe.results import METRICS, Examples, Protocol, Study, Task, TaskKind, from_json, metric_title, to_json
+from layerprobe.store import Store
+from layerprobe.study import Embeddings, Options, extract, fitted_on, run, scoring, zero_shot
+from tests.models import tiny_model, tiny_tokenizer
+from tests.toy_task import toy_task_of
+
+LABELLED: tuple[TaskKind, ...] = ("paraphrase", "entailment", "classification")
+SHORT = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    root = tmp_path_factory.mktemp("models")
+    for seed, name in enumerate(("bert", "electra")):
+        tiny_model(name, seed=seed).save_pretrained(root / name)
+        tiny_tokenizer().save_pretrained(root / name)
+    return {name: str(root / name) for name in ("bert", "electra")}
+
+
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
+    return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
+
+
+def embed(models: dict[str, str], examples: Examples, options: Options) -> Embeddings:
+    return extract(models["bert"], examples.texts, options=options)
+
+
+def sides(embeddings: Embeddings, layer: int, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    row = {text: i for i, text in enumerate(embeddings.texts)}
+    values = embeddings.layer(layer).astype(np.float64)
+    second = examples.second or examples.first
+    return values[[row[text] for text in examples.first]], values[[row[text] for text in second]]
+
+
+# ---- zero-shot ----------------------------------------------------------------------------------------
+
+
+def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dict[str, str], options: Options) -> None:
+    task = toy_task_of("paraphrase")
+    tested, validated = embed(models, task.test, options), embed(models, task.validation, options)
+    scores = zero_shot(tested, task, fitted=validated)
+    assert (scores.method, scores.primary, tuple(scores.metrics)) == ("cosine", "f1", METRICS["paraphrase"])
+
+    def cosines(embeddings: Embeddings, examples: Examples) -> np.ndarray:
+        u, v = sides(embeddings, 2, examples)
+        return (u * v).sum(axis=1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+
+    chosen, outputs = cosines(validated, task.validation), cosines(tested, task.test)
+    candidates = [(peer.f1_score(task.validation.targets, chosen >= t), t) for t in chosen]
+    lowest = max(candidates)[1]
+    below = chosen[chosen < lowest]
+    threshold = (lowest + below.max()) / 2 if len(below) else lowest
+    predicted = outputs >= threshold
+    assert scores.scores[2] == pytest.approx(100 * peer.f1_score(task.test.targets, predicted))
+    expected = 100 * peer.accuracy_score(task.test.targets, predicted)
+    assert scores.metrics["accuracy"][2] == pytest.approx(expected)
+    expected = 100 * peer.average_precision_score(task.test.targets, outputs)
+    assert scores.metrics["average precision"][2] == pytest.approx(expected)
+    own = zero_shot(validated, task, split="validation")
+    assert own.scores[2] == pytest.approx(100 * max(candidates)[0])
+
+
+@pytest.mark.parametrize("kind", ["entailment", "classification"])
+def test_classes_are_told_by_a_probe_on_the_train_split(
+    models: dict[str, str], options: Options, kind: TaskKind
+) -> None:
+    task = toy_task_of(kind)
+    tested, trained = embed(models, task.test, options), embed(models, task.train, options)
+    scores = zero_shot(tested, task, fitted=trained)
+    assert (scores.method, scores.primary) == ("probe", METRICS[kind][0])
+
+    def features(embeddings: Embeddings, examples: Examples) -> np.ndarray:
+        u, v = sides(embeddings, 3, examples)
+        return u if examples.second is None else np.hstack([u, v, np.abs(u - v)])
+
+    train, test = features(trained, task.train), features(tested, task.test)
+    by_hand = make_pipeline(StandardScaler(), LogisticRegression(C=10 / train.shape[1], max_iter=1000))
+    predicted = by_hand.fit(train, task.train.targets).predict(test)
+    assert scores.metrics["accuracy"][3] == pytest.approx(100 * peer.accuracy_score(task.test.targets, predicted))
+    macro = 100 * peer.f1_score(task.test.targets, predicted, average="macro")
+    assert scores.metrics["macro f1"][3] == pytest.approx(macro)
+
+
+def test_a_probe_is_fitted_once(models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = toy_task_of("classification", train=48)
+    tested, trained = embed(models, task.test, options), embed(models, task.train, options)
+    told: list[tuple[float, float]] = []
+    first = zero_shot(tested, task, fitted=trained, progress=lambda _, done, total: told.append((done, total)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    monkeypatch.setattr(scoring, "probe", lambda *_: pytest.fail("fitted again"))
+    assert zero_shot(tested, task, fitted=trained) == first
+
+
+def test_a_damaged_probe_is_fitted_again(
+    models: dict[str, str], options: Options, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = dataclasses.replace(options, cache_dir=tmp_path)
+    task = toy_task_of("classification", train=40)
+    everything = extract(models["bert"], [*task.train.texts, *task.test.texts], options=options)
+    first = zero_shot(everything, task)
+    (file,) = [path for path in Store(tmp_path).root.rglob("*") if path.is_file() and path.parent.name == "probes"]
+    file.write_text("{}")
+    assert zero_shot(everything, task) == first
+    assert "is damaged" in caplog.text
+
+
+def test_a_probe_of_features_that_are_constant_finds_the_commonest_class() -> None:
+    targets = np.array([0.0, 1, 1, 1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        outputs = scoring.probe(np.ones((4, 3), np.float32), targets, np.ones((2, 3), np.float32))
+    assert outputs.argmax(axis=1).tolist() == [1, 1]
+    np.testing.assert_allclose(outputs.sum(axis=1), 1)
+
+
+# ---- the whole ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=LABELLED)
+def study(request: pytest.FixtureRequest, models: dict[str, str], options: Options) -> Study:
+    return run(
+        models["electra"],
+        reference=models["bert"],
+        task=toy_task_of(request.param, train=32, validation=24, test=24),
+        seeds=(0, 1),
+        protocol=SHORT,
+        reference_layers=(3,),
+        options=options,
+    )
+
+
+def test_a_study_of_any_kind_holds_together(study: Study) -> None:
+    kind = study.provenance.task_kind
+    assert from_json(Study, to_json(study)) == study
+    assert study.metric == METRICS[kind][0]
+    assert study.zero_shot is not None
+    assert study.confirmation is not None
+    assert study.zero_shot.method == ("cosine" if kind == "paraphrase" else "probe")
+    assert "best zero-shot layer" in study.prediction.baselines
+    assert f"{metric_title(study.metric)} x 100" in study.confirmation.sentence
+    for outcome in (*study.confirmation.outcomes, *study.reference_outcomes):
+        assert tuple(outcome.test) == METRICS[kind]
+        assert outcome.mean == pytest.approx(np.mean(outcome.test[study.metric]))
+        assert all(0 <= score <= 100 for scores in outcome.test.values() for score in scores)
+
+
+def test_the_report_names_the_metric(study: Study) -> None:
+    title = metric_title(study.metric)
+    assert {row.metric for row in layer_rows(study)} == {study.metric}
+    page = render(study)
+    assert f"Zero-shot {title}" in page
+    assert f"TMFT {title}" in page
+    assert "Spearman" not in page.split("<script")[0]
+    assert f"({study.provenance.task_kind}, sha256" in page
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_what_is_needed_beside_a_split(kind: TaskKind) -> None:
+    assert fitted_on(kind) == ("validation" if kind == "paraphrase" else "train")
+    assert fitted_on("sts") is None
+
+
+# ---- values that do not fit ---------------------------------------------------------------------------
+
+PAIRS, TEXTS = toy_task_of("entailment").test, toy_task_of("classification").test
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "nli"}, "expected a task of one of"),
+        ({"labels": ()}, "expected labels for all kinds of tasks but sts, got 0 for entailment"),
+        ({"kind": "sts"}, "expected labels for all kinds of tasks but sts, got 3 for sts"),
+        ({"kind": "paraphrase"}, "expected the two labels of paraphrase, got 3"),
+        ({"test": TEXTS}, "expected pairs in the test split of a task of kind entailment"),
+        ({"kind": "classification"}, "expected single texts in the train split of a task of kind classification"),
+        ({"labels": ("a", "b")}, "expected class numbers from 0 to 1 in the train split"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        dataclasses.replace(toy_task_of("entailment"), **fields)
+
+
+def test_targets_that_are_not_finite_are_counted() -> None:
+    with pytest.raises(DataError, match="expected finite targets, got NaN or infinity for 2 of 3 examples"):
+        Examples(first=("a", "b", "c"), second=None, targets=(float("nan"), 1.0, float("inf")))
+
+
+def test_a_split_goes_by_its_name() -> None:
+    task: Task = toy_task_of("classification")
+    assert [task.split(name) for name in ("train", "validation", "test")] == [task.train, task.validation, task.test]
