@@ -15,18 +15,46 @@ if TYPE_CHECKING:
 
 Row = dict[str, str | int | float | bool | None]
 
+COLUMNS = {
+    "model": "string",
+    "model_revision": "string",
+    "reference": "string",
+    "reference_revision": "string",
+    "texts": "string",
+    "n_samples": "int64",
+    "pooling": "string",
+    "measure": "string",
+    "kernel": "string",
+    "estimator": "string",
+    "normalize": "string",
+    "bandwidth_multiplier": "float64",
+    "neighbours": "Int64",
+    "layer": "int64",
+    "reference_layer": "int64",
+    "on_curve": "bool",
+    "value": "float64",
+    "standard_error": "float64",
+    "lower": "float64",
+    "upper": "float64",
+    "level": "float64",
+    "p_value": "float64",
+    "calibrated": "float64",
+    "sigma_squared": "float64",
+    "reference_sigma_squared": "float64",
+}
+"""Columns in their order, with the dtypes that pandas has for them: the same whatever was measured."""
+
 
 def similarity_table(found: Comparisons) -> pd.DataFrame:
     """Return a row for every pair of layers, raw and z-scored, with interval and null distribution where they are.
 
-    Columns: model, model_revision, reference, reference_revision, texts (digest), n_samples, pooling, measure, kernel,
-    estimator, normalize, bandwidth_multiplier, neighbours, layer, reference_layer, on_curve (whether the curve takes
-    this pair), value, standard_error, lower, upper, level, p_value, calibrated, sigma_squared,
-    reference_sigma_squared.
+    The columns are `COLUMNS`: texts is the digest of the texts, on_curve whether the curve takes this pair. What the
+    measure does not have is missing.
     """
     import pandas as pd
 
-    return pd.DataFrame([row for comparison in found.comparisons for row in _rows(comparison)])
+    rows = [row for comparison in found.comparisons for row in _rows(comparison)]
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
 def write_parquet(found: Comparisons, path: Path) -> None:

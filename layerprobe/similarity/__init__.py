@@ -14,7 +14,7 @@ from layerprobe.similarity.dissimilarity import rsa
 from layerprobe.similarity.estimates import Estimate, MeasureEstimate, measure_layers
 from layerprobe.similarity.grams import linear_gram, rbf_gram, rbf_sigma_squared
 from layerprobe.similarity.hsic import hsic
-from layerprobe.similarity.measures import MEASURES, LayerMeasure, grouped_jackknife, measure_map
+from layerprobe.similarity.measures import MEASURES, LayerMeasure, measure_map
 from layerprobe.similarity.neighbours import cknna, mutual_knn
 from layerprobe.similarity.permutation import permutation_null
 from layerprobe.similarity.shape import procrustes
@@ -32,7 +32,6 @@ __all__ = [
     "cosine_scores",
     "diagnose",
     "estimate_cka",
-    "grouped_jackknife",
     "hsic",
     "linear_cka",
     "linear_gram",

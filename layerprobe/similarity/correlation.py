@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats
 
-from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix
+from layerprobe.similarity.neighbours import unit_rows
 
 SPREAD = 1e-12
 """Values that differ by less, relative to the largest, are equal but for the rounding of cosines."""
@@ -38,7 +39,7 @@ def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     check_same_samples(len(y), len(x), name="second", other="first")
     if x.shape[1] != y.shape[1]:
         raise DataError(f"second has {y.shape[1]} features, expected the {x.shape[1]} of first: use one layer for both")
-    cosines: Array = np.einsum("ij,ij->i", _unit_rows(x, name="first"), _unit_rows(y, name="second"))
+    cosines: Array = np.einsum("ij,ij->i", unit_rows(x, name="first"), unit_rows(y, name="second"))
     return cosines
 
 
@@ -84,17 +85,6 @@ def pearson(x: ArrayLike, y: ArrayLike) -> float:
     """
     first, second = _checked_pair(x, y)
     return float(stats.pearsonr(first, second).statistic)
-
-
-def _unit_rows(matrix: Array, *, name: str) -> Array:
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    if not norms.all():
-        raise DegenerateLayerError(
-            f"{name} is zero in row {int(norms.argmin())}, expected embeddings with a direction: "
-            "remove texts without tokens"
-        )
-    units: Array = matrix / norms
-    return units
 
 
 def _checked_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:

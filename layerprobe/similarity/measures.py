@@ -6,7 +6,7 @@ Knows arrays and names of layers; knows no files, no models and no kernels of CK
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Generic, Literal, TypeVar
@@ -25,7 +25,6 @@ from layerprobe.similarity.neighbours import (
     local_kernel,
     mean_share,
     nearest_neighbours,
-    shared_neighbours,
 )
 from layerprobe.similarity.shape import rotated_overlap, unit_shape
 
@@ -64,9 +63,6 @@ class LayerMeasure(Generic[Prepared]):
     """(layer, name=..., and neighbours=... where the measure has them) -> what comparing needs of a layer."""
     compare: Callable[[Prepared, Prepared], float]
     """The value of two prepared layers; raises where they have different numbers of samples."""
-    samples: Callable[[Prepared, Prepared], Array] | None = None
-    """The (n,) values of single samples, where the measure is their mean. They depend on each other: for mutual-knn
-    their spread over sqrt(n) was about 0.75 of the true standard error."""
 
 
 _ROTATIONS: frozenset[Invariance] = frozenset({"isotropic-scaling", "permutation", "orthogonal"})
@@ -85,7 +81,6 @@ _MEASURES: tuple[LayerMeasure[Any], ...] = (
         invariances=_ROTATIONS | {"row-scaling"},
         prepare=nearest_neighbours,
         compare=mean_share,
-        samples=shared_neighbours,
     ),
     LayerMeasure(
         name="cknna",
@@ -185,85 +180,56 @@ def measure_map(
     return tuple(values)
 
 
-def grouped_jackknife(
-    model_layer: ArrayLike, reference_layer: ArrayLike, measure: Measure, *, groups: int = 10, seed: int = 0
-) -> float:
-    """Return the standard error of a similarity, from leaving out one random group of samples at a time.
-
-    SE = sqrt((G - 1) / G sum_g (theta_g - mean)^2), where theta_g is the value without group g. No bootstrap: two
-    copies of a sample are each other's nearest neighbours in every layer, which makes any two layers alike. For
-    mutual-knn and cknna it is too large, by 1.4 to 1.7 in simulations of 150 to 1500 samples: a sample that leaves
-    changes the neighbours of others, which a jackknife counts more than once.
-
-    Args:
-        model_layer: (n, d) embeddings.
-        reference_layer: (n, e) embeddings of the same samples in the same order.
-        measure: Which, with how many neighbours, and whether of raw or z-scored features.
-        groups: G, from 2 to n, of sizes that differ by at most one.
-        seed: Decides the groups.
-
-    Returns:
-        The standard error, 0 or more. With G = 10 it is itself uncertain by about a quarter.
-
-    Raises:
-        DataError: If a layer is no matrix of real numbers, the measure is cka, or there are not so many groups or
-            neighbours.
-        DegenerateLayerError: If a layer has no such similarity without one of the groups.
-        MisalignedSamplesError: If the numbers of rows differ.
-
-    Source: Quenouille 1956 (Biometrika 43); Efron and Tibshirani 1993, An Introduction to the Bootstrap, chapter 11.
-
-    Example:
-        >>> X, noise = np.random.default_rng(0).normal(size=(2, 60, 4))
-        >>> measure = Measure(name="procrustes", kernel=None, estimator=None)
-        >>> 0 < grouped_jackknife(X, X + noise, measure) < 0.1
-        True
-    """
-    values = without_groups(model_layer, reference_layer, measure, groups=groups, seed=seed)
-    return math.sqrt((groups - 1) * float(values.var()))
-
-
 def without_groups(
     model_layer: ArrayLike,
     reference_layer: ArrayLike,
     measure: Measure,
     *,
-    groups: int = 10,
-    seed: int = 0,
-    clusters: NDArray[np.intp] | None = None,
+    kept: Sequence[NDArray[np.bool_]],
     names: tuple[str, str] = ("the model's layer", "the reference's layer"),
 ) -> Array:
-    """Return the values of a similarity that remain when one random group of samples at a time is left out.
+    """Return the values of a similarity that remain when one group of samples at a time is left out.
 
     Args:
         model_layer: (n, d) embeddings.
         reference_layer: (n, e) embeddings of the same samples in the same order.
         measure: Which, with how many neighbours, and whether of raw or z-scored features.
-        groups: From 2 to n, of sizes that differ by at most one.
-        seed: Decides the groups.
-        clusters: (n,) the document of each sample, counted from 0; then documents are left out whole.
+        kept: (n,) for every group, which samples stay, as `samples_without_groups` returns them.
         names: What messages call the layers.
 
     Returns:
         (groups,)
 
     Raises:
-        DataError: As `grouped_jackknife`.
-        DegenerateLayerError: As `grouped_jackknife`.
-        MisalignedSamplesError: As `grouped_jackknife`.
+        DataError: If a layer is no matrix of real numbers, the measure is cka, or there are not so many neighbours.
+        DegenerateLayerError: If a layer has no such similarity without one of the groups.
+        MisalignedSamplesError: If the numbers of rows differ.
     """
     _layer_measure(measure)
     X, Y = np.asarray(model_layer), np.asarray(reference_layer)
     n = len(finite_matrix(X, name=names[0]))
     check_same_samples(len(finite_matrix(Y, name=names[1])), n, name=names[1], other=names[0])
-    units = np.arange(n) if clusters is None else clusters
-    n_units = int(units.max()) + 1
-    if not 2 <= groups <= n_units:
-        what = "samples" if clusters is None else "documents"
-        raise DataError(f"groups is {groups}, expected 2 to {n_units}, the number of {what}: leave out groups of them")
-    parts = np.array_split(np.random.default_rng(seed).permutation(n_units), groups)
-    kept = [~np.isin(units, part) for part in parts]
     return np.array([_value(X[rows], Y[rows], measure, names) for rows in kept])
+
+
+def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 0) -> list[NDArray[np.bool_]]:
+    """Return which samples stay when one random group of units at a time is left out.
+
+    Args:
+        units: (n,) the unit of each sample, counted from 0: its own number, or that of its document.
+        groups: At most as many as there are units; they differ in size by at most one unit.
+        seed: Decides the groups.
+
+    Returns:
+        (n,) for every group.
+
+    Example:
+        >>> documents = np.array([0, 0, 1, 1, 1, 2])
+        >>> sorted(int(kept.sum()) for kept in samples_without_groups(documents, groups=3))
+        [3, 4, 5]
+    """
+    parts = np.array_split(np.random.default_rng(seed).permutation(int(units.max()) + 1), groups)
+    return [~np.isin(units, part) for part in parts]
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:

@@ -40,6 +40,7 @@ class LocalKernel:
     """The linear kernel of a layer's unit rows between nearest neighbours, zero elsewhere."""
 
     neighbours: NearestNeighbours
+    """Where it is not zero, and its values there."""
     self_hsic: float
     """Its debiased HSIC with itself, times n (n - 3)."""
 
@@ -134,21 +135,14 @@ def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> NearestNe
     return NearestNeighbours(name=name, n_samples=n, pairs=pairs, cosines=cosines)
 
 
-def shared_neighbours(first: NearestNeighbours, second: NearestNeighbours) -> Array:
-    """Return the share of neighbours that each sample has in common, (n,), in [0, 1].
+def mean_share(first: NearestNeighbours, second: NearestNeighbours) -> float:
+    """Return the mean share of neighbours that two layers have in common.
 
     Raises:
         MisalignedSamplesError: If the numbers of samples differ.
     """
     check_same_samples(first.n_samples, second.n_samples, name=first.name, other=second.name)
-    shared = np.isin(first.pairs, second.pairs, assume_unique=True)
-    shares: Array = shared.reshape(first.n_samples, -1).mean(axis=1)
-    return shares
-
-
-def mean_share(first: NearestNeighbours, second: NearestNeighbours) -> float:
-    """Return the mean of `shared_neighbours`."""
-    return float(shared_neighbours(first, second).mean())
+    return float(np.isin(first.pairs, second.pairs, assume_unique=True).mean())
 
 
 def local_kernel(X: ArrayLike, *, name: str, neighbours: int) -> LocalKernel:
@@ -189,9 +183,9 @@ def unit_rows(matrix: Array, *, name: str) -> Array:
     bad = ~((norms > 0) & np.isfinite(norms))
     if bad.any():
         row = int(bad.argmax())
+        what = "is zero" if norms[row, 0] == 0 else "is too long for float64"
         raise DegenerateLayerError(
-            f"{name} has length {norms[row, 0]:g} in row {row}, expected embeddings with a direction: "
-            "remove texts without tokens"
+            f"{name} {what} in row {row}, expected embeddings with a direction: remove texts without tokens"
         )
     units: Array = matrix / norms
     return units

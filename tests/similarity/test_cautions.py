@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.results import LayerDiagnostics, Measure
 from layerprobe.similarity.cautions import _inflation, cautions
+from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 
 HEALTHY = LayerDiagnostics(
@@ -83,7 +84,22 @@ def test_few_samples_are_told_whatever_the_measure(measure: Measure) -> None:
 def test_a_choice_among_many_is_told(n: int, alignment: Any, expected: int) -> None:
     model = ("electra", layers()), ("bert", layers())
     lines = cautions(DEBIASED, n, *model, alignment=alignment)
-    assert sum("largest of many values" in line for line in lines) == expected
+    assert sum("largest of several values" in line for line in lines) == expected
+    assert cautions(DEBIASED, n, model[0], ("bert", layers()[:1]), alignment=alignment) == ()
+
+
+def test_the_largest_of_thirteen_independent_layers_is_too_high_as_said() -> None:
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(30):
+        X, Y = rng.normal(size=(100, 32)), rng.normal(size=(13, 100, 32))
+        (estimate,) = estimate_cka([("a", [X]), ("b", list(Y))])
+        curve = estimate.curve("best-match")
+        assert curve.uncertainty is not None
+        found.append((curve.values[0], curve.uncertainty.lower[0] > 0))
+    excess, above = np.mean(found, axis=0)
+    assert 0.02 < excess < 0.03
+    assert 0.15 < above < 0.45
 
 
 @pytest.mark.parametrize(("n", "expected"), [(99, 1), (100, 0), (None, 0)])
@@ -98,7 +114,7 @@ def test_few_documents_are_told(n: int | None, expected: int) -> None:
 def test_copies_are_told_with_the_worst_layer() -> None:
     model = (*layers(0, duplicates=400)[:1], *layers(*range(1, 13), duplicates=120)[1:])
     (line,) = told(DEBIASED, model)
-    assert line.startswith("layers 0 to 12 of electra: up to 400 of 2758 rows (layer 0) are copies of earlier rows")
+    assert line.startswith("layers 0 to 12 of electra: up to 400 of 2758 texts (layer 0) have the embedding of an ear")
     assert "remove repeated texts" in line
 
 
@@ -160,13 +176,13 @@ def test_the_chance_level_is_that_of_gaussians() -> None:
 def test_many_neighbours_of_few_samples_are_told(n: int, expected: int) -> None:
     lines = told(NEIGHBOURS, layers(), n=n)
     assert len(lines) == expected
-    assert all(line.startswith("10 neighbours among 200 samples are many") for line in lines)
+    assert all(line.startswith("10 neighbours among 200 texts are many") for line in lines)
 
 
 @pytest.mark.parametrize("measure", CCA)
 def test_canonical_correlations_need_many_more_samples_than_features(measure: Measure) -> None:
     (line,) = told(measure, layers(), n=2758)
-    assert line.startswith("electra has 768 features on 2758 samples: independent layers would show canonical corr")
+    assert line.startswith("electra has 768 features on 2758 texts: independent layers would show canonical corr")
     assert "0.53" in line
     (line,) = told(measure, layers(), n=768)
     assert f"any two layers of full rank then correlate fully, so {measure.title} is meaningless" in line
@@ -175,7 +191,7 @@ def test_canonical_correlations_need_many_more_samples_than_features(measure: Me
 
 def test_procrustes_is_told_its_chance_level() -> None:
     (line,) = told(PROCRUSTES, layers())
-    assert line.startswith("electra and bert have layers of effective rank 120 or more: on 2758 samples independent")
+    assert line.startswith("electra and bert have layers of effective rank 120 or more: on 2758 texts independent")
     assert "Procrustes similarity of 0.18 or more" in line
     assert told(PROCRUSTES, layers(), n=40000) == ()
 

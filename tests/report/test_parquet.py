@@ -1,0 +1,91 @@
+"""The table of all pairs of layers: one schema whatever was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pyarrow import parquet
+
+from layerprobe.errors import DataError
+from layerprobe.report.parquet import COLUMNS, similarity_table, write_parquet
+from layerprobe.results import Comparison, Comparisons, Measure, ModelDescription, SimilarityMap
+from layerprobe.similarity import estimate_cka, measure_layers
+
+KNN = Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=3)
+MEASURES = (
+    Measure(),
+    Measure(estimator="biased"),
+    Measure(kernel="rbf", bandwidth_multiplier=1.0),
+    KNN,
+    Measure(name="rsa", kernel=None, estimator=None),
+)
+BERT = ModelDescription(
+    name="bert",
+    revision="0" * 40,
+    architecture="bert",
+    n_blocks=2,
+    hidden_size=4,
+    norm="none",
+    dtype="float32",
+    parameters=(1, 2, 3),
+)
+
+
+def compared(measure: Measure) -> Comparisons:
+    model, reference = np.random.default_rng(0).normal(size=(2, 3, 20, 4))
+    if measure.name == "cka":
+        (estimate,) = estimate_cka([("a", model), ("b", reference)], measures=[measure])
+        found, curve = estimate.map, estimate.curve("same-index")
+    else:
+        other = measure_layers(model, reference, measure)
+        found, curve = other.map, other.curve("same-index")
+    comparison = Comparison(
+        model=BERT,
+        reference=dataclasses.replace(BERT, name="electra"),
+        texts_digest="0" * 64,
+        pooling="mean",
+        map=found,
+        curve=curve,
+    )
+    return Comparisons(comparisons=(comparison,))
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.title)
+def test_files_have_one_schema_whatever_the_measure(measure: Measure, tmp_path: Path) -> None:
+    write_parquet(compared(Measure()), tmp_path / "cka.parquet")
+    write_parquet(compared(measure), tmp_path / "other.parquet")
+    first, other = (parquet.read_schema(tmp_path / name).remove_metadata() for name in ("cka.parquet", "other.parquet"))
+    assert other.names == list(COLUMNS)
+    assert other == first
+
+
+def test_what_a_measure_does_not_have_is_missing() -> None:
+    cka, knn = similarity_table(compared(Measure())), similarity_table(compared(KNN))
+    assert cka.dtypes.astype(str).to_dict() == knn.dtypes.astype(str).to_dict() == COLUMNS
+    assert cka.kernel.tolist() == ["linear"] * 9
+    assert cka.neighbours.isna().all()
+    assert cka.standard_error.notna().all()
+    assert knn.neighbours.tolist() == [3] * 9
+    assert knn[["kernel", "estimator", "standard_error", "lower", "p_value", "sigma_squared"]].isna().all(axis=None)
+
+
+def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:
+    found = compared(Measure(kernel="rbf", bandwidth_multiplier=0.5))
+    write_parquet(found, tmp_path / "map.parquet")
+    table = pd.read_parquet(tmp_path / "map.parquet")
+    values: SimilarityMap = found.comparisons[0].map
+    assert list(zip(table.layer, table.reference_layer, strict=True)) == [(i, j) for i in range(3) for j in range(3)]
+    np.testing.assert_array_equal(table.value, np.ravel(values.values))
+    np.testing.assert_array_equal(table.on_curve, np.eye(3, dtype=bool).ravel())
+    assert values.sigma_squared is not None
+    np.testing.assert_array_equal(table.sigma_squared, np.repeat(values.sigma_squared[0], 3))
+    assert set(table.bandwidth_multiplier) == {0.5}
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot write .*; choose another --parquet"):
+        write_parquet(compared(Measure()), tmp_path / "missing" / "map.parquet")

@@ -1,0 +1,218 @@
+"""Curves of the measures beside CKA: what their errors are, how far they are right, and where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.errors import DataError
+from layerprobe.results import NEIGHBOUR_MEASURES, CurveUncertainty, Measure, MeasureName, Normalize
+from layerprobe.similarity.estimates import GROUPS, MeasureEstimate, measure_layers
+from layerprobe.similarity.measures import MEASURES, measure_map, samples_without_groups
+
+Array = NDArray[np.float64]
+measures = pytest.mark.parametrize("name", list(MEASURES))
+
+
+def measured(name: MeasureName, normalize: Normalize = "raw", neighbours: int = 5) -> Measure:
+    k = neighbours if name in NEIGHBOUR_MEASURES else None
+    return Measure(name=name, kernel=None, estimator=None, neighbours=k, normalize=normalize)
+
+
+def pair(n: int, *, noise: float = 1.0, d: int = 4, layers: int = 2, seed: int = 0) -> tuple[Array, Array]:
+    """(layers, n, d) of two related models."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(layers, n, d))
+    return X, X + noise * rng.normal(size=X.shape)
+
+
+def width(name: MeasureName) -> int:
+    """Features with which a measure is defined on four samples."""
+    return 1 if name in ("svcca", "pwcca") else 4
+
+
+def uncertainty(estimate: MeasureEstimate) -> CurveUncertainty:
+    found = estimate.curve("same-index").uncertainty
+    assert found is not None
+    return found
+
+
+@measures
+@pytest.mark.parametrize("normalize", ["raw", "zscore"])
+@pytest.mark.parametrize("n", [43, 8])
+def test_the_covariance_is_that_of_values_without_one_group(name: MeasureName, normalize: Normalize, n: int) -> None:
+    X, Y = pair(n, d=width(name))
+    measure = measured(name, normalize, neighbours=min(5, n - 3))
+    n_groups = min(n, GROUPS)
+    groups = np.array_split(np.random.default_rng(0).permutation(n), n_groups)
+    thetas = np.array(
+        [
+            [measure_map([np.delete(A, g, 0)], [np.delete(B, g, 0)], measure)[0][0] for A, B in zip(X, Y, strict=True)]
+            for g in groups
+        ]
+    )
+    expected = (n_groups - 1) ** 2 / n_groups * np.cov(thetas.T)
+    found = uncertainty(measure_layers(X, Y, measure))
+    np.testing.assert_allclose(found.covariance, expected, rtol=1e-8, atol=1e-15)
+
+
+def pairs_of_layers(n: int, repeats: int) -> Iterator[tuple[Array, Array]]:
+    rng = np.random.default_rng(0)
+    mixing = rng.normal(size=(5, 5))
+    for _ in range(repeats):
+        X = rng.normal(size=(n, 5))
+        yield X, X @ mixing + 2 * rng.normal(size=(n, 5))
+
+
+@measures
+def test_standard_errors_are_the_spread_over_samples(name: MeasureName) -> None:
+    """Of measures by neighbours they are too large, as the docstring says."""
+    found = [measure_layers([X], [Y], measured(name)) for X, Y in pairs_of_layers(150, 80)]
+    spread = np.std([estimate.map.values[0][0] for estimate in found], ddof=1)
+    variances = [uncertainty(estimate).covariance[0][0] for estimate in found]
+    lowest, highest = (1.2, 2.0) if name in NEIGHBOUR_MEASURES else (0.75, 1.35)
+    assert lowest < np.sqrt(np.mean(variances)) / spread < highest
+
+
+@pytest.mark.parametrize("n", [5, 9, 10, 30])
+def test_intervals_and_tests_have_the_degrees_of_freedom_of_their_groups(n: int) -> None:
+    X, Y = pair(n, noise=2)
+    estimate = measure_layers(X, Y, measured("rsa"))
+    curve = estimate.curve("same-index")
+    found, freedom = uncertainty(estimate), min(n, GROUPS) - 1
+    half = stats.t(freedom).isf(0.025) * np.sqrt(np.diag(found.covariance))
+    np.testing.assert_allclose(found.lower, np.maximum(np.array(curve.values) - half, -1))
+    np.testing.assert_allclose(found.upper, np.minimum(np.array(curve.values) + half, 1))
+    (step,) = estimate.steps(curve)
+    replicates = [estimate.replicates((i, i)) for i in (0, 1)]
+    assert replicates[0] is not None
+    error = np.sqrt(freedom * np.var(replicates[1] - replicates[0]))
+    np.testing.assert_allclose(step.upper - step.value, stats.t(freedom).isf(0.025) * error)
+    np.testing.assert_allclose(step.p_value, 2 * stats.t(freedom).sf(abs(step.value) / error))
+
+
+@measures
+@pytest.mark.parametrize("n", [5, 6, 12])
+def test_ends_are_in_the_range_of_the_measure_and_around_the_values(name: MeasureName, n: int) -> None:
+    X, Y = pair(n, noise=0.2, d=width(name))
+    estimate = measure_layers(X, np.concatenate([Y[:1], X[1:]]), measured(name, neighbours=2))
+    lowest, highest = MEASURES[name].range
+    values, found = estimate.curve("same-index").values, uncertainty(estimate)
+    for ends in (found.lower, found.band_lower):
+        assert all(lowest - 1e-12 <= end <= value for end, value in zip(ends, values, strict=True))
+    for ends in (found.upper, found.band_upper):
+        assert all(value <= end <= highest + 1e-12 for end, value in zip(ends, values, strict=True))
+
+
+def test_an_end_beyond_the_range_is_cut_and_the_value_is_not() -> None:
+    X, Y = pair(12, noise=0.3)
+    found = uncertainty(measure_layers(X, Y, measured("rsa")))
+    assert 1.0 in found.upper
+
+
+def assert_no_errors(estimate: MeasureEstimate) -> None:
+    curve = estimate.curve("same-index")
+    assert curve.uncertainty is None
+    assert estimate.steps(curve) == ()
+    assert estimate.differences(estimate, [((0, 0), (1, 1))]) == ()
+
+
+@measures
+def test_four_texts_have_values_and_no_intervals(name: MeasureName) -> None:
+    X, Y = pair(4, d=width(name))
+    assert_no_errors(measure_layers(X, Y, measured(name, neighbours=3)))
+
+
+def test_no_intervals_were_asked_for() -> None:
+    assert_no_errors(measure_layers(*pair(30), measured("rsa"), level=None))
+
+
+@pytest.mark.parametrize(("n_documents", "method"), [(4, None), (5, "single"), (9, "single"), (10, "tenths of the")])
+def test_documents_are_the_units(n_documents: int, method: str | None) -> None:
+    X, Y = pair(60)
+    documents = np.random.default_rng(1).permutation(np.arange(60) % n_documents)
+    estimate = measure_layers(X, Y, measured("procrustes"), clusters=7 * documents)
+    if method is None:
+        assert_no_errors(estimate)
+        return
+    found = uncertainty(estimate)
+    assert (found.n_clusters, found.method) == (n_documents, f"leaving out {method} documents")
+    gone = [set(documents[~kept]) for kept in estimate.kept]
+    assert sorted(int(document) for documents in gone for document in documents) == list(range(n_documents))
+    assert all(set(documents[kept]).isdisjoint(left) for kept, left in zip(estimate.kept, gone, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("n", "method"), [(9, "single texts"), (10, "tenths of the texts"), (43, "tenths of the texts")]
+)
+def test_the_method_is_told(n: int, method: str) -> None:
+    found = uncertainty(measure_layers(*pair(n), measured("rsa")))
+    assert (found.n_clusters, found.method) == (None, f"leaving out {method}")
+
+
+def test_there_is_a_document_for_every_text() -> None:
+    with pytest.raises(DataError, match="expected a cluster for each of 30 samples, got an array of shape"):
+        measure_layers(*pair(30), measured("rsa"), clusters=np.arange(29))
+
+
+def test_one_document_that_holds_most_texts_leaves_no_intervals() -> None:
+    documents = np.array([0] * 26 + [1, 2, 3, 4])
+    assert_no_errors(measure_layers(*pair(30), measured("mutual-knn"), clusters=documents))
+    assert uncertainty(measure_layers(*pair(30), measured("rsa"), clusters=documents)).n_clusters == 5
+
+
+@pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
+@pytest.mark.parametrize(("n", "most"), [(12, 8), (150, 133)])
+def test_neighbours_that_are_too_many_without_a_group_leave_no_intervals(name: MeasureName, n: int, most: int) -> None:
+    """The largest group of 12 texts has 2, so that 10 stay: with 9 neighbours all would be neighbours."""
+    X, Y = pair(n)
+    assert max(uncertainty(measure_layers(X, Y, measured(name, neighbours=most))).covariance[0]) > 0
+    assert_no_errors(measure_layers(X, Y, measured(name, neighbours=most + 1)))
+    assert_no_errors(measure_layers(X, Y, measured(name, neighbours=n - 1)))
+
+
+@pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
+def test_neighbours_beyond_the_other_texts_are_refused_before_anything_is_read(name: MeasureName) -> None:
+    broken: Any = [np.full((12, 3), np.nan)]
+    with pytest.raises(DataError, match="neighbours is 12, expected 1 to 11 for 12 texts: use fewer neighbours or mor"):
+        measure_layers(broken, broken, measured(name, neighbours=12))
+
+
+def test_canonical_correlations_that_are_one_without_a_group_leave_no_intervals() -> None:
+    """Of 30 texts two layers keep 14 + 14 dimensions, of 27 they would keep more than the 26 there are."""
+    X, Y = np.random.default_rng(0).normal(size=(2, 2, 30, 14))
+    estimate = measure_layers(X, Y, measured("pwcca"))
+    assert estimate.map.values[0][0] < 1
+    assert_no_errors(estimate)
+
+
+def test_a_model_without_layers_is_refused() -> None:
+    X, _ = pair(30)
+    with pytest.raises(DataError, match="bert has no layers, expected at least one"):
+        measure_layers([], X, measured("rsa"), model_name="bert")
+    with pytest.raises(DataError, match="bert has no layers, expected at least one"):
+        measure_layers(X, [], measured("rsa"), reference_name="bert")
+
+
+def test_all_that_is_done_is_told() -> None:
+    reports: list[tuple[str, int, int]] = []
+    measure_layers(*pair(30), measured("rsa"), progress=lambda *report: reports.append(report)).curve("same-index")
+    assert reports[-1] == ("estimating errors", 4, 4)
+    reports.clear()
+    measure_layers(*pair(4), measured("rsa"), progress=lambda *report: reports.append(report))
+    assert reports[-1] == ("comparing layers", 1, 1)
+
+
+@pytest.mark.parametrize(("n", "groups"), [(43, 4), (10, 10)])
+def test_every_sample_is_left_out_once(n: int, groups: int) -> None:
+    kept = np.array(samples_without_groups(np.arange(n), groups=groups, seed=3))
+    assert kept.shape == (groups, n)
+    np.testing.assert_array_equal((~kept).sum(axis=0), 1)
+    assert np.ptp(kept.sum(axis=1)) <= 1
+    np.testing.assert_array_equal(kept, samples_without_groups(np.arange(n), groups=groups, seed=3))
+    assert (kept != samples_without_groups(np.arange(n), groups=groups, seed=4)).any()
