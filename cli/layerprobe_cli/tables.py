@@ -111,12 +111,15 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
 
 def print_maps(found: Comparisons) -> None:
     """Print every layer against every layer, and how far the values may be off."""
-    for comparison in found.comparisons:
+    from layerprobe.names import distinct_names
+
+    names = distinct_names([comparison.reference.name for comparison in found.comparisons])
+    for name, comparison in zip(names, found.comparisons, strict=True):
         if comparison is not found.comparisons[0]:
             typer.echo()
         errors = comparison.map.uncertainty
         title, texts = comparison.map.measure.title, f"{comparison.map.n_samples} texts"
-        typer.echo(f"{title} with {comparison.reference.name} (columns), {texts}")
+        typer.echo(f"{title} with {name} (columns), {texts}")
         _print_matrix(comparison.map.values)
         if errors:
             halves = [
