@@ -20,19 +20,23 @@ if TYPE_CHECKING:
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
     from layerprobe.results import Examples, Measure, Protocol, Study, Task, from_json, to_json
+    from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
+        adapt,
         compare,
         compare_all,
         confirm,
         doctor,
         extract,
         finetune,
+        load_corpus,
         predict,
         profile,
         run,
         zero_shot,
     )
+    from layerprobe.study.exporting import export_model
     from layerprobe.tasks import load_task, load_texts, load_word_similarity
 
 _HOMES = {
@@ -43,17 +47,20 @@ _HOMES = {
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
+        "adapt",
         "compare",
         "compare_all",
         "confirm",
         "doctor",
         "extract",
         "finetune",
+        "load_corpus",
         "predict",
         "profile",
         "run",
         "zero_shot",
     ),
+    "layerprobe.study.exporting": ("export_model",),
     "layerprobe.tasks": ("load_task", "load_texts", "load_word_similarity"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -67,6 +74,7 @@ __all__ = [
     "Study",
     "Task",
     "__version__",
+    "adapt",
     "cka_interval",
     "cka_map",
     "compare",
@@ -76,10 +84,12 @@ __all__ = [
     "doctor",
     "embedded_model",
     "embedded_task",
+    "export_model",
     "extract",
     "finetune",
     "from_json",
     "linear_cka",
+    "load_corpus",
     "load_task",
     "load_texts",
     "load_word_similarity",
