@@ -43,8 +43,8 @@ def reproduce(
     """Do an experiment of arXiv 2402.13130 again and print its figures beside ours. Finished runs are not repeated.
 
     table2: STSB at the layers of Table 2. figure2a: STSB at every layer of ELECTRA's base discriminator. mrpc, sick:
-    the best and the last layer. Not here: Korean, German and Spanish STSB, for whose models the figures at hand name no hub
-    ids, and random weights, for which they give no figures.
+    the best and the last layer. Not here: Korean, German and Spanish STSB, for whose models the figures at hand name no
+    hub ids, and random weights, for which they give no figures.
 
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
