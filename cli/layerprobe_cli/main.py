@@ -26,6 +26,7 @@ from layerprobe_cli.commands import (
     predict,
     profile,
     report,
+    reproduce,
     run,
 )
 from layerprobe_cli.options import expanded
@@ -71,7 +72,21 @@ def _unwrapped(command: Callable[..., None]) -> str:
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
 
-for module in (demo, run, extract, compare, predict, adapt, finetune, confirm, report, export, profile, doctor):
+for module in (
+    demo,
+    run,
+    extract,
+    compare,
+    predict,
+    adapt,
+    finetune,
+    confirm,
+    reproduce,
+    report,
+    export,
+    profile,
+    doctor,
+):
     name = module.__name__.rsplit(".", 1)[-1]
     _add(app, name, getattr(module, name))
 

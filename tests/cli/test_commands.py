@@ -20,6 +20,7 @@ COMMANDS = (
     "adapt",
     "finetune",
     "confirm",
+    "reproduce",
     "report",
     "export",
     "profile",
