@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,11 +13,16 @@ from tests.models import save_tiny
 ELECTRA = "google/electra-base-discriminator"
 
 
-def test_table_2_is_the_paper_s() -> None:
+def figures() -> dict[str, Any]:
     file = Path(__file__).parents[3] / "shared" / "reference" / "paper_2402_13130.json"
     if not file.is_file():
         pytest.skip(f"the paper's figures are not at {file}")
-    rows = json.loads(file.read_text())["table_2_stsb"]["rows"]
+    found: dict[str, Any] = json.loads(file.read_text())
+    return found
+
+
+def test_table_2_is_the_paper_s() -> None:
+    rows = figures()["table_2_stsb"]["rows"]
     ours = [
         [
             score.model,
@@ -28,6 +34,24 @@ def test_table_2_is_the_paper_s() -> None:
         for score in experiment("table2").scores
     ]
     assert ours == [row[1:] for row in rows]
+
+
+def test_mrpc_sick_and_the_best_layer_are_the_paper_s() -> None:
+    others = figures()["other_figures"]
+    names = ("mrpc", "sick", "figure2a")
+    test = {(name, s.model, s.layer): dict(s.test) for name in names for s in experiment(name).scores}
+    electra, generator = "google/electra-base-discriminator", "google/electra-base-generator"
+    mrpc, sick = others["mrpc F1"], others["sick macro F1"]["ELECTRA generator base"]
+    expected = {
+        ("mrpc", electra, 9): {"f1": mrpc["ELECTRA discriminator base"]["layer 9"]},
+        ("mrpc", electra, 12): {"f1": mrpc["ELECTRA discriminator base"]["last"]},
+        ("mrpc", "microsoft/deberta-v3-base", 10): {"f1": mrpc["DeBERTaV3 base"]["layer 10"]},
+        ("mrpc", "microsoft/deberta-v3-base", 12): {"f1": mrpc["DeBERTaV3 base"]["last"]},
+        ("sick", generator, 11): {"macro f1": sick["layer 11"]},
+        ("sick", generator, 12): {"macro f1": sick["last"]},
+        ("figure2a", electra, 9): {"spearman": others["stsb ELECTRA discriminator best test layer"]["base"][1]},
+    }
+    assert {key: test[key] for key in expected} == expected
 
 
 def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
