@@ -368,7 +368,7 @@ class Tuning:
 
     def seed_list(self) -> tuple[int, ...]:
         """Return the seeds."""
-        seeds = _integers(self.seeds, "--seeds")
+        seeds = integers(self.seeds, "--seeds")
         if "," not in self.seeds and seeds[0] > MAX_SEEDS:
             raise typer.BadParameter(f"expected at most {MAX_SEEDS} seeds, or a list such as 3,5,8, got {self.seeds!r}")
         listed = seeds if "," in self.seeds else tuple(range(seeds[0]))
@@ -413,7 +413,7 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
     layers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        ends = _integers(f"{first},{last}" if dash else first, "--layers")
+        ends = integers(f"{first},{last}" if dash else first, "--layers")
         if ends[0] > ends[-1]:
             raise typer.BadParameter(f"expected a range such as 2-5 for --layers, got {part.strip()!r}")
         if ends[-1] > n_blocks:
@@ -422,7 +422,12 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
     return tuple(sorted(layers))
 
 
-def _integers(text: str, option: str) -> tuple[int, ...]:
+def integers(text: str, option: str) -> tuple[int, ...]:
+    """Return the numbers of a list such as `0,1,2`.
+
+    Raises:
+        typer.BadParameter: If it is none, or a number is negative.
+    """
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:

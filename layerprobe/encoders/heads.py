@@ -12,7 +12,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreT
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint, _no_conversion, _one_line_errors, _quiet_transformers
+from layerprobe.encoders.loading import Checkpoint, no_conversion, one_line_errors, quiet_transformers
 from layerprobe.errors import ModelError
 
 
@@ -87,7 +87,7 @@ def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) 
     check_masked_lm(checkpoint)
     config = copy.deepcopy(checkpoint.config)
     config._attn_implementation = encoder.model.config._attn_implementation
-    with torch.random.fork_rng(devices=[]), _one_line_errors(checkpoint.name):  # weights are drawn on the CPU
+    with torch.random.fork_rng(devices=[]), one_line_errors(checkpoint.name):  # weights are drawn on the CPU
         torch.default_generator.manual_seed(seed)
         model, fresh = _random_head(config) if checkpoint.random_init is not None else _load_head(checkpoint, config)
     setattr(model, model.base_model_prefix, encoder.model)
@@ -120,7 +120,7 @@ def _load_head(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTra
 
 
 def _load(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTrainedModel, dict[str, Any]]:
-    with _quiet_transformers(), _no_conversion():
+    with quiet_transformers(), no_conversion():
         model, info = AutoModelForMaskedLM.from_pretrained(
             checkpoint.source,
             config=config,

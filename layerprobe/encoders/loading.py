@@ -105,13 +105,13 @@ def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_c
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
     source, revision = split_name(name)
-    with _one_line_errors(name), _quiet_transformers():
+    with one_line_errors(name), quiet_transformers():
         commit = _commit(source, revision)
         # configuration, tokenizer and weights all come from this commit
         options = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = read_config(source, **options)
     check_supported(config)
-    with _one_line_errors(name), _quiet_transformers():
+    with one_line_errors(name), quiet_transformers():
         tokenizer = _load_tokenizer(name, source, options)
     return Checkpoint(
         name=name,
@@ -156,7 +156,7 @@ def load_encoder(
     if isinstance(checkpoint, str):
         checkpoint = find_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
-    with _one_line_errors(checkpoint.name):
+    with one_line_errors(checkpoint.name):
         if attn != "auto":
             config._attn_implementation = attn
         model = (
@@ -259,7 +259,7 @@ def _computes_bfloat16(device: torch.device) -> bool:
 
 def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     """Load trained weights in float32; weights that the checkpoint lacks are an error."""
-    with _quiet_transformers(), _no_conversion():
+    with quiet_transformers(), no_conversion():
         model, info = auto_class(config).from_pretrained(
             checkpoint.source,
             config=config,
@@ -284,7 +284,7 @@ def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTraine
 
 
 @contextlib.contextmanager
-def _no_conversion() -> Iterator[None]:
+def no_conversion() -> Iterator[None]:
     """Keep transformers from asking the hub for safetensors in the background: the published ELECTRA has none."""
     name = "DISABLE_SAFETENSORS_CONVERSION"
     before = os.environ.get(name)
@@ -378,7 +378,7 @@ def folder_digest(folder: Path) -> str:
 
 
 @contextlib.contextmanager
-def _one_line_errors(name: str) -> Iterator[None]:
+def one_line_errors(name: str) -> Iterator[None]:
     """Turn what transformers and the hub raise into one line with advice."""
     try:
         yield
@@ -441,7 +441,7 @@ def _line(error: BaseException) -> str:
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only."""
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()

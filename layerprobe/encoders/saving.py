@@ -6,7 +6,7 @@ import copy
 from pathlib import Path
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import _quiet_transformers
+from layerprobe.encoders.loading import quiet_transformers
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -20,6 +20,6 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         # what the last call asked for would be written, too
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
-    with _quiet_transformers():
+    with quiet_transformers():
         encoder.model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders import Encoder, TruncatedEncoder, collate, load_encoder, pool
 from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
-from layerprobe.encoders.loading import _quiet_transformers
+from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
 from layerprobe.folders import folder_errors, new_folder
@@ -131,7 +131,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
         # what the last call asked for would be written, too
         tokenizer.backend_tokenizer.no_truncation()
         tokenizer.backend_tokenizer.no_padding()
-    with _quiet_transformers():
+    with quiet_transformers():
         truncated.save(folder, tokenizer)
     mode = (folder / "config.json").stat().st_mode
     for weights in folder.glob("*.safetensors"):

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, library_options, parse_layers
-from layerprobe_cli.options import _integers as integers
+from layerprobe_cli.options import Json, Loading, Model, Quiet, integers, library_options, parse_layers
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
