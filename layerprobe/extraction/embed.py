@@ -1,24 +1,40 @@
-"""The pooled embeddings of every layer of an encoder, in one forward pass.
+"""The pooled embeddings of every layer of an encoder, in one forward pass, and what its token states are like.
 
 Knows a loaded encoder and texts; knows no files. Only (layer, text, feature) leaves the device.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from layerprobe.encoders import Encoder, TokenizedTexts, collate, pool, token_batches
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.extraction.tokens import curvature, prompt_entropy
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Pooling
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
+
+Readout = Callable[[Tensor, Tensor], Tensor]
+"""(text, token, feature) states and their mask -> (text, number): what of a layer leaves the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TokenMeasures:
+    """What the token states of every text are like at every layer."""
+
+    prompt_entropy: NDArray[np.float32]
+    """(layer, text) nats."""
+    curvature: NDArray[np.float32]
+    """(layer, text) radians; NaN where a text has no two steps from token to token."""
 
 
 def embed_layers(
@@ -47,32 +63,83 @@ def embed_layers(
     Raises:
         DegenerateLayerError: If an embedding is not finite; names the layer and the model.
     """
-    budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
-    lengths = texts.lengths
-    result = np.empty((encoder.n_layers, len(lengths), encoder.description.hidden_size), dtype=np.float32)
-    done, total = 0, sum(lengths)
-    for rows in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
-        result[:, rows] = _pooled(encoder, texts, rows, pooling)
-        done += sum(lengths[row] for row in rows)
-        progress(f"embedding with {short_name(encoder.description.name)}", done, total)
+
+    def readout(states: Tensor, mask: Tensor) -> Tensor:
+        return pool(states, mask, pooling)
+
+    result = _read(encoder, texts, readout, encoder.description.hidden_size, batch_tokens, progress)
     _check_finite(result, encoder)
     return result
 
 
+def embed_and_measure(
+    encoder: Encoder,
+    texts: TokenizedTexts,
+    *,
+    pooling: Pooling = "mean",
+    batch_tokens: int | None = None,
+    progress: Progress = silent,
+) -> tuple[NDArray[np.float32], TokenMeasures]:
+    """Return what `embed_layers` does, and what the token states are like, from the same forward pass.
+
+    Args:
+        encoder: As for `embed_layers`, like all that follows.
+        texts: The texts.
+        pooling: mean, cls, max or last.
+        batch_tokens: Tokens a batch.
+        progress: Told the tokens that are done.
+
+    Returns:
+        (layer, text, feature) float32, and two numbers for every layer and text.
+
+    Raises:
+        DegenerateLayerError: If an embedding or a token state is not finite.
+    """
+
+    def readout(states: Tensor, mask: Tensor) -> Tensor:
+        measures = torch.stack([prompt_entropy(states, mask), curvature(states, mask)], dim=1)
+        return torch.cat([pool(states, mask, pooling), measures], dim=1)
+
+    width = encoder.description.hidden_size
+    result = _read(encoder, texts, readout, width + 2, batch_tokens, progress)
+    _check_finite(result[..., : width + 1], encoder)
+    return result[..., :width], TokenMeasures(prompt_entropy=result[..., width], curvature=result[..., width + 1])
+
+
+def _read(
+    encoder: Encoder,
+    texts: TokenizedTexts,
+    readout: Readout,
+    width: int,
+    batch_tokens: int | None,
+    progress: Progress,
+) -> NDArray[np.float32]:
+    """Return (layer, text, width) numbers, in the order of the texts."""
+    budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
+    lengths = texts.lengths
+    result = np.empty((encoder.n_layers, len(lengths), width), dtype=np.float32)
+    done, total = 0, sum(lengths)
+    for rows in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
+        result[:, rows] = _read_batch(encoder, texts, rows, readout)
+        done += sum(lengths[row] for row in rows)
+        progress(f"embedding with {short_name(encoder.description.name)}", done, total)
+    return result
+
+
 @torch.inference_mode()
-def _pooled(encoder: Encoder, texts: TokenizedTexts, rows: Sequence[int], pooling: Pooling) -> NDArray[np.float32]:
-    """Embed one batch; one that does not fit the device's memory is halved."""
+def _read_batch(encoder: Encoder, texts: TokenizedTexts, rows: Sequence[int], readout: Readout) -> NDArray[np.float32]:
+    """Run one batch; one that does not fit the device's memory is halved."""
     try:
         batch = collate(texts, rows, encoder.device)
         with encoder.precision():
-            layers = [pool(states, batch["attention_mask"], pooling) for states in encoder.layer_states(batch)]
+            layers = [readout(states, batch["attention_mask"]) for states in encoder.layer_states(batch)]
         return torch.stack(layers).cpu().numpy()
     except torch.OutOfMemoryError:
         if len(rows) == 1:
             raise
     torch.cuda.empty_cache()
     middle = len(rows) // 2
-    halves = [_pooled(encoder, texts, part, pooling) for part in (rows[:middle], rows[middle:])]
+    halves = [_read_batch(encoder, texts, part, readout) for part in (rows[:middle], rows[middle:])]
     return np.concatenate(halves, axis=1)
 
 

@@ -139,7 +139,7 @@ def _checked(layer: ArrayLike, *, name: str) -> NDArray[Any]:
     return array
 
 
-def _blocks(array: NDArray[Any]) -> Iterator[Array]:
+def blocks(array: NDArray[Any]) -> Iterator[Array]:
     """Yield runs of rows in float64: of a float64 layer these are its own memory, not to be written to."""
     step = max(1, BLOCK // array.shape[1])
     for start in range(0, len(array), step):
@@ -152,7 +152,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
     lowest, highest = np.full(d, np.inf), np.full(d, -np.inf)
     lengths: list[Array] = []
     seen: set[bytes] = set()
-    for block in _blocks(array):
+    for block in blocks(array):
         if not np.isfinite(block).all():
             raise DegenerateLayerError(_not_finite(array, name=name))
         norms = np.sqrt(np.einsum("ij,ij->i", block, block))
@@ -182,7 +182,7 @@ def _mean_cosine(unit_total: Array, *, n_units: int) -> float:
 
 
 def _not_finite(array: NDArray[Any], *, name: str) -> str:
-    bad = np.concatenate([np.count_nonzero(~np.isfinite(block), axis=1) for block in _blocks(array)])
+    bad = np.concatenate([np.count_nonzero(~np.isfinite(block), axis=1) for block in blocks(array)])
     return not_finite(int(bad.sum()), int((bad > 0).argmax()), name=name)
 
 
@@ -198,7 +198,7 @@ def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
         matrix, variances = centred @ centred.T, np.einsum("ij,ij->j", centred, centred)
     else:
         matrix = np.zeros((d, d))
-        for block in _blocks(array):
+        for block in blocks(array):
             centred = block - mean
             matrix += centred.T @ centred
         variances = matrix.diagonal()
