@@ -1,0 +1,172 @@
+"""How good a layer may be without a label, from its embeddings and those of altered copies. Knows arrays, no texts.
+
+Source: Skean et al. 2025 (arXiv 2502.02013, Layer by Layer), who found them to go with a layer's downstream scores.
+A view is the embedding of a copy of a text, altered so that it still says about the same.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import entr, logsumexp
+
+from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.similarity.checks import Array, check_shape, not_finite
+from layerprobe.similarity.diagnostics import blocks
+
+TEMPERATURE = 0.1
+"""Of InfoNCE, as in the code of Skean et al."""
+RIDGE = 1e-4
+"""Added to the spread within texts by LiDAR, as Thilak et al. do; rows have length 1."""
+SHUFFLES = 10
+"""Pairings of the two views over which DiME takes its mean, as in the code of Skean et al."""
+
+
+def dataset_entropy(layer: ArrayLike, *, name: str = "the layer") -> float:
+    """Return the von Neumann entropy of the embeddings of a data set: how many directions they spread over.
+
+    With unit rows u_i, the eigenvalues l_k of the Gram matrix u_i . u_j / n sum to 1, and S = - sum_k l_k log l_k.
+    exp(S) is an effective rank that counts the direction which all rows share; that of `diagnose` is of centred rows,
+    which are not scaled to one length.
+
+    Args:
+        layer: (n, d) embeddings; a memory map is read block by block.
+        name: What messages call it, such as "layer 3 of bert-tiny".
+
+    Returns:
+        Nats, 0 .. log min(n, d).
+
+    Raises:
+        DataError: If it is no matrix of real numbers.
+        DegenerateLayerError: If a row is not finite or has no direction.
+    """
+    array = np.asarray(layer)
+    check_shape(array.shape, array.dtype, name=name)
+    n, d = array.shape
+    if n < d:
+        units = _units(np.asarray(array, dtype=np.float64), name=name)
+        return entropy(units @ units.T / n)
+    matrix = np.zeros((d, d))
+    for block in blocks(array):
+        units = _units(block, name=name)
+        matrix += units.T @ units
+    return entropy(matrix / n)
+
+
+def entropy(matrix: Array) -> float:
+    """Return the von Neumann entropy of a symmetric positive matrix over its trace, in nats.
+
+    Example:
+        >>> round(float(np.exp(entropy(np.eye(5)))), 6)
+        5.0
+    """
+    shares = np.maximum(np.linalg.eigvalsh(matrix / np.trace(matrix)), 0.0)
+    return float(entr(shares).sum())
+
+
+def infonce(views: ArrayLike, *, name: str = "the layer") -> float:
+    """Return InfoNCE's lower bound of what one view of a text tells of another.
+
+        log n - mean_i [ log sum_j exp(cos(x_i, y_j) / t) - cos(x_i, y_i) / t ],   t = 0.1,
+
+    the mean of both directions, x and y being the first two views.
+
+    Args:
+        views: (view, text, feature), at least two views of two texts.
+        name: What messages call the layer.
+
+    Returns:
+        Nats, at most log n; 0 where a view tells nothing, and below where it misleads.
+
+    Raises:
+        DataError: If there are too few views or texts.
+        DegenerateLayerError: If a row is not finite or has no direction.
+
+    Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5.
+    """
+    x, y, *_ = _checked_views(views, name=name)
+    logits = x @ y.T / TEMPERATURE
+    matched = float(np.mean(np.diag(logits)))
+    losses = [float(logsumexp(logits, axis=axis).mean()) - matched for axis in (0, 1)]
+    return math.log(len(x)) - sum(losses) / 2
+
+
+def lidar(views: ArrayLike, *, name: str = "the layer") -> float:
+    """Return LiDAR: the effective rank of what tells texts apart, measured against what tells their views apart.
+
+    With unit rows, S_w the covariance of views around their text's mean, S_b that of the means, and l_k the
+    eigenvalues of (S_w + 1e-4 I)^(-1/2) S_b (S_w + 1e-4 I)^(-1/2) over their sum: exp(- sum_k l_k log l_k).
+
+    Args:
+        views: (view, text, feature), at least two views of two texts.
+        name: What messages call the layer.
+
+    Returns:
+        1 .. min(n - 1, d).
+
+    Raises:
+        DataError: If there are too few views or texts.
+        DegenerateLayerError: If a row is not finite or has no direction, or all texts have one mean.
+
+    Source: Thilak et al. 2023 (arXiv 2312.04000), equations 1 to 5.
+    """
+    units = _checked_views(views, name=name)
+    means = units.mean(axis=0)
+    within = (units - means).reshape(-1, units.shape[2])
+    values, vectors = np.linalg.eigh(within.T @ within / len(within))
+    centred = means - means.mean(axis=0)
+    # The nonzero eigenvalues are those of the Gram matrix of the whitened means.
+    whitened = centred @ (vectors / np.sqrt(np.maximum(values, 0.0) + RIDGE))
+    if np.abs(centred).max() <= np.finfo(np.float32).eps:
+        raise DegenerateLayerError(f"{name} has one mean for the views of all texts: expected texts that differ")
+    small = whitened @ whitened.T if len(whitened) < whitened.shape[1] else whitened.T @ whitened
+    return math.exp(entropy(small))
+
+
+def dime(views: ArrayLike, *, seed: int = 0, name: str = "the layer") -> float:
+    """Return DiME: how much less two views surprise together when they are views of the same texts.
+
+    With K and L the Gram matrices of the unit rows of the first two views, S the von Neumann entropy over the trace
+    and P random permutations of the texts: mean_P S(K * P L P^T) - S(K * L), * elementwise.
+
+    Args:
+        views: (view, text, feature), at least two views of two texts.
+        seed: Of the permutations.
+        name: What messages call the layer.
+
+    Returns:
+        Nats; about 0 where views tell nothing of each other.
+
+    Raises:
+        DataError: If there are too few views or texts.
+        DegenerateLayerError: If a row is not finite or has no direction.
+
+    Source: Skean et al. 2023 (arXiv 2301.08164), equation 8, in the limit alpha -> 1.
+    """
+    x, y, *_ = _checked_views(views, name=name)
+    K, L = x @ x.T, y @ y.T
+    rng = np.random.default_rng(seed)
+    orders = [rng.permutation(len(K)) for _ in range(SHUFFLES)]
+    apart = float(np.mean([entropy(K * L[np.ix_(order, order)]) for order in orders]))
+    return apart - entropy(K * L)
+
+
+def _checked_views(views: ArrayLike, *, name: str) -> Array:
+    array: NDArray[Any] = np.asarray(views)
+    if array.ndim != 3 or array.dtype.kind not in "fiu" or min(array.shape[:2]) < 2:
+        raise DataError(f"expected at least two views of two texts of {name}, got {array.dtype} of {array.shape}")
+    return np.stack([_units(view.astype(np.float64), name=name) for view in array])
+
+
+def _units(rows: Array, *, name: str) -> Array:
+    if not np.isfinite(rows).all():
+        bad = ~np.isfinite(rows)
+        raise DegenerateLayerError(not_finite(int(bad.sum()), int(bad.any(axis=1).argmax()), name=name))
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    if not lengths.all():
+        raise DegenerateLayerError(f"{name} has {int((lengths == 0).sum())} rows of zeros, which have no direction")
+    units: Array = rows / lengths
+    return units
