@@ -7,6 +7,7 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
@@ -64,6 +65,7 @@ __all__ = [
     "FineTuningRun",
     "Interval",
     "Kernel",
+    "LabelFreeMetrics",
     "LayerDiagnostics",
     "LayerOutcome",
     "LayerProfile",
@@ -88,7 +90,9 @@ __all__ = [
     "Task",
     "TaskKind",
     "TextFile",
+    "TokenMetrics",
     "Verdict",
+    "Views",
     "check_attn",
     "check_choice",
     "check_layers",

@@ -5,7 +5,8 @@ Each stage is one function; what was done before is read from the store instead 
 
 from layerprobe.study.adapting import adapt, load_corpus
 from layerprobe.study.comparison import compare, compare_all
-from layerprobe.study.embeddings import Embeddings, extract
+from layerprobe.study.embeddings import Embeddings, extract, measure_tokens
+from layerprobe.study.label_free import label_free_metrics
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
@@ -26,7 +27,9 @@ __all__ = [
     "extract",
     "finetune",
     "fitted_on",
+    "label_free_metrics",
     "load_corpus",
+    "measure_tokens",
     "predict",
     "profile",
     "run",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +17,13 @@ from layerprobe.encoders import (
     TokenizedTexts,
 )
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
-from layerprobe.extraction import embed_layers
+from layerprobe.extraction import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import (
     ModelDescription,
     Pooling,
+    TokenMetrics,
+    digest,
     from_json,
     to_dict,
     to_json,
@@ -30,6 +32,14 @@ from layerprobe.store import ShardWriter, Store, StoredEmbeddings, StoreKey, tex
 from layerprobe.study.options import Options, changed, dtype_name, found, load
 
 logger = logging.getLogger(__name__)
+
+# Counts what token metrics depend on beyond their key; raise it when the numbers change.
+TOKENS_VERSION = 1
+# Texts whose embeddings are in memory at a time where only their token states are measured.
+TEXTS_A_PASS = 4096
+
+Measured = Callable[[int, int, TokenMeasures], None]
+"""First row, row after the last, and what the token states of those texts are like."""
 
 EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn")
 
@@ -99,11 +109,7 @@ def extract(
         StoreError: If the store cannot be written.
     """
     options = options or Options()
-    distinct = tuple(dict.fromkeys(texts))
-    if not distinct:
-        raise DataError("expected texts to embed, got none")
-    if "" in distinct:
-        raise DataError("expected texts with words in them, got an empty one: drop it")
+    distinct = _distinct(texts)
     checkpoint = found(model, random_init, options)
     key = _store_key(checkpoint, distinct, options)
     store = Store(options.cache_dir)
@@ -122,6 +128,101 @@ def extract(
         warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
     )
+
+
+def measure_tokens(
+    model: str | Path | Checkpoint,
+    texts: Sequence[str],
+    *,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> TokenMetrics:
+    """Return what the token states of every layer are like, from the store or from one forward pass.
+
+    Where the embeddings of the texts are not in the store, the same pass puts them there.
+
+    Args:
+        model: As for `extract`, like all that follows.
+        texts: The texts; repeated ones count once.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load and embed.
+        progress: Told the tokens that are done.
+
+    Raises:
+        DataError: If there are no texts, an empty one, or none with two steps from token to token at a layer.
+        ModelError: If the model cannot be had or truncated.
+        StoreError: If the store cannot be written.
+    """
+    options = options or Options()
+    distinct = _distinct(texts)
+    checkpoint = found(model, random_init, options)
+    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options)
+    name = digest([TOKENS_VERSION, key.fingerprint])
+    text = store.load_result("tokens", name)
+    if text is not None:
+        try:
+            return from_json(TokenMetrics, text)
+        except DataError as error:
+            logger.warning("the result tokens/%s in the store is damaged (%s): it is made again", name, error)
+    encoder = load(checkpoint, options)
+    # (measure, layer, text); what no pass has reached is NaN
+    numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
+
+    def measured(start: int, stop: int, part: TokenMeasures) -> None:
+        numbers[:, :, start:stop] = part.prompt_entropy, part.curvature
+
+    if _open(store, key) is None:
+        _embed_and_store(store, key, encoder, distinct, options, progress, measured)
+    # texts whose embeddings were in the store before
+    rest = np.flatnonzero(np.isnan(numbers[0, 0]))
+    for start in range(0, len(rest), TEXTS_A_PASS):
+        rows = rest[start : start + TEXTS_A_PASS]
+        tokens = _tokenize(encoder, [distinct[row] for row in rows], options)
+        report = part_of(progress, start=start, share=len(rows), whole=len(rest))
+        _, part = embed_and_measure(
+            encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+        )
+        numbers[:, :, rows] = part.prompt_entropy, part.curvature
+    metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
+    store.save_result("tokens", name, to_json(metrics))
+    return metrics
+
+
+def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float64], name: str) -> TokenMetrics:
+    """Take means over the texts of (layer, text) numbers."""
+    turning = ~np.isnan(curvatures)
+    if not turning.any(axis=1).all():
+        layer = int((~turning.any(axis=1)).argmax())
+        raise DataError(f"no text has a curvature at layer {layer} of {name}: expected texts of at least three tokens")
+    turns = [row[there] for row, there in zip(curvatures, turning, strict=True)]
+    return TokenMetrics(
+        n_texts=entropies.shape[1],
+        prompt_entropy=tuple(entropies.mean(axis=1).tolist()),
+        prompt_entropy_errors=tuple(map(_standard_error, entropies)),
+        curvature=tuple(float(row.mean()) for row in turns),
+        curvature_errors=tuple(map(_standard_error, turns)),
+        n_turning=tuple(len(row) for row in turns),
+    )
+
+
+def _standard_error(values: NDArray[np.float64]) -> float:
+    """Return the standard error of a mean; 0 for one value, which says nothing of it."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _distinct(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return every text once.
+
+    Raises:
+        DataError: If there are no texts, or an empty one.
+    """
+    distinct = tuple(dict.fromkeys(texts))
+    if not distinct:
+        raise DataError("expected texts to embed, got none")
+    if "" in distinct:
+        raise DataError("expected texts with words in them, got an empty one: drop it")
+    return distinct
 
 
 def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
@@ -146,7 +247,13 @@ def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -
 
 
 def _embed_and_store(
-    store: Store, key: StoreKey, encoder: Encoder, texts: tuple[str, ...], options: Options, progress: Progress
+    store: Store,
+    key: StoreKey,
+    encoder: Encoder,
+    texts: tuple[str, ...],
+    options: Options,
+    progress: Progress,
+    measured: Measured | None = None,
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
     model = encoder.description
@@ -157,7 +264,7 @@ def _embed_and_store(
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):
-        _fill(writer, encoder, texts, options, background, progress)
+        _fill(writer, encoder, texts, options, background, progress, measured)
         return writer.finish()
 
 
@@ -168,6 +275,7 @@ def _fill(
     options: Options,
     background: ThreadPoolExecutor,
     progress: Progress,
+    measured: Measured | None,
 ) -> None:
     pending = list(writer.pending)
     n_pending = sum(stop - start for _, start, stop in pending)
@@ -184,9 +292,15 @@ def _fill(
         tokens = upcoming.result()
         upcoming = tokenized(number + 1) if number + 1 < len(pending) else None
         report = part_of(progress, start=done, share=stop - start, whole=n_pending)
-        layers = embed_layers(
-            encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
-        )
+        if measured is None:
+            layers = embed_layers(
+                encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+            )
+        else:
+            layers, measures = embed_and_measure(
+                encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+            )
+            measured(start, stop, measures)
         if written is not None:
             written.result()
         written = background.submit(writer.write, index, layers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -29,10 +30,10 @@ def entropy_by_hand(tokens: Array) -> float:
 
 
 def curvature_by_hand(tokens: Array) -> float:
-    steps = [later - earlier for earlier, later in zip(tokens[:-1], tokens[1:], strict=True)]
+    steps = [later - earlier for earlier, later in itertools.pairwise(tokens)]
     angles = [
         math.acos(min(1.0, max(-1.0, float(a @ b / np.linalg.norm(a) / np.linalg.norm(b)))))
-        for a, b in zip(steps[:-1], steps[1:], strict=True)
+        for a, b in itertools.pairwise(steps)
         if np.linalg.norm(a) > 0 and np.linalg.norm(b) > 0
     ]
     return sum(angles) / len(angles) if angles else math.nan

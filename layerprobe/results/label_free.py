@@ -1,0 +1,88 @@
+"""What a model's layers are like by the label-free metrics of Skean et al. 2025 (arXiv 2502.02013)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerprobe.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMetrics:
+    """What the token states of texts are like, layer by layer, on average over the texts."""
+
+    n_texts: int
+    """Distinct texts."""
+    prompt_entropy: tuple[float, ...]
+    """By layer: nats, the von Neumann entropy of a text's cosines between tokens."""
+    prompt_entropy_errors: tuple[float, ...]
+    """Standard errors over the texts."""
+    curvature: tuple[float, ...]
+    """By layer: radians, the mean angle between a step from token to token and the next one."""
+    curvature_errors: tuple[float, ...]
+    """Standard errors over the texts that turn."""
+    n_turning: tuple[int, ...]
+    """By layer: texts with two steps on end, the only ones that have a curvature."""
+
+    def __post_init__(self) -> None:
+        by_layer = (self.prompt_entropy_errors, self.curvature, self.curvature_errors, self.n_turning)
+        if not self.prompt_entropy or any(len(each) != len(self.prompt_entropy) for each in by_layer):
+            raise DataError(
+                f"expected token metrics of the same layers, got {len(self.prompt_entropy)} and "
+                f"{', '.join(str(len(each)) for each in by_layer)}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Views:
+    """How altered copies of texts are made: words are left out at random, never all of them."""
+
+    n_texts: int = 512
+    """Texts that are altered: a random choice where there are more."""
+    n_views: int = 4
+    """Copies of each; InfoNCE and DiME read the first two."""
+    dropped: float = 0.2
+    """Share of the words that is left out, on average."""
+    seed: int = 0
+    """Of the texts and the words."""
+
+    def __post_init__(self) -> None:
+        if self.n_texts < 2 or self.n_views < 2 or not 0 < self.dropped < 1:
+            raise DataError(
+                "expected at least two views of two texts, without a share of words between 0 and 1, "
+                f"got {self.n_views} views of {self.n_texts} texts without {self.dropped:g}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelFreeMetrics:
+    """What can be said of each layer of a model without labels and without another model."""
+
+    tokens: TokenMetrics
+    dataset_entropy: tuple[float, ...]
+    """By layer: nats, the von Neumann entropy of the cosines between pooled embeddings."""
+    views: Views
+    """How the copies were made that the following ones compare."""
+    infonce: tuple[float, ...]
+    """By layer: nats, what a view of a text tells of another one at least."""
+    lidar: tuple[float, ...]
+    """By layer: the effective rank of what tells texts apart, against what tells views apart."""
+    dime: tuple[float, ...]
+    """By layer: nats, how much less two views surprise together when they are of the same texts."""
+
+    def __post_init__(self) -> None:
+        lengths = {len(values) for values in self.by_name.values()}
+        if len(lengths) != 1:
+            raise DataError(f"expected metrics of the same layers, got {sorted(lengths)}")
+
+    @property
+    def by_name(self) -> dict[str, tuple[float, ...]]:
+        """Every metric by layer, by what people call it."""
+        return {
+            "prompt entropy": self.tokens.prompt_entropy,
+            "curvature": self.tokens.curvature,
+            "dataset entropy": self.dataset_entropy,
+            "InfoNCE": self.infonce,
+            "LiDAR": self.lidar,
+            "DiME": self.dime,
+        }

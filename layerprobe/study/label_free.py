@@ -1,0 +1,94 @@
+"""A model's name and texts -> the label-free metrics of its layers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from layerprobe.encoders import Checkpoint
+from layerprobe.progress import Progress, part_of, silent
+from layerprobe.results import LabelFreeMetrics, Views
+from layerprobe.similarity.label_free import dataset_entropy, dime, infonce, lidar
+from layerprobe.study.embeddings import extract, measure_tokens
+from layerprobe.study.options import Options, found
+
+
+def label_free_metrics(
+    model: str | Path | Checkpoint,
+    texts: Sequence[str],
+    *,
+    views: Views | None = None,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> LabelFreeMetrics:
+    """Return what each layer is like by the metrics of Skean et al. 2025, which need no labels.
+
+    One forward pass of the texts, which also puts their embeddings into the store, and one of their views: copies
+    from which words are left out at random. Dropping words needs no other model and no list of synonyms, and works in
+    every language that has spaces between words; a text of one word is its own view.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        texts: The texts; repeated ones count once.
+        views: How copies are made.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load and embed.
+        progress: Told the tokens that are done.
+
+    Raises:
+        DataError: If there are fewer than two texts, an empty one, or none of three tokens.
+        DegenerateLayerError: If a layer has embeddings of length 0, or the same one for all texts.
+        ModelError: If the model cannot be had or truncated.
+        StoreError: If the store cannot be written.
+
+    Source: Skean et al. 2025 (arXiv 2502.02013). Their copies have letters and words altered; ours lack words.
+    """
+    options, views = options or Options(), views or Views()
+    checkpoint = found(model, random_init, options)
+    copies = text_views(texts, views)
+    altered = tuple(dict.fromkeys(copy for each in copies for copy in each))
+    whole = len(texts) + len(altered)
+    first = part_of(progress, start=0, share=len(texts), whole=whole)
+    second = part_of(progress, start=len(texts), share=len(altered), whole=whole)
+    tokens = measure_tokens(checkpoint, texts, options=options, progress=first)
+    embedded = extract(checkpoint, texts, options=options)
+    seen = extract(checkpoint, altered, options=options, progress=second)
+    rows = np.array([seen.rows(each) for each in copies])
+    names = [f"layer {layer} of {embedded.model.name}" for layer in range(embedded.n_layers)]
+    stacked = [seen.layer(layer)[rows] for layer in range(seen.n_layers)]
+    return LabelFreeMetrics(
+        tokens=tokens,
+        dataset_entropy=tuple(
+            dataset_entropy(embedded.stored.rows(layer), name=name) for layer, name in enumerate(names)
+        ),
+        views=views,
+        infonce=tuple(infonce(each, name=name) for each, name in zip(stacked, names, strict=True)),
+        lidar=tuple(lidar(each, name=name) for each, name in zip(stacked, names, strict=True)),
+        dime=tuple(dime(each, name=name) for each, name in zip(stacked, names, strict=True)),
+    )
+
+
+def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
+    """Return altered copies of texts: for each view, a copy of every chosen text, in one order.
+
+    Example:
+        >>> text_views(["one two three", "four"], Views(n_views=2, dropped=0.5, seed=3))
+        [('one', 'four'), ('one two', 'four')]
+    """
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) > views.n_texts:
+        distinct = random.Random(views.seed).sample(distinct, views.n_texts)
+    return [
+        tuple(_without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}")) for text in distinct)
+        for view in range(views.n_views)
+    ]
+
+
+def _without_words(text: str, dropped: float, rng: random.Random) -> str:
+    words = text.split()
+    kept = [word for word in words if rng.random() >= dropped]
+    return " ".join(kept) or (rng.choice(words) if words else text)
