@@ -17,6 +17,7 @@ from layerprobe import results
 from layerprobe.errors import DataError
 from layerprobe.results import (
     AdaptationProtocol,
+    BudgetScores,
     Comparison,
     Comparisons,
     Confirmation,
@@ -30,6 +31,7 @@ from layerprobe.results import (
     Examples,
     FineTuningRun,
     LabelFreeMetrics,
+    LayerCurve,
     LayerDiagnostics,
     LayerOutcome,
     LayerProfile,
@@ -47,7 +49,10 @@ from layerprobe.results import (
     Task,
     TextFile,
     TokenMetrics,
+    TunedLayers,
     Views,
+    Zoo,
+    ZooEntry,
     digest,
     from_json,
     to_bytes,
@@ -121,6 +126,21 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
     LabelFreeMetrics: dict.fromkeys(("dataset_entropy", "infonce", "lidar", "dime"), THREE),
+    TunedLayers: {
+        "seeds": st.just((0, 1)),
+        **dict.fromkeys(("validation", "test"), st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)),
+    },
+    LayerCurve: {"values": THREE, "standard_errors": st.none() | THREE},
+    ZooEntry: {
+        "n_blocks": st.just(2),
+        "budgets": st.dictionaries(TEXTS, st.deferred(lambda: values_of(TunedLayers)), min_size=1, max_size=2),
+        **{
+            name: st.dictionaries(st.just(name), st.deferred(lambda: values_of(LayerCurve)), max_size=1)
+            for name in ("cka", "metrics", "labelled")
+        },
+    },
+    Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
+    BudgetScores: {"rules": st.just(())},
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
     Profile: {
         "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),

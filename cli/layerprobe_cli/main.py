@@ -15,6 +15,7 @@ from layerprobe._version import __version__
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.commands import (
     adapt,
+    bench_predictors,
     cache,
     compare,
     confirm,
@@ -85,10 +86,11 @@ for module in (
     report,
     export,
     profile,
+    bench_predictors,
     doctor,
 ):
     name = module.__name__.rsplit(".", 1)[-1]
-    _add(app, name, getattr(module, name))
+    _add(app, name.replace("_", "-"), getattr(module, name))
 
 cache_app = typer.Typer(
     no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich"

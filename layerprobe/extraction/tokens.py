@@ -41,7 +41,8 @@ def prompt_entropy(states: Tensor, attention_mask: Tensor) -> Tensor:
         if gram.device.type == "mps":  # it has no eigenvalues
             gram = gram.cpu()
         shares = torch.linalg.eigvalsh(gram).clamp(min=0).to(states.device)
-        return torch.special.entr(shares).sum(dim=1).masked_fill(broken, torch.nan)
+        entropies: Tensor = torch.special.entr(shares).sum(dim=1)
+        return entropies.masked_fill(broken, torch.nan)
 
 
 def curvature(states: Tensor, attention_mask: Tensor) -> Tensor:
@@ -67,7 +68,8 @@ def curvature(states: Tensor, attention_mask: Tensor) -> Tensor:
     before, after = units[:, :-1], units[:, 1:]
     # the arc cosine loses half the digits near 0 and pi
     angles = 2 * torch.atan2((after - before).norm(dim=-1), (after + before).norm(dim=-1))
-    return angles.masked_fill(~turns, 0).sum(dim=1) / turns.sum(dim=1)
+    means: Tensor = angles.masked_fill(~turns, 0).sum(dim=1) / turns.sum(dim=1)
+    return means
 
 
 def _inside(states: Tensor, attention_mask: Tensor) -> Tensor:

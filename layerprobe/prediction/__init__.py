@@ -1,17 +1,29 @@
-"""CKA curves -> which layers will drop, which layer to keep, and how surely. Knows numbers, no models and no files."""
+"""CKA curves -> which layers will drop, which layer to keep, and how surely; and how good such predictions are.
+
+Knows numbers, no models, and no files but that of the zoo.
+"""
 
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
+from layerprobe.prediction.bench import bench_predictors
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_onsets, plateau_rule
+from layerprobe.prediction.truth import cost_share, regrets, truth
+from layerprobe.prediction.zoo import read_zoo, write_zoo
 
 __all__ = [
     "DRAWS",
     "MINIMUM_DECLINE",
     "WOBBLES",
+    "bench_predictors",
+    "cost_share",
     "drop_probability",
     "fixed_fraction",
     "last_layer",
     "plateau_onsets",
     "plateau_rule",
+    "read_zoo",
     "redraw",
+    "regrets",
+    "truth",
+    "write_zoo",
 ]

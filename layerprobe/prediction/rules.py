@@ -118,17 +118,21 @@ def plateau_rule(
     )
 
 
-def plateau_onsets(curves: Array) -> NDArray[np.intp]:
+def plateau_onsets(
+    curves: Array, *, minimum_decline: float = MINIMUM_DECLINE, wobbles: float = WOBBLES
+) -> NDArray[np.intp]:
     """Return the first drop layer of each curve, or the number of layers where the rule flags none.
 
     Args:
         curves: (k, layers), at least three layers.
+        minimum_decline: What a decline must exceed.
+        wobbles: How many times the median change from layer to layer it must exceed.
 
     Example:
         >>> plateau_onsets(np.array([[0.9, 0.9, 0.9, 0.5], [0.9, 0.9, 0.9, 0.9]])).tolist()
         [3, 4]
     """
-    return _onsets(_declines(curves))
+    return _onsets(_declines(curves, minimum_decline, wobbles))
 
 
 def _onsets(found: Declines) -> NDArray[np.intp]:
@@ -137,7 +141,7 @@ def _onsets(found: Declines) -> NDArray[np.intp]:
     return first
 
 
-def _declines(curves: Array) -> Declines:
+def _declines(curves: Array, minimum_decline: float = MINIMUM_DECLINE, wobbles: float = WOBBLES) -> Declines:
     """Return what the rule measures on each of (k, layers) curves."""
     onsets = range(EARLIEST, curves.shape[1])
     changes = np.abs(np.diff(curves, axis=1))
@@ -145,7 +149,7 @@ def _declines(curves: Array) -> Declines:
     wobble = np.stack([np.median(changes[:, : onset - 1], axis=1) for onset in onsets], axis=1)
     # The highest layer from an onset to the last, for all onsets at once.
     highest = np.maximum.accumulate(curves[:, ::-1], axis=1)[:, ::-1][:, EARLIEST:]
-    threshold = np.maximum(MINIMUM_DECLINE, WOBBLES * wobble)
+    threshold = np.maximum(minimum_decline, wobbles * wobble)
     return Declines(plateau=plateau, wobble=wobble, threshold=threshold, margin=plateau - threshold - highest)
 
 

@@ -6,6 +6,19 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 """
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
+from layerprobe.results.dropbench import (
+    Bench,
+    BudgetScores,
+    LayerCurve,
+    Outcome,
+    RuleScores,
+    Score,
+    Truth,
+    TunedLayers,
+    Zoo,
+    ZooEntry,
+    ZooProvenance,
+)
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
@@ -50,6 +63,8 @@ __all__ = [
     "AdaptationMetrics",
     "AdaptationProtocol",
     "Alignment",
+    "Bench",
+    "BudgetScores",
     "Comparison",
     "Comparisons",
     "Confirmation",
@@ -66,6 +81,7 @@ __all__ = [
     "Interval",
     "Kernel",
     "LabelFreeMetrics",
+    "LayerCurve",
     "LayerDiagnostics",
     "LayerOutcome",
     "LayerProfile",
@@ -77,11 +93,14 @@ __all__ = [
     "Metric",
     "ModelDescription",
     "Normalize",
+    "Outcome",
     "PermutationNull",
     "Pooling",
     "Profile",
     "Protocol",
     "Provenance",
+    "RuleScores",
+    "Score",
     "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",
@@ -91,8 +110,13 @@ __all__ = [
     "TaskKind",
     "TextFile",
     "TokenMetrics",
+    "Truth",
+    "TunedLayers",
     "Verdict",
     "Views",
+    "Zoo",
+    "ZooEntry",
+    "ZooProvenance",
     "check_attn",
     "check_choice",
     "check_layers",

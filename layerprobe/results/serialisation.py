@@ -35,16 +35,20 @@ def to_json(value: Any) -> str:
     return to_bytes(value).decode()
 
 
-def to_bytes(value: Any) -> bytes:
+def to_bytes(value: Any, *, indent: int | None = 2) -> bytes:
     r"""Return `value` as JSON in UTF-8.
 
     A folder name that is no UTF-8 holds lone surrogates; they are written as JSON's escape, such as `\udc80`.
+
+    Args:
+        value: A result.
+        indent: Spaces a level; None for a single line.
 
     Raises:
         DataError: If a number is not finite: results never hold NaN.
     """
     try:
-        text = json.dumps(to_dict(value), indent=2, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(to_dict(value), indent=indent, ensure_ascii=False, allow_nan=False)
     except ValueError as error:
         raise DataError(f"expected finite numbers in a {type(value).__name__}, got NaN or infinity") from error
     return text.encode("utf-8", "backslashreplace")

@@ -24,6 +24,7 @@ COMMANDS = (
     "report",
     "export",
     "profile",
+    "bench-predictors",
     "doctor",
     "cache",
 )

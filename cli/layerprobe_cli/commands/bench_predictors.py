@@ -1,0 +1,92 @@
+"""layerprobe bench-predictors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from layerprobe_cli.options import Json, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, print_table
+
+if TYPE_CHECKING:
+    from layerprobe.results import Bench, BudgetScores, RuleScores, Score
+
+
+def bench_predictors(
+    zoo: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="ZOO.json",
+            help="Models whose drops are known from fine-tuning.",
+            show_default="the zoo that comes with layerprobe",
+        ),
+    ] = None,
+    budget: Annotated[
+        list[str] | None,
+        typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score every way to predict a drop on models whose drops are known. Trains nothing; takes seconds.
+
+    A rule with parameters is tuned on the other families than the one it is scored on. Regret is the test score of the
+    best layer less that of the recommended one, x 100; cost the share of the full sweep's training that it takes to
+    confirm the call at the recommended layer and the last one.
+
+    Example:  [bold]layerprobe bench-predictors --budget converged[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+    from layerprobe.prediction import bench_predictors as bench
+    from layerprobe.prediction import read_zoo
+
+    found = bench(read_zoo(zoo), budgets=budget or (), level=level)
+    if json:
+        print_json(found)
+    else:
+        _print_bench(found)
+
+
+def _print_bench(found: Bench) -> None:
+    for number, scores in enumerate(found.budgets):
+        typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
+        drops = sum(truth.drop for truth in scores.truths.values())
+        typer.echo(f"{drops} of {len(scores.truths)} models drop; families: {', '.join(found.families)}")
+        for labelled in (False, True):
+            _print_rules(scores, labelled=labelled)
+        for rule, reason in scores.left_out.items():
+            typer.echo(f"Left out: {rule}: {reason}")
+    typer.echo(
+        f"\nIn brackets: {found.level:.0%} bootstrap intervals over {found.clusters} ({found.draws} draws). A rule with "
+        "parameters was tuned on the other families. Onset: mean error in layers where there is a drop."
+    )
+
+
+def _print_rules(scores: BudgetScores, *, labelled: bool) -> None:
+    rules = [rule for rule in scores.rules if rule.labelled == labelled]
+    if not rules:
+        return
+    typer.echo(f"\nWith{'' if labelled else 'out'} labels:")
+    header = ("rule", "parameters", "models", "precision", "recall", "F1", "onset", "regret", "median", "cost")
+    print_table(header, [_cells(rule) for rule in rules])
+
+
+def _cells(rule: RuleScores) -> tuple[str, ...]:
+    return (
+        rule.rule,
+        str(rule.parameters),
+        str(len(rule.outcomes)),
+        *map(_cell, (rule.precision, rule.recall, rule.f1, rule.onset_error)),
+        *map(_cell, (rule.mean_regret, rule.median_regret, rule.cost)),
+    )
+
+
+def _cell(score: Score | None) -> str:
+    if score is None:
+        return ""
+    if score.lower is None or score.upper is None:
+        return f"{score.value:.2f}"
+    return f"{score.value:.2f} [{score.lower:.2f}, {score.upper:.2f}]"

@@ -1,0 +1,44 @@
+"""The table of predictors on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.prediction import write_zoo
+from layerprobe.results import Bench, from_json
+from tests.prediction.zoos import known_zoo
+
+from .conftest import Layerprobe
+
+
+@pytest.fixture
+def zoo_file(tmp_path: Path) -> Path:
+    write_zoo(known_zoo(), tmp_path / "zoo.json")
+    return tmp_path / "zoo.json"
+
+
+def test_the_table_has_a_row_a_rule(layerprobe: Layerprobe, zoo_file: Path) -> None:
+    out = layerprobe("bench-predictors", zoo_file).out
+    assert "3 of 6 models drop; families: a, b, c, d" in out
+    (row,) = (line for line in out.splitlines() if line.startswith("plateau of CKA, twin"))
+    assert row.split()[4:6] == ["0", "6"]
+    assert "0.67 [" in row
+    assert "With labels:" not in out
+
+
+def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
+    done = layerprobe("bench-predictors", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
+    found = from_json(Bench, done.out)
+    assert (found.level, found.clusters, [each.budget for each in found.budgets]) == (0.8, "families", ["gentle"])
+    assert found.budgets[0].truths["a0"].onset == 5
+
+
+def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:
+    assert "cannot read" in layerprobe("bench-predictors", zoo_file.with_name("none.json")).error
+    assert "expected budgets among gentle" in layerprobe("bench-predictors", zoo_file, "--budget", "none").error
+    assert "expected a confidence level" in layerprobe("bench-predictors", zoo_file, "--level", "0").error
+    zoo_file.write_text("[]")
+    done = layerprobe("bench-predictors", zoo_file)
+    assert (done.code, "holds no zoo" in done.error) == (1, True)

@@ -1,0 +1,111 @@
+"""A zoo in a file: the same when it is read again, and refused in one line where it is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.errors import DataError, StoreError
+from layerprobe.prediction import read_zoo, write_zoo
+from layerprobe.prediction import zoo as module
+from layerprobe.results import LayerCurve, Protocol, TunedLayers, Zoo, ZooEntry
+
+from .zoos import RISING, entry, known_zoo, tuned, zoo
+
+
+def test_a_zoo_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
+    data = zoo(entry("ä", "a", RISING, cka=RISING, metrics={"curvature": RISING}), *known_zoo().entries)
+    write_zoo(data, tmp_path / "zoo.json")
+    assert read_zoo(tmp_path / "zoo.json") == data
+    assert len((tmp_path / "zoo.json").read_text().splitlines()) == 1
+
+
+def test_the_zoo_that_comes_with_layerprobe_is_read_where_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHIPPED", tmp_path / "zoo.json")
+    with pytest.raises(DataError, match="no zoo comes with this version of layerprobe"):
+        read_zoo()
+    write_zoo(known_zoo(), tmp_path / "zoo.json")
+    assert read_zoo() == known_zoo()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": []}', '{"provenance": 3, "entries": []}'])
+def test_what_is_no_zoo_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "zoo.json").write_text(text)
+    with pytest.raises(DataError, match=r"zoo.json holds no zoo: expected a Zoo as JSON") as caught:
+        read_zoo(tmp_path / "zoo.json")
+    assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read .*none.json as a zoo: No such file"):
+        read_zoo(tmp_path / "none.json")
+    with pytest.raises(DataError, match="as a zoo: Is a directory"):
+        read_zoo(tmp_path)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(DataError, match="as a zoo: it is no UTF-8"):
+        read_zoo(tmp_path / "bytes.json")
+    with pytest.raises(StoreError, match="cannot write"):
+        write_zoo(known_zoo(), tmp_path / "nowhere" / "zoo.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n_blocks": 5}, "expected 'gentle' at layers 0 to 5 of m, got 7 layers"),
+        ({"n_blocks": 0}, "expected at least one block of m, got 0"),
+        ({"budgets": {}}, "expected at least one budget of fine-tuning of m, got none"),
+        ({"cka": (1.0, 2.0)}, "expected 'twin' at layers 0 to 6 of m, got 2 layers"),
+        (
+            {name: {"probe": RISING} for name in ("metrics", "labelled")},
+            "expected every curve of m under a name of its own",
+        ),
+    ],
+)
+def test_an_entry_holds_together(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        entry("m", "f", RISING, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seeds": ()}, "for each of 0 seeds"),
+        ({"seeds": (0, 1)}, "for each of 2 seeds, got rows of"),
+        ({"seeds": (0, 0, 1)}, "expected distinct seeds, got 0, 0, 1"),
+        ({"test": ((1.0, 2.0, 3.0),)}, "expected a validation and a test score of every layer"),
+        ({"test": (), "validation": ()}, "expected a validation and a test score of every layer"),
+    ],
+)
+def test_scores_hold_together(changes: dict[str, Any], message: str) -> None:
+    good = tuned(RISING)
+    fields = {"protocol": Protocol(), "steps": 1, "seeds": good.seeds}
+    fields |= {"validation": good.validation, "test": good.test}
+    with pytest.raises(DataError, match=message):
+        TunedLayers(**{**fields, **changes})
+
+
+def test_models_have_names_of_their_own() -> None:
+    first: ZooEntry = known_zoo().entries[0]
+    with pytest.raises(DataError, match="expected models with names of their own, got a0 more than once"):
+        zoo(first, first)
+    with pytest.raises(DataError, match="expected at least one model in a zoo, got none"):
+        Zoo(provenance=known_zoo().provenance, entries=())
+    with pytest.raises(DataError, match="expected 2 standard errors, got 1"):
+        LayerCurve(values=(1.0, 2.0), standard_errors=(0.1,))
+
+
+def test_numbers_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
+    data = zoo(entry("m", "f", RISING, cka=[float("nan")] * 7))
+    with pytest.raises(DataError, match="expected finite numbers in a Zoo"):
+        write_zoo(data, tmp_path / "zoo.json")
+    assert not list(tmp_path.iterdir())
+    write_zoo(known_zoo(), tmp_path / "zoo.json")
+    text = (tmp_path / "zoo.json").read_text()
+    (tmp_path / "zoo.json").write_text(text.replace(json.dumps(80.0), "NaN"))
+    with pytest.raises(DataError, match="not finite"):
+        read_zoo(tmp_path / "zoo.json")
