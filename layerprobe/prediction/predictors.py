@@ -279,7 +279,8 @@ def _standardised(models: Sequence[Known], curves: tuple[str, ...]) -> tuple[Cal
     spread[spread == 0] = 1.0  # a curve that falls nowhere says nothing
 
     def scale(entry: ZooEntry) -> Array:
-        return np.c_[np.ones(entry.n_blocks), (raw(entry) - mean) / spread]
+        features: Array = np.c_[np.ones(entry.n_blocks), (raw(entry) - mean) / spread]
+        return features
 
     return scale, np.array([0.0, *[RIDGE] * len(curves)])
 

@@ -366,7 +366,7 @@ class LayerScores:
     split: str
     """validation or test."""
     method: ScoreMethod
-    """cosine of the two embeddings of a pair, or probe: logistic regression on the embeddings of the train split."""
+    """cosine of the two embeddings of a pair, or probe: a linear model fitted on the embeddings of the train split."""
     primary: Metric
     """The metric that chooses a layer."""
     metrics: dict[Metric, tuple[float, ...]]

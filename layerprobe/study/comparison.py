@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +23,6 @@ from layerprobe.results import (
     PermutationNull,
     SimilarityMap,
     digest,
-    from_json,
     to_json,
 )
 from layerprobe.similarity import (
@@ -37,12 +34,9 @@ from layerprobe.similarity import (
     permutation_null,
 )
 from layerprobe.similarity.checks import MIN_SAMPLES
-from layerprobe.store import Store, StoredLayer, texts_digest
+from layerprobe.store import StoredLayer, texts_digest
 from layerprobe.study.embeddings import Embeddings
-
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
+from layerprobe.study.stored import stored_result
 
 # Counts what similarity results depend on beyond their key; raise it when the numbers change.
 SIMILARITY_VERSION = 3
@@ -152,7 +146,7 @@ def compare_all(
             clusters,
         ]
     )
-    found = _stored(model.store, "similarity", key, Comparisons)
+    found = stored_result(model.store, "similarity", key, Comparisons)
     if found is None:
         found = _compared(
             model,
@@ -293,7 +287,7 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     """
     kind = tuple[LayerDiagnostics, ...]
     key = digest([SIMILARITY_VERSION, embeddings.fingerprint])
-    found: tuple[LayerDiagnostics, ...] | None = _stored(embeddings.store, "diagnostics", key, kind)
+    found: tuple[LayerDiagnostics, ...] | None = stored_result(embeddings.store, "diagnostics", key, kind)
     if found is None:
         name, norm = embeddings.model.name, embeddings.model.norm
         found = tuple(
@@ -335,7 +329,7 @@ def _null(
     key = digest(
         [SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, found.measure, permutations, level, found.values]
     )
-    null = _stored(model.store, "null", key, PermutationNull)
+    null = stored_result(model.store, "null", key, PermutationNull)
     if null is None:
         null = permutation_null(
             _layers(model),
@@ -404,12 +398,3 @@ def _torch_device(device: str) -> str:
     """Return where sums can be made: they need float64, which mps does not have."""
     resolved = resolve_device(device)
     return "cpu" if resolved.type == "mps" else str(resolved)
-
-
-def _stored(store: Store, kind: str, key: str, result: type[T]) -> T | None:
-    text = store.load_result(kind, key)
-    try:
-        return None if text is None else from_json(result, text)
-    except DataError as error:
-        logger.warning("the result %s/%s in the store is damaged (%s): it is made again", kind, key, error)
-        return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -30,8 +29,7 @@ from layerprobe.results import (
 )
 from layerprobe.store import ShardWriter, Store, StoredEmbeddings, StoreKey, texts_digest
 from layerprobe.study.options import Options, changed, dtype_name, found, load
-
-logger = logging.getLogger(__name__)
+from layerprobe.study.stored import stored_result
 
 # Counts what token metrics depend on beyond their key; raise it when the numbers change.
 TOKENS_VERSION = 1
@@ -159,12 +157,9 @@ def measure_tokens(
     checkpoint = found(model, random_init, options)
     store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options)
     name = digest([TOKENS_VERSION, key.fingerprint])
-    text = store.load_result("tokens", name)
-    if text is not None:
-        try:
-            return from_json(TokenMetrics, text)
-        except DataError as error:
-            logger.warning("the result tokens/%s in the store is damaged (%s): it is made again", name, error)
+    kept = stored_result(store, "tokens", name, TokenMetrics)
+    if kept is not None:
+        return kept
     encoder = load(checkpoint, options)
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)

@@ -60,8 +60,8 @@ def _print_bench(found: Bench) -> None:
         for rule, reason in scores.left_out.items():
             typer.echo(f"Left out: {rule}: {reason}")
     typer.echo(
-        f"\nIn brackets: {found.level:.0%} bootstrap intervals over {found.clusters} ({found.draws} draws). A rule with "
-        "parameters was tuned on the other families. Onset: mean error in layers where there is a drop."
+        f"\nIn brackets: {found.level:.0%} bootstrap intervals over {found.clusters} ({found.draws} draws). A rule "
+        "with parameters was tuned on the other families. Onset: mean error in layers where there is a drop."
     )
 
 

@@ -1,0 +1,184 @@
+"""A pretrained model -> its entry in DropBench's zoo; parts that are done are read, not repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from layerprobe.encoders import Checkpoint, count_blocks
+from layerprobe.finetuning import outcomes
+from layerprobe.progress import Progress, silent
+from layerprobe.results import (
+    FineTuningRun,
+    LayerCurve,
+    LayerDiagnostics,
+    Protocol,
+    SimilarityCurve,
+    Task,
+    TunedLayers,
+    Views,
+    ZooEntry,
+)
+from layerprobe.study.comparison import compare, compare_all
+from layerprobe.study.embeddings import extract
+from layerprobe.study.label_free import label_free_metrics
+from layerprobe.study.options import Options, found
+from layerprobe.study.scoring import fitted_on, zero_shot
+from layerprobe.study.sts_probe import sts_probe
+from layerprobe.study.tuning import finetune
+
+DIAGNOSTICS = {
+    "mean cosine": "mean_cosine",
+    "effective rank": "effective_rank",
+    "intrinsic dimension": "intrinsic_dimension",
+    "top dimension share": "top_dimension_share",
+}
+"""What an entry calls each field of `LayerDiagnostics` that it has."""
+
+
+def zoo_entry(
+    model: str | Path | Checkpoint,
+    references: Mapping[str, str | Path | Checkpoint],
+    task: Task,
+    budgets: Mapping[str, Protocol],
+    *,
+    name: str,
+    family: str,
+    size: str,
+    seed: int,
+    corpus: str,
+    seeds: Sequence[int] = (0, 1, 2),
+    views: Views | None = None,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> ZooEntry:
+    """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
+
+    Models are compared on the texts of the task's test split, without its labels; zero-shot scores and the probe are
+    of its validation split. Each part is kept in the store, so an interrupted call goes on where it was.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        references: By the names that entries have in common, such as "mlm twin, same seed".
+        task: What to fine-tune on.
+        budgets: Protocols of fine-tuning, by name.
+        name: Of the entry.
+        family: The pretraining objective.
+        size: Such as tiny.
+        seed: Of the pretraining.
+        corpus: What it was pretrained on.
+        seeds: One fine-tuning run a layer each.
+        views: How copies of texts are made for the label-free metrics.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load and embed.
+        progress: Told what is being done.
+
+    Raises:
+        LayerProbeError: If any stage cannot be done; see the stages.
+    """
+    options = options or Options()
+    checkpoint = found(model, random_init, options)
+    n_blocks = count_blocks(checkpoint.config)
+    texts = task.test.texts
+    label_free = label_free_metrics(checkpoint, texts, views=views, options=options, progress=progress)
+    tested = extract(checkpoint, texts, options=options, progress=progress)
+    bases = [extract(other, texts, options=options, progress=progress) for other in references.values()]
+    alone = compare(tested, tested, alignment="previous-layer", device=options.device, progress=progress)
+    curves: dict[str, LayerCurve] = {}
+    if bases:
+        compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons
+        curves = {what: _curve(each.curve) for what, each in zip(references, compared, strict=True)}
+    metrics = {
+        "self CKA": _self_curve(alone.curve),
+        **_diagnosed(alone.model_diagnostics),
+        **{what: LayerCurve(values=values) for what, values in label_free.by_name.items()},
+        "prompt entropy": LayerCurve(
+            values=label_free.tokens.prompt_entropy, standard_errors=label_free.tokens.prompt_entropy_errors
+        ),
+        "curvature": LayerCurve(values=label_free.tokens.curvature, standard_errors=label_free.tokens.curvature_errors),
+    }
+    labelled = _labelled(checkpoint, task, options, progress)
+    tuned = {}
+    for budget, protocol in budgets.items():
+        runs = finetune(
+            checkpoint,
+            range(n_blocks + 1),
+            task,
+            seeds=seeds,
+            protocol=protocol,
+            options=options,
+            progress=progress,
+        )
+        tuned[budget] = tuned_layers(runs, steps=protocol.epochs * math.ceil(len(task.train) / protocol.batch_size))
+    return ZooEntry(
+        name=name,
+        family=family,
+        size=size,
+        seed=seed,
+        corpus=corpus,
+        task=task.name,
+        metric=task.primary,
+        n_blocks=n_blocks,
+        budgets=tuned,
+        cka=curves,
+        metrics=metrics,
+        labelled=labelled,
+    )
+
+
+def tuned_layers(runs: Sequence[FineTuningRun], *, steps: int) -> TunedLayers:
+    """Put the runs of all layers of a model under one protocol together.
+
+    Args:
+        runs: At every layer, with the same seeds.
+        steps: Optimiser steps of one.
+
+    Raises:
+        DataError: If the layers have different seeds or metrics.
+    """
+    layers = outcomes(runs)
+    return TunedLayers(
+        protocol=runs[0].protocol,
+        steps=steps,
+        seeds=layers[0].seeds,
+        validation=tuple(layer.validation[layer.primary] for layer in layers),
+        test=tuple(layer.scores for layer in layers),
+    )
+
+
+def _labelled(checkpoint: Checkpoint, task: Task, options: Options, progress: Progress) -> dict[str, LayerCurve]:
+    """Return zero-shot scores on the validation split, and for sts those of a probe."""
+    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
+    fit = "train" if task.kind == "sts" else fitted_on(task.kind)
+    fitted = None if fit is None else extract(checkpoint, task.split(fit).texts, options=options, progress=progress)
+    scores = {"zero-shot": zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)}
+    if task.kind == "sts":
+        scores["probe"] = sts_probe(validated, task, split="validation", fitted=fitted, progress=progress)
+    return {what: LayerCurve(values=each.scores) for what, each in scores.items()}
+
+
+def _curve(curve: SimilarityCurve) -> LayerCurve:
+    errors = None
+    if curve.uncertainty is not None:
+        errors = tuple(np.sqrt(np.diag(curve.uncertainty.covariance)).tolist())
+    return LayerCurve(values=curve.values, standard_errors=errors)
+
+
+def _self_curve(curve: SimilarityCurve) -> LayerCurve:
+    """Return CKA of each layer with the one before; layer 0 has none before it and takes the value of layer 1."""
+    found = _curve(curve)
+    errors = found.standard_errors
+    return LayerCurve(
+        values=(found.values[1], *found.values[1:]),
+        standard_errors=None if errors is None else (errors[1], *errors[1:]),
+    )
+
+
+def _diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
+    """Return the diagnostics that every layer has, by name."""
+    values = {what: [getattr(layer, field) for layer in layers] for what, field in DIAGNOSTICS.items()}
+    return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if None not in each}
