@@ -13,7 +13,7 @@ from scipy import stats
 from layerprobe.errors import DataError
 from layerprobe.prediction import bench_predictors, read_zoo, write_zoo
 from layerprobe.results import Protocol, Task, Views, Zoo, ZooEntry, ZooProvenance
-from layerprobe.study import Options, extract, finetune, zero_shot
+from layerprobe.study import Options, compare, extract, finetune, zero_shot
 from layerprobe.study.sts_probe import pair_features, ridge_probe, sts_probe
 from layerprobe.study.zoo import zoo_entry
 from tests.models import N_BLOCKS, save_tiny
@@ -31,7 +31,8 @@ def task() -> Task:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     root = tmp_path_factory.mktemp("models")
-    return {name: str(save_tiny(name, root / name, seed=len(name))) for name in ("electra", "bert")}
+    tiny = {name: str(save_tiny(name, root / name, seed=len(name))) for name in ("electra", "bert")}
+    return {**tiny, "other": str(save_tiny("bert", root / "other", seed=9))}
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +40,12 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
     return Options(device="cpu", cache_dir=tmp_path_factory.mktemp("cache"))
 
 
-def made(folders: dict[str, str], task: Task, options: Options) -> ZooEntry:
+def made(
+    folders: dict[str, str], task: Task, options: Options, *, references: dict[str, str] | None = None
+) -> ZooEntry:
     return zoo_entry(
         folders["electra"],
-        {"twin": folders["bert"], "itself": folders["electra"]},
+        references or {"twin": folders["bert"], "other twin": folders["other"]},
         task,
         BUDGETS,
         name="electra 0",
@@ -75,7 +78,9 @@ def test_an_entry_is_what_the_stages_give(
     assert (entry.n_blocks, entry.metric, entry.task) == (N_BLOCKS, "spearman", "toy")
     validated = extract(folders["electra"], task.validation.texts, options=options)
     assert entry.labelled["zero-shot"].values == zero_shot(validated, task, split="validation").scores
-    np.testing.assert_allclose(entry.cka["itself"].values, 1)
+    texts = task.test.texts
+    tested, base = (extract(folders[each], texts, options=options) for each in ("electra", "other"))
+    assert entry.cka["other twin"].values == compare(tested, base).curve.values
     errors = entry.cka["twin"].standard_errors
     assert errors is not None
     assert min(errors) > 0
@@ -109,6 +114,12 @@ def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path)
     names = {scores.rule for scores in found.budgets[0].rules}
     assert {"fall of LiDAR", "best layer by probe", "plateau of CKA, all references"} <= names
     assert not found.budgets[0].left_out
+
+
+def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task, options: Options) -> None:
+    same = {"twin": folders["bert"], "mlm": folders["electra"]}
+    with pytest.raises(DataError, match="expected references other than electra 0 itself, got it as 'mlm'"):
+        made(folders, task, options, references=same)
 
 
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])

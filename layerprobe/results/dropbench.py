@@ -80,7 +80,7 @@ class ZooEntry:
     budgets: dict[str, TunedLayers]
     """The truth by budget of fine-tuning, such as gentle and converged."""
     cka: dict[str, LayerCurve] = field(default_factory=dict)
-    """By reference, such as "mlm twin, same seed"."""
+    """By reference, such as "mlm twin, same seed"; never against the model itself."""
     metrics: dict[str, LayerCurve] = field(default_factory=dict)
     """What needs neither labels nor a reference: self-CKA, diagnostics, label-free metrics, by name."""
     labelled: dict[str, LayerCurve] = field(default_factory=dict)

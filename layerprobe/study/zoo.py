@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from layerprobe.encoders import Checkpoint, count_blocks
+from layerprobe.errors import DataError
 from layerprobe.finetuning import outcomes
 from layerprobe.progress import Progress, silent
 from layerprobe.results import (
@@ -78,6 +79,7 @@ def zoo_entry(
         progress: Told what is being done.
 
     Raises:
+        DataError: If a reference is the model itself.
         LayerProbeError: If any stage cannot be done; see the stages.
     """
     options = options or Options()
@@ -87,6 +89,12 @@ def zoo_entry(
     label_free = label_free_metrics(checkpoint, texts, views=views, options=options, progress=progress)
     tested = extract(checkpoint, texts, options=options, progress=progress)
     bases = [extract(other, texts, options=options, progress=progress) for other in references.values()]
+    itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
+    if itself:
+        raise DataError(
+            f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
+            "or CKA would be 1 at every layer and call no drop without looking"
+        )
     alone = compare(tested, tested, alignment="previous-layer", device=options.device, progress=progress)
     curves: dict[str, LayerCurve] = {}
     if bases:

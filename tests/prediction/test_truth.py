@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.prediction import cost_share, regrets, truth
 from layerprobe.prediction.truth import MARGIN, best_layer
-from layerprobe.results import TunedLayers
+from layerprobe.results import Protocol, TunedLayers
 
 from .zoos import DROPPING, RISING, tuned
 
@@ -86,6 +88,29 @@ def test_each_seed_is_scored_at_the_layer_that_the_others_chose() -> None:
     )
     # seed 5 chooses layer 1 for seed 4, seed 4 layer 0 for seed 5
     np.testing.assert_allclose(regrets(scores), [(1 + 0) / 2, (0 - 4) / 2])
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_levels_and_the_order_of_seeds_do_not_matter(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # quarters: sums of them are exact, so no tie is broken by rounding
+    validation, test = np.round(4 * rng.normal(70, 3, size=(2, 7, 3))) / 4
+    order = rng.permutation(3)
+
+    def of(validation: np.ndarray, test: np.ndarray) -> TunedLayers:
+        both = (tuple(map(tuple, each.tolist())) for each in (validation, test))
+        return TunedLayers(protocol=Protocol(), steps=1, seeds=(0, 1, 2), validation=next(both), test=next(both))
+
+    found = truth(of(validation, test))
+    for other in (of(validation + 5, test - 5), of(validation[:, order], test[:, order])):
+        again = truth(other)
+        assert (again.drop, again.onset, again.best_layer) == (found.drop, found.onset, found.best_layer)
+        assert again.effect == pytest.approx(found.effect)
+        assert again.threshold == pytest.approx(found.threshold)
+    if found.onset is not None:
+        assert found.best_layer < found.onset <= 6
+        assert found.effect > found.threshold >= MARGIN
 
 
 def test_shares_of_the_sweep() -> None:
