@@ -17,6 +17,7 @@ from layerprobe._version import __version__
 
 if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError
+    from layerprobe.prediction import bench_predictors, read_zoo, write_zoo
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
     from layerprobe.results import Examples, Measure, Protocol, Study, Task, from_json, to_json
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         doctor,
         extract,
         finetune,
+        label_free_metrics,
         load_corpus,
         predict,
         profile,
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
+    "layerprobe.prediction": ("bench_predictors", "read_zoo", "write_zoo"),
     "layerprobe.report": ("write_report",),
     "layerprobe.results": ("Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
@@ -54,6 +57,7 @@ _HOMES = {
         "doctor",
         "extract",
         "finetune",
+        "label_free_metrics",
         "load_corpus",
         "predict",
         "profile",
@@ -75,6 +79,7 @@ __all__ = [
     "Task",
     "__version__",
     "adapt",
+    "bench_predictors",
     "cka_interval",
     "cka_map",
     "compare",
@@ -88,6 +93,7 @@ __all__ = [
     "extract",
     "finetune",
     "from_json",
+    "label_free_metrics",
     "linear_cka",
     "load_corpus",
     "load_task",
@@ -96,9 +102,11 @@ __all__ = [
     "predict",
     "profile",
     "rbf_cka",
+    "read_zoo",
     "run",
     "to_json",
     "write_report",
+    "write_zoo",
     "zero_shot",
 ]
 

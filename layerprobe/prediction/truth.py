@@ -29,7 +29,7 @@ def truth(tuned: TunedLayers) -> Truth:
     """Say whether the last layer scores lower than an earlier one, by more than noise, and from which layer on.
 
     effect = mean over seeds k of test[b_k][k] - test[last][k], where b_k is the layer with the best mean validation
-    score of the other seeds. There is a drop where it exceeds
+    score of the other seeds. There is a drop where an earlier layer is best over all seeds and the effect exceeds
 
         t = max(0.5, q s sqrt(2 / seeds)),
 
@@ -45,7 +45,7 @@ def truth(tuned: TunedLayers) -> Truth:
     effect = float(regrets(tuned)[last])
     best = best_layer(tuned)
     onset = None
-    if effect > threshold:
+    if best < last and effect > threshold:
         onset = last
         while onset - 1 > best and means[best] - means[onset - 1] > threshold:
             onset -= 1

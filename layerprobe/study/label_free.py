@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from layerprobe.encoders import Checkpoint
+from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import LabelFreeMetrics, Views
 from layerprobe.similarity.label_free import dataset_entropy, dime, infonce, lidar
@@ -49,6 +50,8 @@ def label_free_metrics(
     """
     options, views = options or Options(), views or Views()
     checkpoint = found(model, random_init, options)
+    if len(set(texts)) == 1:
+        raise DataError("expected at least two texts to tell their views apart, got one")
     copies = text_views(texts, views)
     altered = tuple(dict.fromkeys(copy for each in copies for copy in each))
     whole = len(texts) + len(altered)

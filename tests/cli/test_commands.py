@@ -16,6 +16,7 @@ COMMANDS = (
     "run",
     "extract",
     "compare",
+    "metrics",
     "predict",
     "adapt",
     "finetune",

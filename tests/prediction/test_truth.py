@@ -113,6 +113,20 @@ def test_levels_and_the_order_of_seeds_do_not_matter(seed: int) -> None:
         assert found.effect > found.threshold >= MARGIN
 
 
+def test_splits_that_contradict_each_other_make_no_drop() -> None:
+    """All seeds together choose the last layer, each two of them another one: there is no layer to drop from."""
+    scores = TunedLayers(
+        protocol=Protocol(),
+        steps=1,
+        seeds=(0, 1, 2),
+        validation=((9.0, 9.0, 0.0), (9.0, 0.0, 9.0), (0.0, 9.0, 9.0), (8.0, 8.0, 8.0)),
+        test=((80.0,) * 3, (80.0,) * 3, (80.0,) * 3, (60.0,) * 3),
+    )
+    assert best_layer(scores) == 3
+    assert regrets(scores)[3] == 20
+    assert (truth(scores).drop, truth(scores).onset) == (False, None)
+
+
 def test_shares_of_the_sweep() -> None:
     assert cost_share(range(9), 8) == 1
     assert cost_share([8, 8], 8) == pytest.approx(9 / 45)
