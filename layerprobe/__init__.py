@@ -33,11 +33,12 @@ if TYPE_CHECKING:
         load_corpus,
         predict,
         profile,
+        retrieve,
         run,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
-    from layerprobe.tasks import load_task, load_texts, load_word_similarity
+    from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
 
 _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
@@ -57,11 +58,12 @@ _HOMES = {
         "load_corpus",
         "predict",
         "profile",
+        "retrieve",
         "run",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
-    "layerprobe.tasks": ("load_task", "load_texts", "load_word_similarity"),
+    "layerprobe.tasks": ("load_retrieval", "load_task", "load_texts", "load_word_similarity"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -90,12 +92,14 @@ __all__ = [
     "from_json",
     "linear_cka",
     "load_corpus",
+    "load_retrieval",
     "load_task",
     "load_texts",
     "load_word_similarity",
     "predict",
     "profile",
     "rbf_cka",
+    "retrieve",
     "run",
     "to_json",
     "write_report",

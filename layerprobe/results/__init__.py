@@ -7,10 +7,11 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
-from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
+from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
+from layerprobe.results.retrieval import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
@@ -45,6 +46,7 @@ __all__ = [
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
+    "RETRIEVAL_METRICS",
     "Adaptation",
     "AdaptationMetrics",
     "AdaptationProtocol",
@@ -80,6 +82,9 @@ __all__ = [
     "Profile",
     "Protocol",
     "Provenance",
+    "Ranking",
+    "RetrievalScores",
+    "RetrievalTask",
     "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",

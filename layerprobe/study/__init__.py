@@ -10,6 +10,7 @@ from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.profiling import profile
+from layerprobe.study.retrieval import evaluate_retrieval, retrieve
 from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
@@ -23,12 +24,14 @@ __all__ = [
     "compare_all",
     "confirm",
     "doctor",
+    "evaluate_retrieval",
     "extract",
     "finetune",
     "fitted_on",
     "load_corpus",
     "predict",
     "profile",
+    "retrieve",
     "run",
     "versions",
     "zero_shot",
