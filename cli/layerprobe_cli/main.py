@@ -27,6 +27,7 @@ from layerprobe_cli.commands import (
     profile,
     report,
     reproduce,
+    retrieve,
     run,
 )
 from layerprobe_cli.options import expanded
@@ -78,6 +79,7 @@ for module in (
     extract,
     compare,
     predict,
+    retrieve,
     adapt,
     finetune,
     confirm,

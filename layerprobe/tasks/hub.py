@@ -50,11 +50,15 @@ def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
     """
     repository, _, part = name.partition(":")
     known = _configurations(repository, name)
+    wanted = {
+        "corpus": _of_part(["corpus"], part),
+        "queries": _of_part(["queries"], part),
+        "qrels": [*_of_part(["qrels", "default"], part), part],
+    }
     configs = {
-        table: config
-        for table, names in (("corpus", ["corpus"]), ("queries", ["queries"]), ("qrels", ["qrels", "default"]))
-        for config in (_of_part(names, part) if part else names)[::-1]
-        if config in known
+        table: next(config for config in names if config in known)
+        for table, names in wanted.items()
+        if not known.isdisjoint(names)
     }
     if "corpus" not in configs or "queries" not in configs:
         return {"pairs": _one_split(name, _load(repository, part or None, name), (split,))}
@@ -67,7 +71,7 @@ def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
 
 
 def _of_part(names: list[str], part: str) -> list[str]:
-    return [config for name in names for config in (f"{part}-{name}", f"{name}-{part}")] + [part]
+    return [config for name in names for config in (f"{part}-{name}", f"{name}-{part}")] if part else names
 
 
 def _one_split(name: str, splits: Mapping[str, Any], wanted: tuple[str, ...]) -> Table:
@@ -81,12 +85,11 @@ def _one_split(name: str, splits: Mapping[str, Any], wanted: tuple[str, ...]) ->
     return table
 
 
-def _configurations(repository: str, name: str) -> list[str]:
+def _configurations(repository: str, name: str) -> set[str]:
     import datasets
 
     with _hub_errors(name):
-        names: list[str] = datasets.get_dataset_config_names(repository)
-    return names
+        return set(datasets.get_dataset_config_names(repository))
 
 
 @contextlib.contextmanager

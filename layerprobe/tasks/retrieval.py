@@ -103,7 +103,7 @@ def _of_records(tables: dict[str, Table]) -> _Found:
     return _Found(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
 
 
-_UNITS = (("corpus", "document"), ("queries", "query"))
+_UNITS = (("corpus", "document"), ("queries", "text"))
 
 
 def _records(table: Table, unit: str, warnings: list[str]) -> dict[str, str]:
