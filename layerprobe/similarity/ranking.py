@@ -100,10 +100,12 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
         >>> round(ndcg(np.array([3, 1]), np.array([1.0, 1.0])), 4)  # (1 + 1/2) / (1 + 1/log2(3))
         0.9197
     """
-    shown = ranks <= cutoff
+    # in the order of the ranks, so that a perfect order scores exactly 1
+    order = np.argsort(ranks)[:cutoff]
+    order = order[ranks[order] <= cutoff]
     ideal = np.sort(gains)[::-1][:cutoff]
-    best = (ideal / np.log2(np.arange(2, len(ideal) + 2))).sum()
-    return float((gains[shown] / np.log2(ranks[shown] + 1.0)).sum() / best)
+    found, best = gains[order] / np.log2(ranks[order] + 1.0), ideal / np.log2(np.arange(2.0, len(ideal) + 2))
+    return float(found.sum() / best.sum())
 
 
 def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:

@@ -83,10 +83,10 @@ def test_by_hand() -> None:
 
 def test_the_best_order_has_all_and_a_late_one_nothing() -> None:
     gains = np.array([1.0, 5.0, 2.0])
-    assert ndcg(np.array([3, 1, 2]), gains) == pytest.approx(1)
+    assert ndcg(np.array([3, 1, 2]), gains) == 1
     assert ndcg(np.array([11, 12, 13]), gains) == 0
     many = np.arange(1, 31)
-    assert ndcg(many, np.ones(30)) == pytest.approx(1)
+    assert ndcg(many, np.ones(30)) == 1
     assert recall(many) == pytest.approx(1 / 3)
 
 
