@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         profile,
         retrieve,
         run,
+        score,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -60,6 +61,7 @@ _HOMES = {
         "profile",
         "retrieve",
         "run",
+        "score",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
@@ -101,6 +103,7 @@ __all__ = [
     "rbf_cka",
     "retrieve",
     "run",
+    "score",
     "to_json",
     "write_report",
     "zero_shot",

@@ -29,6 +29,7 @@ from layerprobe_cli.commands import (
     reproduce,
     retrieve,
     run,
+    score,
 )
 from layerprobe_cli.options import expanded
 from layerprobe_cli.output import fail
@@ -79,6 +80,7 @@ for module in (
     extract,
     compare,
     predict,
+    score,
     retrieve,
     adapt,
     finetune,

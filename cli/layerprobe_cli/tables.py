@@ -12,7 +12,16 @@ from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
     from layerprobe.report.data import LayerRow
-    from layerprobe.results import Comparison, Comparisons, DropPrediction, LayerOutcome, RetrievalScores, Study
+    from layerprobe.results import (
+        Comparison,
+        Comparisons,
+        DropPrediction,
+        LayerOutcome,
+        LayerScores,
+        ModelDescription,
+        RetrievalScores,
+        Study,
+    )
 
 
 SMALLEST_P = 1e-10
@@ -133,6 +142,18 @@ def print_maps(found: Comparisons) -> None:
 def _print_matrix(values: Sequence[Sequence[float]]) -> None:
     header = ("layer", *(str(layer) for layer in range(len(values[0]))))
     print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
+
+
+def print_scores(scores: LayerScores, model: ModelDescription) -> None:
+    """Print what each layer scores before fine-tuning."""
+    from layerprobe.results import metric_title
+
+    header = ("layer", "parameters", *map(metric_title, scores.metrics), "flag")
+    rows = []
+    for layer, parameters in enumerate(model.parameters):
+        values = [f"{by_layer[layer]:.2f}" for by_layer in scores.metrics.values()]
+        rows.append([str(layer), _millions(parameters), *values, "best" if layer == scores.best_layer else ""])
+    print_table(header, rows)
 
 
 def print_retrieval(found: Sequence[RetrievalScores]) -> None:

@@ -11,7 +11,7 @@ from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.profiling import profile
 from layerprobe.study.retrieval import evaluate_retrieval, retrieve
-from layerprobe.study.scoring import fitted_on, zero_shot
+from layerprobe.study.scoring import fitted_on, score, zero_shot
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "profile",
     "retrieve",
     "run",
+    "score",
     "versions",
     "zero_shot",
 ]
