@@ -70,7 +70,8 @@ def relevant_ranks(
         )
     step = max(1, BLOCK // len(documents))
     for start in range(0, len(queries), step):
-        scores = (queries[start : start + step] @ texts.T)[:, documents]
+        # not [:, documents], whose rows would not be contiguous
+        scores = np.take(queries[start : start + step] @ texts.T, documents, axis=1)
         for query, row in enumerate(scores, start):
             if own[query] >= 0:
                 row[own[query]] = -np.inf
