@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +46,8 @@ def load_retrieval(
     Raises:
         TaskError: If a file, the data set, a column, an id or a score is not what it should be, or too little is left.
     """
+    if relevant_from is not None and not math.isfinite(relevant_from):
+        raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
     path = Path(source).expanduser()
     if path.is_dir():
         if columns is not None:

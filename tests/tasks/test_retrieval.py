@@ -95,6 +95,11 @@ def test_relevance_begins_where_it_is_asked_for(beir: Path) -> None:
     assert {gain for *_, gain in load_retrieval(beir, relevant_from=2).relevance} == {2, 3}
 
 
+def test_relevance_begins_at_a_number(beir: Path) -> None:
+    with pytest.raises(TaskError, match="expected a finite relevance to begin at, got nan"):
+        load_retrieval(beir, relevant_from=float("nan"))
+
+
 def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
     write_jsonl(beir / "corpus.jsonl", [*CORPUS, {"_id": "q0", "text": "as the query"}, {"_id": "d5", "text": " "}])
     write_jsonl(beir / "queries.jsonl", [*QUERIES, {"_id": "q6", "text": ""}])

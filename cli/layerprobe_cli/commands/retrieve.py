@@ -35,10 +35,18 @@ def retrieve(
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, after the first.", show_default=False)
     ] = None,
     query_prompt: Annotated[
-        str | None, typer.Option(help='Text put before every query, such as "query: ".', show_default="--prompt")
+        str | None,
+        typer.Option(
+            help='Text put before every query, such as "query: ".', show_default="--prompt", rich_help_panel="Model"
+        ),
     ] = None,
     document_prompt: Annotated[
-        str | None, typer.Option(help='Text put before every document, such as "passage: ".', show_default="--prompt")
+        str | None,
+        typer.Option(
+            help='Text put before every document, such as "passage: ".',
+            show_default="--prompt",
+            rich_help_panel="Model",
+        ),
     ] = None,
     ranking: Annotated[
         Literal["cosine", "dot"], typer.Option(help="By what documents are ranked; dot is the inner product.")
