@@ -35,11 +35,13 @@ if TYPE_CHECKING:
         load_corpus,
         predict,
         profile,
+        retrieve,
         run,
+        score,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
-    from layerprobe.tasks import load_task, load_texts, load_word_similarity
+    from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
 
 _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
@@ -61,11 +63,13 @@ _HOMES = {
         "load_corpus",
         "predict",
         "profile",
+        "retrieve",
         "run",
+        "score",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
-    "layerprobe.tasks": ("load_task", "load_texts", "load_word_similarity"),
+    "layerprobe.tasks": ("load_retrieval", "load_task", "load_texts", "load_word_similarity"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -96,6 +100,7 @@ __all__ = [
     "label_free_metrics",
     "linear_cka",
     "load_corpus",
+    "load_retrieval",
     "load_task",
     "load_texts",
     "load_word_similarity",
@@ -103,7 +108,9 @@ __all__ = [
     "profile",
     "rbf_cka",
     "read_zoo",
+    "retrieve",
     "run",
+    "score",
     "to_json",
     "write_report",
     "write_zoo",

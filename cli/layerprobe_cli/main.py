@@ -29,7 +29,9 @@ from layerprobe_cli.commands import (
     profile,
     report,
     reproduce,
+    retrieve,
     run,
+    score,
 )
 from layerprobe_cli.options import expanded
 from layerprobe_cli.output import fail
@@ -81,6 +83,8 @@ for module in (
     compare,
     metrics,
     predict,
+    score,
+    retrieve,
     adapt,
     finetune,
     confirm,

@@ -19,6 +19,7 @@ import typer
 if TYPE_CHECKING:
     from layerprobe import Options, Protocol, Task
     from layerprobe.encoders import Checkpoint
+    from layerprobe.results import RetrievalTask
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
 MAX_SEEDS = 1000
@@ -220,6 +221,45 @@ class TextSource(TaskSource):
             # a text that is in several documents counts for the first
             documents = dict(zip(reversed(found.texts), reversed(found.documents), strict=True))
         return LoadedTexts(texts=found.texts, notes=(), warnings=found.warnings, task=None, documents=documents)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RetrievalSource:
+    """Where queries, documents and their relevance come from."""
+
+    task: Annotated[
+        str,
+        _option(
+            "Data",
+            "--task",
+            "-t",
+            help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv, the hub id of a data set with the "
+            "same, or a table of queries with documents.",
+            show_default=False,
+        ),
+    ]
+    columns: Annotated[
+        str | None,
+        _option(
+            "Data",
+            help="Columns of a table by name or number: query,document,relevance, or query,document where all are "
+            "relevant.",
+            show_default="detected",
+        ),
+    ] = None
+    split: Annotated[str, _option("Data", help="Which judgements of a folder or hub data set.")] = "test"
+    relevant_from: Annotated[
+        float | None,
+        _option("Data", help="Judgements below this are not relevant.", show_default="all above 0 are"),
+    ] = None
+
+    def load(self) -> RetrievalTask:
+        """Return the task."""
+        from layerprobe import load_retrieval
+
+        if not self.task:
+            raise typer.BadParameter("expected queries and documents: give --task FOLDER")
+        return load_retrieval(self.task, columns=self.columns, split=self.split, relevant_from=self.relevant_from)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

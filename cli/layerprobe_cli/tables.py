@@ -12,7 +12,16 @@ from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
     from layerprobe.report.data import LayerRow
-    from layerprobe.results import Comparison, Comparisons, DropPrediction, LayerOutcome, Study
+    from layerprobe.results import (
+        Comparison,
+        Comparisons,
+        DropPrediction,
+        LayerOutcome,
+        LayerScores,
+        ModelDescription,
+        RetrievalScores,
+        Study,
+    )
 
 
 SMALLEST_P = 1e-10
@@ -133,6 +142,61 @@ def print_maps(found: Comparisons) -> None:
 def _print_matrix(values: Sequence[Sequence[float]]) -> None:
     header = ("layer", *(str(layer) for layer in range(len(values[0]))))
     print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
+
+
+def print_scores(scores: LayerScores, model: ModelDescription) -> None:
+    """Print what each layer scores before fine-tuning."""
+    from layerprobe.results import metric_title
+
+    header = ("layer", "parameters", *map(metric_title, scores.metrics), "flag")
+    rows = []
+    for layer, parameters in enumerate(model.parameters):
+        values = [f"{by_layer[layer]:.2f}" for by_layer in scores.metrics.values()]
+        rows.append([str(layer), _millions(parameters), *values, "best" if layer == scores.best_layer else ""])
+    print_table(header, rows)
+
+
+def print_retrieval(found: Sequence[RetrievalScores]) -> None:
+    """Print how well each layer finds documents, model by model, and how the best layer differs from the last."""
+    for scores in found:
+        if len(found) > 1:
+            typer.echo(f"{'' if scores is found[0] else chr(10)}{scores.model.name}:")
+        _print_retrieval(scores)
+
+
+def _print_retrieval(scores: RetrievalScores) -> None:
+    from layerprobe.results import metric_title
+
+    primary, *others = scores.means
+    last, best = scores.model.n_blocks, scores.best_layer
+    level = scores.means[primary][0].level
+    header = ["layer", "parameters", metric_title(primary), *_interval_header(level), *map(metric_title, others)]
+    header += ["less last", "low", "high", "flag"]
+    rows = []
+    for layer, mean in enumerate(scores.means[primary]):
+        cells = [str(layer), _millions(scores.model.parameters[layer])]
+        cells += [f"{value:.2f}" for value in (mean.value, mean.lower, mean.upper)]
+        cells += [f"{scores.means[metric][layer].value:.2f}" for metric in others]
+        each = scores.differences[layer] if layer < last else None
+        cells += [f"{value:+.2f}" for value in (each.value, each.lower, each.upper)] if each else ["", "", ""]
+        rows.append([*cells, "best" if layer == best else ""])
+    print_table(header, rows)
+    typer.echo(
+        f"\n{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}. "
+        + _best_layer(scores, metric_title(primary), level)
+    )
+
+
+def _best_layer(scores: RetrievalScores, title: str, level: float) -> str:
+    best, last = scores.best_layer, scores.model.n_blocks
+    if best == last:
+        return f"The last layer, {last}, has the best {title}: {scores.scores[last]:.2f}."
+    each = scores.differences[best]
+    interval = f"{100 * level:g} % interval for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
+    return (
+        f"Layer {best} has the best {title}: {scores.scores[best]:.2f}, the last {scores.scores[last]:.2f} "
+        f"(difference {each.value:+.2f}, {interval})."
+    )
 
 
 def print_study(study: Study, report: Path) -> None:

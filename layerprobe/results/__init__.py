@@ -22,9 +22,11 @@ from layerprobe.results.dropbench import (
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
+from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
+from layerprobe.results.retrieval import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
@@ -59,6 +61,7 @@ __all__ = [
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
+    "RETRIEVAL_METRICS",
     "Adaptation",
     "AdaptationMetrics",
     "AdaptationProtocol",
@@ -101,6 +104,9 @@ __all__ = [
     "Provenance",
     "RuleScores",
     "Score",
+    "Ranking",
+    "RetrievalScores",
+    "RetrievalTask",
     "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",

@@ -8,7 +8,18 @@ from typing import Any, Literal
 from layerprobe.errors import DataError
 
 TaskKind = Literal["sts", "paraphrase", "entailment", "classification"]
-Metric = Literal["spearman", "pearson", "f1", "average precision", "accuracy", "macro f1"]
+Metric = Literal[
+    "spearman",
+    "pearson",
+    "f1",
+    "average precision",
+    "accuracy",
+    "macro f1",
+    "ndcg@10",
+    "mrr",
+    "mrr@10",
+    "recall@10",
+]
 Split = Literal["train", "validation", "test"]
 
 METRICS: dict[TaskKind, tuple[Metric, ...]] = {
@@ -19,6 +30,9 @@ METRICS: dict[TaskKind, tuple[Metric, ...]] = {
 }
 """The first one is the primary metric: epochs and layers are chosen by it, and verdicts are about it."""
 
+RETRIEVAL_METRICS: tuple[Metric, ...] = ("ndcg@10", "mrr", "mrr@10", "recall@10")
+"""Of a `RetrievalTask`; the first one is the primary metric."""
+
 TITLES: dict[Metric, str] = {
     "spearman": "Spearman",
     "pearson": "Pearson",
@@ -26,6 +40,10 @@ TITLES: dict[Metric, str] = {
     "average precision": "average precision",
     "accuracy": "accuracy",
     "macro f1": "macro F1",
+    "ndcg@10": "nDCG@10",
+    "mrr": "MRR",
+    "mrr@10": "MRR@10",
+    "recall@10": "recall@10",
 }
 
 

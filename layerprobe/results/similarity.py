@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -90,10 +91,10 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """A similarity of two layers and how far it may be from that of all texts like these."""
+    """A value, such as a similarity of two layers, and how far it may be from that of all texts like these."""
 
     value: float
-    """The similarity, not clamped."""
+    """The similarity, not clamped, or the mean of a score."""
     standard_error: float
     """Of the value."""
     lower: float
@@ -242,12 +243,12 @@ class SimilarityCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A paired difference of two similarities on the same samples."""
+    """A paired difference of two similarities or scores on the same samples."""
 
     label: str
     """What less what, such as "layer 3: bert less roberta"."""
     value: float
-    """The first similarity less the second."""
+    """The first less the second."""
     standard_error: float
     """Of the difference."""
     lower: float
@@ -386,7 +387,17 @@ class LayerScores:
     @property
     def best_layer(self) -> int:
         """The layer with the highest primary metric, the earlier one of equals."""
-        return max(range(len(self.scores)), key=lambda layer: (self.scores[layer], -layer))
+        return best_of(self.scores)
+
+
+def best_of(scores: Sequence[float]) -> int:
+    """Return the layer with the highest score, the earlier one of equals.
+
+    Example:
+        >>> best_of([1.0, 3.0, 3.0])
+        1
+    """
+    return max(range(len(scores)), key=lambda layer: (scores[layer], -layer))
 
 
 def _matrices(part: MapUncertainty | PermutationNull | None) -> list[tuple[str, Matrix]]:

@@ -11,7 +11,8 @@ from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.profiling import profile
-from layerprobe.study.scoring import fitted_on, zero_shot
+from layerprobe.study.retrieval import evaluate_retrieval, retrieve
+from layerprobe.study.scoring import fitted_on, score, zero_shot
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "compare_all",
     "confirm",
     "doctor",
+    "evaluate_retrieval",
     "extract",
     "finetune",
     "fitted_on",
@@ -32,7 +34,9 @@ __all__ = [
     "measure_tokens",
     "predict",
     "profile",
+    "retrieve",
     "run",
+    "score",
     "versions",
     "zero_shot",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.encoders import Checkpoint
 from layerprobe.errors import DataError
 from layerprobe.finetuning import evaluate_outputs
 from layerprobe.progress import Progress, silent
@@ -24,7 +26,8 @@ from layerprobe.results import (
     to_json,
 )
 from layerprobe.similarity import cosine_scores
-from layerprobe.study.embeddings import Embeddings
+from layerprobe.study.embeddings import Embeddings, extract
+from layerprobe.study.options import Options, found
 
 logger = logging.getLogger(__name__)
 
@@ -79,22 +82,58 @@ def zero_shot(
     chosen_on = fitted_on(task.kind)
     scored = _Pairs.of(embeddings, task.split(split))
     chosen = None if chosen_on in (None, split) else _Pairs.of(fitted or embeddings, task.split(chosen_on))
-    found = []
+    by_layer = []
     for layer in range(embeddings.n_layers):
         try:
             threshold = None
             if chosen is not None:
                 threshold = evaluate_outputs(task.kind, chosen.cosines(layer), chosen.targets).threshold
             outputs = scored.cosines(layer)
-            found.append(evaluate_outputs(task.kind, outputs, scored.targets, threshold=threshold).metrics)
+            by_layer.append(evaluate_outputs(task.kind, outputs, scored.targets, threshold=threshold).metrics)
         except DataError as error:
             raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
     return LayerScores(
         split=split,
         method="cosine",
         primary=task.primary,
-        metrics={name: tuple(scores[name] for scores in found) for name in METRICS[task.kind]},
+        metrics={name: tuple(scores[name] for scores in by_layer) for name in METRICS[task.kind]},
     )
+
+
+def score(
+    model: str | Path | Checkpoint,
+    task: Task,
+    *,
+    split: Split = "test",
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> tuple[LayerScores, Embeddings]:
+    """Embed a split of a task at every layer, or take it from the store, and score every layer by `zero_shot`.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        task: What to score.
+        split: Which of its splits.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load and embed.
+        progress: Told what is being done.
+
+    Returns:
+        The scores, and the embeddings that they are of.
+
+    Raises:
+        ModelError: If the model cannot be had or truncated.
+        DataError: As `zero_shot`.
+        StoreError: If the store cannot be written.
+    """
+    options = options or Options()
+    checkpoint, fit = found(model, random_init, options), fitted_on(task.kind)
+    scored, *fitted = (
+        extract(checkpoint, task.split(each).texts, options=options, progress=progress)
+        for each in (split, *(() if fit is None else (fit,)))
+    )
+    return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -129,18 +168,18 @@ def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split
         except DataError as error:
             logger.warning("the result probes/%s in the store is damaged (%s): it is made again", key, error)
     train, examples = task.train, task.split(split)
-    found = []
+    by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe(
             _features(fitted, layer, train), np.array(train.targets), _features(embeddings, layer, examples)
         )
-        found.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)).metrics)
+        by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)).metrics)
         progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = LayerScores(
         split=split,
         method="probe",
         primary=task.primary,
-        metrics={name: tuple(each[name] for each in found) for name in METRICS[task.kind]},
+        metrics={name: tuple(each[name] for each in by_layer) for name in METRICS[task.kind]},
     )
     embeddings.store.save_result("probes", key, to_json(scores))
     return scores

@@ -1,6 +1,7 @@
 """Tasks and texts from files and the Hub. Knows data files, not models."""
 
 from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.retrieval import load_retrieval
 from layerprobe.tasks.words import load_word_similarity
 
-__all__ = ["load_task", "load_texts", "load_word_similarity"]
+__all__ = ["load_retrieval", "load_task", "load_texts", "load_word_similarity"]

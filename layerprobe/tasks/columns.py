@@ -52,6 +52,13 @@ LABEL_NAMES = (
     "sentiment",
 )
 TEXT_NAMES = ("text", "texts", "sentence", "sentences")
+ID_NAMES = ("id", "queryid", "corpusid", "documentid", "docid", "passageid", "qid", "pid")
+TITLE_NAMES = ("title",)
+QUERY_NAMES = ("query", "question", "anchor")
+DOCUMENT_NAMES = ("document", "passage", "answer", "positive", "context")
+QUERY_ID_NAMES = ("queryid", "qid", "query")
+DOCUMENT_ID_NAMES = ("corpusid", "documentid", "docid", "passageid", "pid", "document")
+RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
 
 
 def task_columns(table: Table, columns: Columns | None, kind: TaskKind | None) -> tuple[Table, tuple[int, ...]]:
@@ -127,6 +134,67 @@ def named_column(table: Table, column: str) -> int:
         TaskError: If it is missing.
     """
     return _index(table, column)
+
+
+def record_columns(table: Table) -> tuple[int, int | None, int]:
+    """Return where the id, the title and the text of queries or documents are; a title can be missing.
+
+    Raises:
+        TaskError: If there is no id or no text.
+    """
+    header = table.header or ()
+    number, text = _named(header, ID_NAMES), _named(header, TEXT_NAMES)
+    if number is None or text is None:
+        raise TaskError(f"{table.name}: expected the columns _id and text, and maybe title; it has {_shown(table)}")
+    return number, _named(header, TITLE_NAMES), text
+
+
+def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
+    """Return relevance judgements without their header row, and where query id, document id and gain are.
+
+    Three columns without a header are in that order; of four, as trec_eval has them, the second says nothing.
+
+    Raises:
+        TaskError: If the layout is not known.
+    """
+    if table.header is None and is_number(table.rows[0][-1]) and table.width in (3, 4):
+        return table, (0, 1, 2) if table.width == 3 else (0, 2, 3)
+    table = table.with_header()
+    columns = [_named(table.header or (), names) for names in (QUERY_ID_NAMES, DOCUMENT_ID_NAMES, RELEVANCE_NAMES)]
+    if None in columns:
+        raise TaskError(f"{table.name}: expected the columns query-id, corpus-id and score; it has {_shown(table)}")
+    return table, tuple(column for column in columns if column is not None)
+
+
+def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
+    """Return a table of queries with documents without its header row, and where query, document and gain are.
+
+    Args:
+        table: As read.
+        columns: "query,document" or "query,document,relevance" as names or as indices from 0; None detects them.
+
+    Returns:
+        The table and two or three indices; without the third all documents are relevant to their queries.
+
+    Raises:
+        TaskError: If a column is missing or the layout is not known.
+    """
+    if columns is None:
+        table = table.with_header()
+        query, document = (_named(table.header or (), names) for names in (QUERY_NAMES, DOCUMENT_NAMES))
+        if query is None or document is None:
+            raise _unknown_layout(table, "query,document,relevance", 3)
+        gain = _named(table.header or (), RELEVANCE_NAMES)
+        return table, (query, document) if gain is None else (query, document, gain)
+    wanted = _wanted(columns)
+    if len(set(wanted)) != len(wanted) or len(wanted) not in (2, 3):
+        raise TaskError(
+            f"expected different columns as query,document,relevance, or query,document, got {','.join(wanted)!r}"
+        )
+    table = _with_header_for(table, wanted)
+    if table.header is None and len(wanted) == 3 and _is_header_cell(table, _index(table, wanted[-1])):
+        table = table.with_header()
+    return table, tuple(_index(table, column) for column in wanted)
 
 
 def _looks_like_header(table: Table) -> bool:

@@ -58,8 +58,8 @@ def read_rows(table: Table, columns: Columns | None, kind: TaskKind | None) -> t
 
 
 def kind_of(splits: Mapping[str, Sequence[Row]]) -> TaskKind:
-    """Return the kind of task that all rows together belong to."""
-    rows = [row for split in splits.values() for row in split]
+    """Return the kind of task that the train split belongs to; what does not fit in another split is then an error."""
+    rows = splits["train"]
     return detect_kind((row.cell for row in rows), pairs=any(row.second is not None for row in rows))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from layerprobe.errors import TaskError
@@ -38,15 +39,75 @@ def hub_tables(name: str) -> dict[str, Table]:
     return tables
 
 
-def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
+def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
+    """Return the tables corpus, queries and qrels of a hub data set, or one that is named `pairs`.
+
+    The configurations are `corpus`, `queries` and `qrels` or `default`, with `-de` or `de-` about them for `name:de`;
+    BEIR has the judgements in a repository of their own, `name-qrels`. A data set without them is one of pairs.
+
+    Raises:
+        TaskError: If it cannot be loaded, or does not have the split.
+    """
+    repository, _, part = name.partition(":")
+    known = _configurations(repository, name)
+    wanted = {
+        "corpus": _of_part(["corpus"], part),
+        "queries": _of_part(["queries"], part),
+        "qrels": [*_of_part(["qrels", "default"], part), part],
+    }
+    configs = {
+        table: next(config for config in names if config in known)
+        for table, names in wanted.items()
+        if not known.isdisjoint(names)
+    }
+    if "corpus" not in configs or "queries" not in configs:
+        return {"pairs": _one_split(name, _load(repository, part or None, name), (split,))}
+    tables = {}
+    for table in ("corpus", "queries"):
+        tables[table] = _one_split(name, _load(repository, configs[table], name), (table, configs[table], split))
+    judged, config = (repository, configs["qrels"]) if "qrels" in configs else (f"{repository}-qrels", None)
+    tables["qrels"] = _one_split(name, _load(judged, config, name), (split,))
+    return tables
+
+
+def _of_part(names: list[str], part: str) -> list[str]:
+    return [config for name in names for config in (f"{part}-{name}", f"{name}-{part}")] if part else names
+
+
+def _one_split(name: str, splits: Mapping[str, Any], wanted: tuple[str, ...]) -> Table:
+    """Return the first split that is wanted, or the only one."""
+    found = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
+    if found is None:
+        raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected {wanted[-1]}; choose one with --split")
+    table = table_of_columns(f"{name} {found}", _columns(splits[found]))
+    if not table.rows:
+        raise TaskError(f"{table.name} is empty: expected at least one row")
+    return table
+
+
+def _configurations(repository: str, name: str) -> set[str]:
     import datasets
 
+    with _hub_errors(name):
+        return set(datasets.get_dataset_config_names(repository))
+
+
+@contextlib.contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
+    """Turn what `datasets` raises into one line with advice."""
     try:
-        loaded: Mapping[str, Any] = datasets.load_dataset(repository, config)
+        yield
     except Exception as error:
         # datasets, huggingface_hub and the HTTP client under them raise unrelated kinds, and change them.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise TaskError(f"cannot load {name!r}, which is no file, from the Hub: {reason}: {_advice()}") from error
+
+
+def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
+    import datasets
+
+    with _hub_errors(name):
+        loaded: Mapping[str, Any] = datasets.load_dataset(repository, config)
     return loaded
 
 

@@ -51,7 +51,9 @@ def binary_label(cell: str, place: str) -> str:
     """
     label = label_cell(cell).lower()
     if label and label not in BINARY:
-        raise TaskError(f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}")
+        raise TaskError(
+            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: mend it, or choose --kind"
+        )
     return BINARY.get(label, "")
 
 

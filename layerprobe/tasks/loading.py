@@ -53,8 +53,9 @@ def load_task(
             hub name of a data set, with `:config` where it has several.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
             joined by commas. By default usual names are known, and files of texts and a number.
-        kind: sts, paraphrase, entailment or classification. By default found out: single texts are classified;
-            pairs are paraphrase where all targets are 0 or 1, sts where they are numbers, entailment otherwise.
+        kind: sts, paraphrase, entailment or classification. By default found out from the train split: single texts
+            are classified; pairs are paraphrase where all targets are 0 or 1, sts where any is another number,
+            entailment otherwise.
         score_range: sts: what 0 and 1 are in the source. By default decided by the minimum and maximum of all
             splits together: 1 to 5 where they are exactly 1 and 5, else the narrowest of 0 to 1, 0 to 4, 0 to
             5, 0 to 10 and 0 to 100 that holds them.

@@ -160,7 +160,9 @@ def test_the_range_is_that_of_all_splits(tmp_path):
     names = {"train": [("a", "b", 1), ("c", "d", 0), ("e", "f", 1), ("g", "h", 0)], "dev": rows(), "test": rows()}
     for name, pairs in names.items():
         write_csv(tmp_path / f"{name}.csv", pairs)
-    assert load_task(tmp_path).train.targets == (0.2, 0, 0.2, 0)
+    with pytest.raises(TaskError, match=r"expected 0 or 1 as the label of a paraphrase, got '1\.25': mend it, or"):
+        load_task(tmp_path)
+    assert load_task(tmp_path, kind="sts").train.targets == (0.2, 0, 0.2, 0)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,93 @@
+"""layerprobe retrieve."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from layerprobe_cli.options import (
+    CacheDir,
+    Embedding,
+    Extraction,
+    IntervalLevel,
+    Json,
+    Loading,
+    Model,
+    Quiet,
+    RetrievalSource,
+    library_options,
+)
+from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
+from layerprobe_cli.tables import print_retrieval, show_notes
+
+if TYPE_CHECKING:
+    from layerprobe.results import RetrievalScores
+
+
+def retrieve(
+    model: Model,
+    source: RetrievalSource,
+    loading: Loading,
+    embedding: Embedding,
+    extraction: Extraction,
+    other: Annotated[
+        str | None, typer.Argument(metavar="[MODEL2]", help="Another model, after the first.", show_default=False)
+    ] = None,
+    query_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help='Text put before every query, such as "query: ".', show_default="--prompt", rich_help_panel="Model"
+        ),
+    ] = None,
+    document_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help='Text put before every document, such as "passage: ".',
+            show_default="--prompt",
+            rich_help_panel="Model",
+        ),
+    ] = None,
+    ranking: Annotated[
+        Literal["cosine", "dot"], typer.Option(help="By what documents are ranked; dot is the inner product.")
+    ] = "cosine",
+    level: IntervalLevel = 0.95,
+    cache_dir: CacheDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Score how well each layer finds the relevant documents: nDCG@10, MRR and recall@10 without fine-tuning.
+
+    Embeddings are kept on disk: another call needs no pass of the model. Intervals are over queries.
+
+    Example:  [bold]layerprobe retrieve intfloat/e5-small -t scifact/ --query-prompt "query: " --document-prompt
+    "passage: "[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+    task = source.load()
+
+    # after the data: what is wrong with it is told before torch is loaded
+    from layerprobe.study import retrieve as score
+
+    names = [model] if other is None else [model, other]
+    checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]
+    found: list[RetrievalScores] = []
+    with progress_bar(quiet=quiet) as progress:
+        for checkpoint in checkpoints:
+            scores = score(
+                checkpoint,
+                task,
+                query_prompt=query_prompt,
+                document_prompt=document_prompt,
+                ranking=ranking,
+                level=level,
+                options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+                progress=progress,
+            )
+            found.append(scores)
+    warnings = [warning for scores in found for warning in scores.warnings]
+    show_notes(task.notes, (*task.warnings, *warnings), quiet=quiet)
+    if json:
+        print_json({"retrieval": found})
+    else:
+        print_retrieval(found)

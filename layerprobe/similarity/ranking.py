@@ -1,0 +1,130 @@
+"""Where relevant documents come in a ranking, and what that is worth. Knows arrays; knows no texts and no layers.
+
+The ranks of the relevant documents among all documents are exact, so every measure follows from them; no list is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import MisalignedSamplesError
+from layerprobe.similarity.checks import finite_matrix
+from layerprobe.similarity.neighbours import unit_rows
+
+BLOCK = 2**24
+"""Scores that are in memory at a time: 64 MB."""
+ROWS = 4096
+"""Rows that are made units at a time."""
+CUTOFF = 10
+
+Ranks = NDArray[np.int64]
+
+
+def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: bool, name: str) -> NDArray[np.float32]:
+    """Return rows of a layer in memory, of length 1 where asked for; lengths are computed in float64.
+
+    Raises:
+        DegenerateLayerError: If a value is not finite, or a row has no direction.
+    """
+    found = np.empty((len(rows), layer.shape[1]), np.float32)
+    for start in range(0, len(rows), ROWS):
+        block = finite_matrix(layer[rows[start : start + ROWS]], name=name)
+        found[start : start + ROWS] = unit_rows(block, name=name) if units else block
+    return found
+
+
+def relevant_ranks(
+    queries: NDArray[np.float32],
+    texts: NDArray[np.float32],
+    documents: NDArray[np.int64],
+    relevant: Sequence[NDArray[np.int64]],
+    own: NDArray[np.int64],
+) -> Iterator[Ranks]:
+    """Yield, query by query, the rank from 1 of each relevant document among all documents.
+
+    Documents are ranked by their inner product with the query, the highest first; of equal ones the earlier document
+    comes first. Documents of one text are exactly equal.
+
+    Args:
+        queries: (q, d).
+        texts: (t, d), one row a distinct text.
+        documents: (n,) which row of `texts` each document is.
+        relevant: For each query the numbers of its relevant documents.
+        own: (q,) the document that is the query itself and is not ranked, -1 where there is none.
+
+    Raises:
+        MisalignedSamplesError: If the numbers of features differ: the two come from different layers or models.
+
+    Example:
+        >>> texts = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32)
+        >>> query = np.array([[1, 0.5]], dtype=np.float32)
+        >>> [ranks.tolist() for ranks in relevant_ranks(query, texts, np.arange(3), [np.array([0, 1])], np.array([-1]))]
+        [[2, 3]]
+    """
+    if queries.shape[1] != texts.shape[1]:
+        raise MisalignedSamplesError(
+            f"the queries have {queries.shape[1]} features, expected the {texts.shape[1]} of the documents"
+        )
+    step = max(1, BLOCK // len(documents))
+    for start in range(0, len(queries), step):
+        # not [:, documents], whose rows would not be contiguous
+        scores = np.take(queries[start : start + step] @ texts.T, documents, axis=1)
+        for query, row in enumerate(scores, start):
+            if own[query] >= 0:
+                row[own[query]] = -np.inf
+            yield np.array([_rank(row, document) for document in relevant[query]])
+
+
+def _rank(scores: NDArray[np.float32], document: int) -> int:
+    higher = np.count_nonzero(scores > scores[document])
+    equal_and_earlier = np.count_nonzero(scores[:document] == scores[document])
+    return 1 + int(higher) + int(equal_and_earlier)
+
+
+def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:
+    """Return the normalised discounted cumulative gain of the first `cutoff` documents, 0 .. 1.
+
+    DCG = sum of gain_i / log2(rank_i + 1) over documents of rank <= cutoff, divided by the highest DCG that an order
+    of the same gains can have. The gain is linear, as in trec_eval and BEIR.
+
+    Args:
+        ranks: (r,) of all documents with a gain.
+        gains: (r,) above 0.
+        cutoff: How many documents count.
+
+    Source: Jarvelin and Kekalainen 2002 (ACM TOIS 20), with the discount of Burges et al. 2005.
+
+    Example:
+        >>> round(ndcg(np.array([3, 1]), np.array([1.0, 1.0])), 4)  # (1 + 1/2) / (1 + 1/log2(3))
+        0.9197
+    """
+    # in the order of the ranks, so that a perfect order scores exactly 1
+    order = np.argsort(ranks)[:cutoff]
+    order = order[ranks[order] <= cutoff]
+    ideal = np.sort(gains)[::-1][:cutoff]
+    found, best = gains[order] / np.log2(ranks[order] + 1.0), ideal / np.log2(np.arange(2.0, len(ideal) + 2))
+    return float(found.sum() / best.sum())
+
+
+def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:
+    """Return 1 / rank of the first relevant document; 0 where it comes after the cutoff.
+
+    Example:
+        >>> reciprocal_rank(np.array([12, 4])), reciprocal_rank(np.array([12]), cutoff=10)
+        (0.25, 0.0)
+    """
+    first = int(ranks.min())
+    return 1 / first if cutoff is None or first <= cutoff else 0.0
+
+
+def recall(ranks: Ranks, cutoff: int = CUTOFF) -> float:
+    """Return the share of the relevant documents among the first `cutoff`, 0 .. 1.
+
+    Example:
+        >>> recall(np.array([1, 7, 30, 11]))
+        0.5
+    """
+    return float(np.mean(ranks <= cutoff))

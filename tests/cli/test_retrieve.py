@@ -1,0 +1,80 @@
+"""layerprobe retrieve."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Layerprobe
+
+
+@pytest.fixture(scope="session")
+def beir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Thirty queries, each with a document that shares its letters and ten that are nobody's."""
+    rng, folder = random.Random(0), tmp_path_factory.mktemp("beir")
+    words = [rng.sample("abcdefghijklmnop", 5) for _ in range(40)]
+    corpus = [{"_id": f"d{i}", "title": "", "text": " ".join(reversed(each))} for i, each in enumerate(words)]
+    queries = [{"_id": f"q{i}", "text": " ".join(each[:4])} for i, each in enumerate(words[:30])]
+    for name, records in (("corpus", corpus), ("queries", queries)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "qrels").mkdir()
+    lines = ["query-id\tcorpus-id\tscore", *(f"q{i}\td{i}\t1" for i in range(29))]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+    done = layerprobe("retrieve", pair[0], "-t", beir)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0].split()[:4] == ["layer", "parameters", "nDCG@10", "95"]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
+    assert sum(line.endswith("best") for line in lines) == 1
+    assert "29 queries, 40 documents, by cosine." in done.out
+    assert "note: left out 1 of 30 queries without a relevant document" in done.err
+
+
+def test_json_has_every_query(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+    options = ("--ranking", "dot", "--query-prompt", "a ", "--document-prompt", "b ", "--level", "0.9")
+    first, second = layerprobe("retrieve", *pair, "-t", beir, *options, "--json").json["retrieval"]
+    assert (first["model"]["name"], second["model"]["name"]) == tuple(map(str, pair))
+    assert first["by_query"] != second["by_query"]
+    assert first["settings"] == {"query_prompt": "a ", "document_prompt": "b "}
+    assert (first["ranking"], first["means"]["mrr"][0]["level"]) == ("dot", 0.9)
+    assert len(first["query_ids"]) == len(first["by_query"]["ndcg@10"][3]) == 29
+
+
+def test_two_models_follow_each_other(layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path) -> None:
+    out = layerprobe("retrieve", *pair, "-t", beir, "--quiet").out
+    assert out.index(f"{pair[0]}:") < out.index(f"{pair[1]}:")
+    assert out.count("best nDCG@10") == 2
+
+
+def test_a_table_of_pairs(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    done = layerprobe("retrieve", pair[0], "-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5")
+    assert done.code == 0, done.err
+    assert "60 documents" in done.out
+
+
+def test_what_cannot_be_done_is_one_line(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], beir: Path, pairs_file: Path, tmp_path: Path
+) -> None:
+    def refused(*arguments: str | Path) -> str:
+        done = layerprobe("retrieve", pair[0], *arguments)
+        assert done.code == 1
+        return done.error
+
+    assert "has no qrels/dev.tsv" in refused("-t", beir, "--split", "dev")
+    assert "does not exist" in refused("-t", tmp_path / "nothing.tsv")
+    assert "cannot tell which columns are query,document,relevance" in refused("-t", pairs_file)
+    assert "expected at least 4 of each" in refused("-t", beir, "--relevant-from", "2")
+    broken = tmp_path / "broken"
+    shutil.copytree(beir, broken)
+    (broken / "corpus.jsonl").write_text("{\n")
+    assert "line 1: expected one JSON object a line" in refused("-t", broken)
+    assert layerprobe("retrieve", pair[0]).code == 2
+    assert layerprobe("retrieve", pair[0], "-t", beir, "--ranking", "euclid").code == 2

@@ -1,0 +1,93 @@
+"""layerprobe score; and scores of every kind of task from the store, without the weights of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.results import METRICS, Task, TaskKind, metric_title
+from tests.models import save_tiny
+from tests.toy_task import toy_task_of
+
+from .conftest import Layerprobe
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment", "classification")
+
+
+def write(task: Task, folder: Path) -> Path:
+    """A folder with the three splits of a task."""
+    folder.mkdir()
+    for split in ("train", "validation", "test"):
+        examples = task.split(split)  # type: ignore[arg-type]
+        second = examples.second or ()
+        names = [task.labels[int(target)] if task.labels else f"{5 * target:g}" for target in examples.targets]
+        columns = [examples.first, *([second] if second else []), names]
+        header = (
+            "text,label" if not second else "sentence1,sentence2,score" if task.kind == "sts" else "text1,text2,label"
+        )
+        lines = [header, *(",".join(row) for row in zip(*columns, strict=True))]
+        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of org/tiny in the cache of the hub's client, which is offline."""
+    repository = tmp_path / "hub" / "models--org--tiny"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text(COMMIT)
+    snapshot = save_tiny("bert", repository / "snapshots" / COMMIT)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return snapshot
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_need_no_weights_once_texts_are_embedded(
+    layerprobe: Layerprobe, hub_model: Path, tmp_path: Path, kind: TaskKind
+) -> None:
+    folder = write(toy_task_of(kind), tmp_path / "task")
+    command = ("score", "org/tiny", "-t", folder, "--kind", kind, "--json")
+    first = layerprobe(*command)
+    assert first.code == 0, first.err
+    assert first.json["scores"]["method"] == ("cosine" if kind in ("sts", "paraphrase") else "probe")
+    assert tuple(first.json["scores"]["metrics"]) == METRICS[kind]
+    (hub_model / "model.safetensors").unlink()
+    again = layerprobe(*command)
+    assert again.json == first.json
+    other = layerprobe(*command, "--split", "validation")
+    assert other.code == (0 if kind == "paraphrase" else 1), "expected that only its validation split is embedded"
+
+
+def test_retrieval_needs_no_weights_once_texts_are_embedded(
+    layerprobe: Layerprobe, hub_model: Path, pairs_file: Path
+) -> None:
+    source = ("-t", pairs_file, "--columns", "0,1,2", "--relevant-from", "2.5", "--query-prompt", "a ")
+    first = layerprobe("retrieve", "org/tiny", *source, "--json").json
+    (hub_model / "model.safetensors").unlink()
+    assert layerprobe("retrieve", "org/tiny", *source, "--json").json == first
+    refused = layerprobe("retrieve", "org/tiny", *source, "--document-prompt", "b ")
+    assert (refused.code, "org/tiny" in refused.error) == (1, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_of_every_layer(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: TaskKind
+) -> None:
+    done = layerprobe("score", pair[0], "-t", write(toy_task_of(kind), tmp_path / "task"), "--kind", kind)
+    assert done.code == 0, done.err
+    header, _, *rows = done.out.splitlines()
+    assert all(metric_title(metric) in header for metric in METRICS[kind])
+    assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
+    assert sum(row.endswith("best") for row in rows) == 1
+
+
+def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    scores = layerprobe("score", pair[0], "-t", pairs_file, "--split", "validation", "--json").json["scores"]
+    by_layer = scores["metrics"]["spearman"]
+    (predicted,) = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
+    best = predicted["prediction"]["baselines"]["best zero-shot layer"]
+    assert by_layer[best] == max(by_layer)
+    assert scores["split"] == "validation"

@@ -1,0 +1,40 @@
+"""Every architecture: truncated, fine-tuned, saved, loaded again with the same scores, and fine-tuned from there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.encoders import load_encoder
+from layerprobe.results import Protocol
+from layerprobe.study import Options, finetune, score
+from layerprobe.study.tuning import saved_models
+from tests.models import ARCHITECTURES, save_tiny
+from tests.toy_task import toy_task
+
+TASK = toy_task(train=16, validation=8, test=24)
+PROTOCOL = Protocol(learning_rate=3e-3, epochs=1, batch_size=8)
+LAYER = 2
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_a_fine_tuned_model_comes_back_and_learns_on(name: str, tmp_path: Path) -> None:
+    model, options = str(save_tiny(name, tmp_path / "model")), Options(device="cpu", cache_dir=tmp_path / "cache")
+    settings = {"seeds": (0,), "protocol": PROTOCOL, "options": options, "save_models": True}
+    (run,) = finetune(model, (LAYER,), TASK, **settings)
+    (directory,) = saved_models(model, [run], TASK, options=options)
+    again = load_encoder(str(directory / "model"), device="cpu")
+    assert again.description.n_blocks == LAYER
+    assert again.description.architecture == ARCHITECTURES[name][0]
+    assert again.description.parameters[-1] == run.parameters
+    scores, _ = score(directory / "model", TASK, options=options)
+    untrained, _ = score(model, TASK, options=options)
+    for metric, value in run.test.items():
+        assert scores.metrics[metric][LAYER] == pytest.approx(value, abs=1e-3)
+    # a Pearson correlation changes with every weight, ranks may not
+    before, after = untrained.metrics["pearson"][LAYER], run.test["pearson"]
+    assert abs(before - after) > 0.01, "expected weights that were trained"
+    (further,) = finetune(directory / "model", (1,), TASK, **settings)
+    assert further.layer == 1
+    assert further.parameters == again.description.parameters[1]
