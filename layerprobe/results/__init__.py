@@ -21,7 +21,6 @@ from layerprobe.results.dropbench import (
 )
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
-from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
@@ -102,11 +101,11 @@ __all__ = [
     "Profile",
     "Protocol",
     "Provenance",
-    "RuleScores",
-    "Score",
     "Ranking",
     "RetrievalScores",
     "RetrievalTask",
+    "RuleScores",
+    "Score",
     "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",
