@@ -56,7 +56,7 @@ class Budget:
                 torch.cuda.empty_cache()
             self.tokens = tokens // 2
             logger.warning(
-                "out of memory %s with %d tokens in a forward pass: from here on passes of at most %d on the same texts",
+                "out of memory %s with %d tokens in one pass: from here on passes of at most %d on the same texts",
                 doing,
                 tokens,
                 self.tokens,
