@@ -37,6 +37,8 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
 	$(BIN)/python tests/benchmarks/bench_extraction.py
 	$(BIN)/python tests/benchmarks/bench_similarity.py
+	$(BIN)/python tests/benchmarks/bench_finetuning.py
+	$(BIN)/python tests/benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
 
 # ---- the environment ------------------------------------------------------------------------------------
 

@@ -44,4 +44,8 @@ class StoreVersionError(StoreError):
 
 
 class TrainingError(LayerProbeError):
-    """Fine-tuning or pretraining failed."""
+    """Fine-tuning or pretraining failed, at `step` where it was at one; steps count from 1."""
+
+    def __init__(self, message: str, *, step: int | None = None) -> None:
+        super().__init__(message)
+        self.step = step

@@ -64,7 +64,7 @@ class Loading:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Embedding:
-    """How a text becomes one embedding, in extraction and in fine-tuning."""
+    """How texts become embeddings, in extraction and in fine-tuning."""
 
     pooling: Annotated[
         Literal["mean", "cls", "max", "last"], _option("Model", help="How token states become one embedding.")
@@ -79,6 +79,15 @@ class Embedding:
         ),
     ] = None
     prompt: Annotated[str, _option("Model", help="Text put before every sentence.")] = ""
+    batch_tokens: Annotated[
+        int | None,
+        _option(
+            "Model",
+            min=1,
+            help="Tokens that go through the model at once; a step of fine-tuning has --batch-size examples anyway.",
+            show_default="1024 on a CPU; elsewhere 32768, and all of a step in fine-tuning",
+        ),
+    ] = None
 
 
 Norm = Annotated[
@@ -92,9 +101,6 @@ class Extraction:
     """What extraction alone takes."""
 
     norm: Norm = "final"
-    batch_tokens: Annotated[
-        int | None, _option("Model", min=1, help="Tokens a batch.", show_default="1024 on a CPU, 32768 elsewhere")
-    ] = None
 
 
 def library_options(*groups: object, cache_dir: Path | None = None) -> Options:

@@ -28,7 +28,7 @@ Keep = Callable[[Path, Encoder, int, Task], contextlib.AbstractContextManager[Pa
 """Run directory, encoder, layer, task -> where the checkpoint goes; see `saving_model`."""
 
 # Counts what a run's numbers depend on beyond its key; raise it when the training loop changes them.
-LOOP_VERSION = 2
+LOOP_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,7 @@ def fine_tune_layers(
     seeds: Sequence[int],
     protocol: Protocol,
     folder: RunFolder,
+    batch_tokens: int | None = None,
     save_models: bool = False,
     prompt: str = "",
     progress: Progress = silent,
@@ -110,6 +111,7 @@ def fine_tune_layers(
         seeds: One run each.
         protocol: How to fine-tune.
         folder: Where runs are kept.
+        batch_tokens: As `fine_tune` takes it.
         save_models: Whether the best epoch's checkpoint of every run is kept in its directory; a finished run
             without one is made again, with the same numbers.
         prompt: What the task's sentences begin with; told beside the checkpoint.
@@ -130,7 +132,19 @@ def fine_tune_layers(
     for layer, seed in jobs:
         report = part_of(progress, start=done, share=layer + 1.0, whole=total)
         keep = functools.partial(saving_model, prompt=prompt) if save_models else None
-        runs.append(_load_or_run(folder, loaded, layer, task, seed=seed, protocol=protocol, keep=keep, progress=report))
+        runs.append(
+            _load_or_run(
+                folder,
+                loaded,
+                layer,
+                task,
+                seed=seed,
+                protocol=protocol,
+                batch_tokens=batch_tokens,
+                keep=keep,
+                progress=report,
+            )
+        )
         done += layer + 1.0
     return runs
 
@@ -158,6 +172,7 @@ def _load_or_run(
     *,
     seed: int,
     protocol: Protocol,
+    batch_tokens: int | None,
     keep: Keep | None,
     progress: Progress,
 ) -> FineTuningRun:
@@ -177,7 +192,16 @@ def _load_or_run(
             return found
         encoder = load()
         with keep(folder.run_path(layer, seed), encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
-            run = fine_tune(encoder, layer, task, protocol=protocol, seed=seed, save_to=save_to, progress=progress)
+            run = fine_tune(
+                encoder,
+                layer,
+                task,
+                protocol=protocol,
+                seed=seed,
+                batch_tokens=batch_tokens,
+                save_to=save_to,
+                progress=progress,
+            )
         folder.save(run)
         return run
     finally:

@@ -6,11 +6,12 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,14 +20,31 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.encoders import Encoder, TokenizedTexts, TruncatedEncoder, collate, pool, token_batches
+from layerprobe.encoders import (
+    Encoder,
+    TokenizedTexts,
+    TruncatedEncoder,
+    collate,
+    padded_groups,
+    pool,
+    token_batches,
+)
 from layerprobe.errors import DataError, TrainingError
+from layerprobe.finetuning.memory import Budget, is_out_of_memory
 from layerprobe.finetuning.metrics import Evaluation, evaluate_outputs
 from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.tables import TableGradients
 from layerprobe.progress import Progress, silent
 from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Task
 
-EVALUATION_BATCH_TOKENS = 4096
+# Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
+CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
+# What another group of examples costs on a CPU, in tokens: its calls, and one more addition to every gradient.
+CPU_GROUP_OVERHEAD = 48
+# More than any padding: all examples of a step in one group.
+WHOLE_BATCH = 2**40
+# Steps between two looks at the loss on an accelerator, which must wait for it.
+LOOK_EVERY = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +57,8 @@ class PreparedExamples:
     """(example,): row of the text, or of the first one, in `texts`."""
     second: NDArray[np.int64] | None
     """(example,): row of the second; None for single texts."""
+    tokens: NDArray[np.int64]
+    """(example,): its texts' tokens, both texts of a pair padded to the longer one."""
     targets: NDArray[np.float64]
     """(example,): gold similarity 0 .. 1, or class number."""
 
@@ -47,10 +67,15 @@ def prepare(encoder: Encoder, examples: Examples, *, max_length: int) -> Prepare
     """Tokenise the distinct texts of `examples` once, for all epochs."""
     texts = examples.texts
     row = {text: i for i, text in enumerate(texts)}
+    tokenized = encoder.tokenize(texts, max_length=max_length)
+    first = np.array([row[text] for text in examples.first])
+    second = None if examples.second is None else np.array([row[text] for text in examples.second])
+    lengths = np.array(tokenized.lengths)
     return PreparedExamples(
-        texts=encoder.tokenize(texts, max_length=max_length),
-        first=np.array([row[text] for text in examples.first]),
-        second=None if examples.second is None else np.array([row[text] for text in examples.second]),
+        texts=tokenized,
+        first=first,
+        second=second,
+        tokens=lengths[first] if second is None else 2 * np.maximum(lengths[first], lengths[second]),
         targets=np.array(examples.targets),
     )
 
@@ -62,6 +87,7 @@ def fine_tune(
     *,
     protocol: Protocol | None = None,
     seed: int = 0,
+    batch_tokens: int | None = None,
     save_to: Path | None = None,
     progress: Progress = silent,
 ) -> FineTuningRun:
@@ -69,12 +95,19 @@ def fine_tune(
 
     The loss, the head and the metrics are those of the task's kind, see `Objective`.
 
+    The examples of a step go through the model in groups of like lengths, whose gradients add up to that of the
+    step. How they are grouped changes the numbers by no more than float rounding where nothing is dropped out;
+    with dropout, another grouping is another draw. Where memory runs out the groups are made smaller, and the step
+    is done again.
+
     Args:
         encoder: The pretrained encoder; it is not changed.
         layer: Blocks kept, 0 .. n_blocks.
         task: What to learn; the best epoch is the one with the highest primary metric on the validation split.
         protocol: The paper's by default.
         seed: The head's first weights, the order of the examples and dropout.
+        batch_tokens: Tokens of a group at most, padding included, also in evaluation. By default 1,024 on a CPU and
+            all of a step elsewhere; 4,096 in evaluation.
         save_to: Folder for the fine-tuned encoder of the best epoch, without a head.
         progress: Told the steps that are done.
 
@@ -83,7 +116,8 @@ def fine_tune(
 
     Raises:
         ModelError: If the model has no such layer.
-        TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
+        TrainingError: If the loss is not finite, an epoch leaves embeddings that cannot be scored, or a single
+            example does not fit the memory.
     """
     protocol = protocol or Protocol()
     if encoder.autocast == torch.float16:
@@ -95,26 +129,30 @@ def fine_tune(
         for examples in (task.train, task.validation, task.test)
     )
     # dropout draws from the global generator: leave it as it was found
-    with torch.random.fork_rng(devices=[encoder.device] if encoder.device.type == "cuda" else []):
+    devices = [encoder.device] if encoder.device.type == "cuda" else []
+    with _told_of_memory(layer, encoder.device), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         model = TruncatedEncoder(encoder, layer)
         objective = Objective.of(task, width=encoder.description.hidden_size).to(encoder.device)
         rng = np.random.default_rng(seed)
         steps_per_epoch = math.ceil(len(train.targets) / protocol.batch_size)
-        trainer = Trainer(encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=objective)
+        trainer = Trainer(
+            encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=objective, batch_tokens=batch_tokens
+        )
+        room = Budget(batch_tokens or EVALUATION_BATCH_TOKENS)
         history: list[EpochMetrics] = []
         best, chosen = Evaluation(metrics={task.primary: -math.inf}), 0
         weights: list[dict[str, Tensor]] = []
         for epoch in range(1, protocol.epochs + 1):
             loss = trainer.epoch(train, rng, progress=progress, task=f"TMFT layer {layer} seed {seed}")
-            found = evaluate(encoder, model, validation, protocol, objective)
+            found = evaluate(encoder, model, validation, protocol, objective, budget=room)
             history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=found.metrics))
             if found.metrics[task.primary] > best.metrics[task.primary]:
                 best, chosen = found, epoch
                 weights = [copy.deepcopy(part.state_dict()) for part in (model, objective)]
         model.load_state_dict(weights[0])
         objective.load_state_dict(weights[1])
-        tested = evaluate(encoder, model, test, protocol, objective, threshold=best.threshold)
+        tested = evaluate(encoder, model, test, protocol, objective, threshold=best.threshold, budget=room)
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
     return FineTuningRun(
@@ -133,6 +171,20 @@ def fine_tune(
     )
 
 
+@contextlib.contextmanager
+def _told_of_memory(layer: int, device: torch.device) -> Iterator[None]:
+    """Raise TrainingError where memory runs out though there is nothing left to halve."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise TrainingError(
+            f"layer {layer} does not fit the memory of {device}, not even with one example in a forward pass: "
+            "lower the maximum length, take an earlier layer, or a device with more memory"
+        ) from error
+
+
 class Trainer:
     """The optimiser, its schedule, and one plain epoch."""
 
@@ -144,18 +196,27 @@ class Trainer:
         *,
         steps_per_epoch: int,
         objective: Objective,
+        batch_tokens: int | None = None,
     ) -> None:
         self.encoder, self.model, self.protocol, self.objective = encoder, model, protocol, objective
+        on_cpu = encoder.device.type == "cpu"
+        self.budget = Budget(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
+        # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
+        self.group_overhead = CPU_GROUP_OVERHEAD if on_cpu and encoder.padding_invariant else WHOLE_BATCH
+        self.looks_every = 1 if on_cpu else LOOK_EVERY
         self.steps_per_epoch = steps_per_epoch
         self.total_steps = steps_per_epoch * protocol.epochs
         self.step = 0
+        self._losses: list[Tensor] = []
+        self.tables = TableGradients(model) if on_cpu else None
         trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
         self.trained = trained
         groups = [
             {"params": [p for p in trained if p.ndim > 1], "weight_decay": protocol.weight_decay},
             {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=protocol.learning_rate)
+        # fused: one pass over the weights instead of a dozen, the same formula
+        self.optimizer = torch.optim.AdamW(groups, lr=protocol.learning_rate, fused=True)
         warmup = round(protocol.warmup * self.total_steps)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(
             self.optimizer,
@@ -171,30 +232,83 @@ class Trainer:
         total = torch.zeros((), dtype=torch.float64, device=self.encoder.device)
         for start in range(0, len(order), self.protocol.batch_size):
             rows = order[start : start + self.protocol.batch_size]
-            total += self.update(examples, rows).double() * len(rows)
+            loss = self.update(examples, rows)
+            total += loss.double() * len(rows)
+            self._losses.append(loss)
+            if len(self._losses) >= self.looks_every or start + len(rows) == len(order):
+                self._look_at_losses()
             progress(task, self.step, self.total_steps)
-        loss = (total / len(order)).item()
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss at layer {self.model.layer} became {loss}: expected a finite one; "
-                f"lower the learning rate (now {self.protocol.learning_rate:g}) or use float32"
-            )
-        return loss
+        return (total / len(order)).item()
+
+    def _look_at_losses(self) -> None:
+        """Raise TrainingError at the first loss that is not finite; an accelerator waits here, not at every step."""
+        first = self.step - len(self._losses) + 1
+        losses = torch.stack(self._losses).tolist()
+        self._losses.clear()
+        for step, loss in enumerate(losses, start=first):
+            if not math.isfinite(loss):
+                epoch = math.ceil(step / self.steps_per_epoch)
+                raise TrainingError(
+                    f"the loss at layer {self.model.layer} became {loss} at step {step} of {self.total_steps}, in "
+                    f"epoch {epoch}: expected a finite one; lower the learning rate "
+                    f"(now {self.protocol.learning_rate:g}) or use float32",
+                    step=step,
+                )
 
     def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
-        """Take one step on the examples `rows`; return the loss. Both texts of a pair go through one forward pass."""
-        sides = [side[rows] for side in (examples.first, examples.second) if side is not None]
-        embeddings = embed(self.encoder, self.model, examples.texts, np.concatenate(sides).tolist(), self.protocol)
-        u, v = embeddings[: len(rows)], embeddings[len(rows) :]
-        targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
-        loss = self.objective.loss(self.objective(u, v if len(sides) == 2 else None), targets)
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        """Take one step on the examples `rows`; return the loss, the mean over them."""
+        chance = _state_of_chance(self.encoder.device)
+
+        def work() -> Tensor:
+            _restore_chance(self.encoder.device, chance)
+            return self._gradients(examples, rows)
+
+        loss = self.budget.spend(work, f"at step {self.step + 1} of {self.total_steps}")
         nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.step += 1
-        return loss.detach()
+        return loss
+
+    def _gradients(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
+        """Leave the gradients of the mean loss of the examples `rows`; return it.
+
+        Examples of like lengths go through the model together, so that little is padding: the gradients of such
+        groups, by their share of the examples, add up to those of all.
+        """
+        if self.tables:
+            self.tables.clear()
+        self.optimizer.zero_grad()
+        total = torch.zeros((), device=self.encoder.device)
+        tokens = examples.tokens[rows].tolist()
+        groups = padded_groups(tokens, budget=self.budget.tokens, overhead=self.group_overhead)
+        for group in self.budget.watched(groups, tokens):
+            loss = self._loss(examples, rows[group]) * (len(group) / len(rows))
+            loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        if self.tables:
+            self.tables.expand()
+        return total
+
+    def _loss(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
+        """Return the mean loss of the examples `rows`. Both texts of a pair go through one forward pass."""
+        sides = [side[rows] for side in (examples.first, examples.second) if side is not None]
+        embeddings = embed(self.encoder, self.model, examples.texts, np.concatenate(sides).tolist(), self.protocol)
+        u, v = embeddings[: len(rows)], embeddings[len(rows) :]
+        targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
+        return self.objective.loss(self.objective(u, v if len(sides) == 2 else None), targets)
+
+
+def _state_of_chance(device: torch.device) -> tuple[Tensor, ...]:
+    """Return the states of the generators that dropout on `device` draws from."""
+    on_device = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
+    return torch.get_rng_state(), *on_device
+
+
+def _restore_chance(device: torch.device, states: tuple[Tensor, ...]) -> None:
+    torch.set_rng_state(states[0])
+    for state in states[1:]:
+        torch.cuda.set_rng_state(state, device)
 
 
 def embed(
@@ -204,7 +318,26 @@ def embed(
     rows: Sequence[int],
     protocol: Protocol,
 ) -> Tensor:
-    """Return the pooled embeddings of the texts `rows`, (text, feature)."""
+    """Return the pooled embeddings of the texts `rows`, (text, feature).
+
+    They go through one forward pass, or one for each length where padding would change what comes out.
+    """
+    lengths = [len(texts.features["input_ids"][row]) for row in rows]
+    if encoder.padding_invariant or len(set(lengths)) == 1:
+        return _embed_padded(encoder, model, texts, rows, protocol)
+    batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
+    parts = [_embed_padded(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
+    places = torch.tensor([i for batch in batches for i in batch]).argsort()
+    return torch.cat(parts)[places.to(encoder.device)]
+
+
+def _embed_padded(
+    encoder: Encoder,
+    model: TruncatedEncoder,
+    texts: TokenizedTexts,
+    rows: Sequence[int],
+    protocol: Protocol,
+) -> Tensor:
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
         states = model(batch)
@@ -220,19 +353,32 @@ def evaluate(
     objective: Objective,
     *,
     threshold: float | None = None,
+    budget: Budget | None = None,
 ) -> Evaluation:
     """Return the metrics of the task's kind; for paraphrase at a threshold, by default the best one on `examples`."""
     model.eval()
-    lengths = examples.texts.lengths
-    embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
-    for rows in token_batches(lengths, budget=EVALUATION_BATCH_TOKENS, same_length=not encoder.padding_invariant):
-        embeddings[rows] = embed(encoder, model, examples.texts, rows, protocol).float().cpu().numpy()
+    budget = budget or Budget(EVALUATION_BATCH_TOKENS)
+    embeddings = budget.spend(
+        lambda: _embed_all(encoder, model, examples.texts, protocol, budget), "while embeddings were scored"
+    )
     try:
         second = None if examples.second is None else embeddings[examples.second]
         outputs = objective.outputs(embeddings[examples.first], second)
         return evaluate_outputs(objective.kind, outputs, examples.targets, threshold=threshold)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error
+
+
+def _embed_all(
+    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, protocol: Protocol, budget: Budget
+) -> NDArray[np.float32]:
+    lengths = texts.lengths
+    embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
+    assert budget.tokens is not None
+    batches = token_batches(lengths, budget=budget.tokens, same_length=not encoder.padding_invariant)
+    for rows in budget.watched(batches, lengths):
+        embeddings[rows] = embed(encoder, model, texts, rows, protocol).float().cpu().numpy()
+    return embeddings
 
 
 def _reset_peak_memory(device: torch.device) -> None:

@@ -32,7 +32,9 @@ class Options:
     attn: str = "auto"
     """auto, or an attention implementation of transformers."""
     batch_tokens: int | None = None
-    """Tokens a batch, padding included."""
+    """Tokens that go through the model at once, padding included, in extraction and in fine-tuning, where the examples
+    of a step stay the protocol's; by device by default. Results do not depend on it beyond rounding and the draws of
+    dropout."""
     trust_remote_code: bool = False
     """Run model code that comes with a checkpoint."""
     cache_dir: Path | None = None

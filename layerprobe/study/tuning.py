@@ -73,6 +73,7 @@ def finetune(
         seeds=seeds,
         protocol=protocol,
         folder=_run_folder(checkpoint, task, protocol, options),
+        batch_tokens=options.batch_tokens,
         save_models=save_models,
         prompt=options.prompt,
         progress=progress,

@@ -139,7 +139,7 @@ def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
     heads, thresholds = [], []
     scores = iter([(10.0, 0.1), (30.0, 0.3), (20.0, 0.2), (1.0, 0.9)])
 
-    def recording(*arguments: object, threshold: float | None = None) -> Evaluation:
+    def recording(*arguments: object, threshold: float | None = None, **settings: object) -> Evaluation:
         objective = arguments[4]
         assert isinstance(objective, Objective)
         heads.append(arrays(objective))

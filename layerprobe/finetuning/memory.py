@@ -1,0 +1,71 @@
+"""How many tokens go through a model at once, and what happens where they do not fit the memory.
+
+Knows token counts and torch's errors; knows no model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import torch
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Budget:
+    """The most tokens of a forward pass, padding included; halved where memory runs out.
+
+    A single text, or pair of texts, that has more goes through all the same.
+    """
+
+    def __init__(self, tokens: int | None) -> None:
+        self.tokens = tokens
+        """None while there is no limit."""
+        self._tried = (0, 0)
+
+    def watched(self, batches: Iterable[list[int]], lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield `batches` of rows, whose tokens are `lengths`, and remember how large the last one was."""
+        for batch in batches:
+            self._tried = (len(batch), len(batch) * max(lengths[row] for row in batch))
+            yield batch
+
+    def spend(self, work: Callable[[], T], doing: str) -> T:
+        """Return what `work` gives, done again with half the tokens of the batch at which memory ran out.
+
+        Args:
+            work: Takes its batches from `watched`, within `tokens`; can be done again.
+            doing: What it is, for the warning.
+
+        Raises:
+            RuntimeError, MemoryError: As it came, where a batch of one does not fit.
+        """
+        while True:
+            self._tried = (0, 0)
+            try:
+                return work()
+            except (RuntimeError, MemoryError) as error:
+                rows, tokens = self._tried
+                if not is_out_of_memory(error) or rows <= 1:
+                    raise
+            # out of the handler the tensors of the failed batch are free
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+            self.tokens = tokens // 2
+            logger.warning(
+                "out of memory %s with %d tokens in one pass: from here on passes of at most %d on the same texts",
+                doing,
+                tokens,
+                self.tokens,
+            )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether a device, or the memory of the computer, had no room for a tensor."""
+    # a CPU's failed allocation is a plain RuntimeError
+    return isinstance(
+        error, torch.OutOfMemoryError | MemoryError
+    ) or "DefaultCPUAllocator: can't allocate memory" in str(error)

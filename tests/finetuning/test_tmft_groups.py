@@ -1,0 +1,269 @@
+"""Groups of like lengths: their gradients are those of one pass over the batch, for every kind and architecture."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from layerprobe.encoders import Encoder, TruncatedEncoder, collate, load_encoder, padded_groups, pool
+from layerprobe.finetuning import Objective, fine_tune, tmft
+from layerprobe.finetuning.tables import TableGradients
+from layerprobe.finetuning.tmft import PreparedExamples, Trainer, prepare
+from layerprobe.results import Examples, Protocol, Task, TaskKind
+from tests.finetuning.test_tmft import numbers, without_dropout
+from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
+
+# Lengths from 3 to 12 tokens; the two texts of a pair are not of one length.
+WORDS = ("a", "b c", "d e f", "g h i j", "k l m n o p", "q r s t u v w x y z")
+PAIRS = [(WORDS[i % 6], WORDS[(i * i + 1) % 6]) for i in range(13)]
+KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment", "classification")
+# What architectures call their dropout.
+DROPOUTS = (
+    *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "embd_pdrop"),
+    *("attn_pdrop", "resid_pdrop", "dropout_rate", "embedding_dropout", "mlp_dropout"),
+)
+
+
+def examples(kind: TaskKind) -> Examples:
+    classes = tuple(float(i % 2) for i in range(13))
+    return Examples(
+        first=tuple(u for u, _ in PAIRS),
+        second=None if kind == "classification" else tuple(v for _, v in PAIRS),
+        targets=tuple(i / 12 for i in range(13)) if kind == "sts" else classes,
+    )
+
+
+def objective_of(kind: TaskKind) -> Objective:
+    torch.manual_seed(0)
+    return Objective(kind, width=16, n_labels=2)
+
+
+def one_pass(trainer: Trainer, prepared: PreparedExamples, rows: np.ndarray) -> Tensor:
+    """The gradients of the batch, padded to its longest text, from one forward pass; the loss."""
+    trainer.optimizer.zero_grad()
+    sides = [prepared.first[rows]] if prepared.second is None else [prepared.first[rows], prepared.second[rows]]
+    batch = collate(prepared.texts, np.concatenate(sides).tolist())
+    embeddings = pool(trainer.model(batch), batch["attention_mask"], trainer.protocol.pooling)
+    parts = embeddings.split(len(rows))
+    outputs = trainer.objective(parts[0], parts[1] if len(parts) == 2 else None)
+    loss: Tensor = trainer.objective.loss(outputs, torch.from_numpy(prepared.targets[rows]).float())
+    loss.backward()  # type: ignore[no-untyped-call]
+    return loss.detach()
+
+
+def gradients(trainer: Trainer) -> list[Tensor]:
+    return [p.grad.to_dense().clone() for p in trainer.trained if p.grad is not None]
+
+
+def trainer_of(encoder: Encoder, kind: TaskKind, *, layer: int = 2, batch_tokens: int | None = None) -> Trainer:
+    model = TruncatedEncoder(encoder, layer).train()
+    protocol = Protocol(max_grad_norm=1e9)
+    objective = objective_of(kind)
+    return Trainer(encoder, model, protocol, steps_per_epoch=2, objective=objective, batch_tokens=batch_tokens)
+
+
+def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The shapes of the batches that follow."""
+    seen: list[tuple[int, int]] = []
+
+    def recording(*arguments: Any) -> dict[str, Tensor]:
+        batch = collate(*arguments)
+        seen.append(tuple(batch["input_ids"].shape))
+        return batch
+
+    monkeypatch.setattr(tmft, "collate", recording)
+    return seen
+
+
+# ---- the gradient -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("batch_tokens", [1, 30, None])
+def test_groups_add_up_to_the_gradient_of_the_batch(
+    encoder: Encoder, kind: TaskKind, batch_tokens: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = without_dropout(encoder)
+    trainer, rows = trainer_of(encoder, kind, batch_tokens=batch_tokens), np.arange(13)[::-1]
+    prepared = prepare(encoder, examples(kind), max_length=64)
+    expected_loss = one_pass(trainer, prepared, rows)
+    expected = gradients(trainer)
+    shapes = widths(monkeypatch)
+    loss = trainer.update(prepared, rows)
+    torch.testing.assert_close(loss, expected_loss, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients(trainer), expected, rtol=1e-4, atol=1e-6)
+    sides = 1 if kind == "classification" else 2
+    assert len(shapes) > 1
+    assert sum(n for n, _ in shapes) == 13 * sides
+    if batch_tokens == 1:
+        assert [n for n, _ in shapes] == [sides] * 13
+
+
+def test_a_step_after_a_step_has_the_gradient_of_one_pass_too(encoder: Encoder) -> None:
+    """Nothing of the first step is left in the table."""
+    encoder = without_dropout(encoder)
+    trainer = trainer_of(encoder, "sts", batch_tokens=24)
+    prepared = prepare(encoder, examples("sts"), max_length=64)
+    again = trainer_of(encoder, "sts")
+    trainer.update(prepared, np.arange(6))
+    again.model.load_state_dict(trainer.model.state_dict())
+    trainer.update(prepared, np.array([7, 8]))
+    one_pass(again, prepared, np.array([7, 8]))
+    torch.testing.assert_close(gradients(trainer), gradients(again), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name: str) -> None:
+    """Also where padding would change a text's states: there nothing is padded, as in evaluation."""
+    config = tiny_model(name).config
+    tiny_model(name, **{option: 0.0 for option in DROPOUTS if hasattr(config, option)}).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path), device="cpu")
+    assert encoder.padding_invariant == (name not in MIXES_PADDING)
+    prepared = prepare(encoder, examples("sts"), max_length=64)
+    trainer = trainer_of(encoder, "sts", batch_tokens=60)
+    rows = np.array([4, 0, 9, 5, 7])
+    total: Any = 0
+    for row in rows:
+        u, v = (
+            pool(trainer.model(batch), batch["attention_mask"], "mean")
+            for side in (prepared.first, prepared.second)
+            if side is not None
+            for batch in [collate(prepared.texts, [int(side[row])])]
+        )
+        targets = torch.tensor([prepared.targets[row]]).float()
+        total = total + trainer.objective.loss(trainer.objective(u, v), targets) / len(rows)
+    trainer.optimizer.zero_grad()
+    total.backward()
+    expected = {n: p.grad.to_dense().clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
+    loss = trainer.update(prepared, rows)
+    torch.testing.assert_close(loss, total.detach(), rtol=1e-4, atol=1e-5)
+    scale = max(float(g.abs().max()) for g in expected.values())
+    for parameter, gradient in trainer.model.named_parameters():
+        if gradient.grad is not None:
+            torch.testing.assert_close(gradient.grad, expected[parameter], rtol=1e-3, atol=2e-5 * scale, msg=parameter)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_on_either_side_does_not_matter(tmp_path: Path, side: str) -> None:
+    tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).save_pretrained(tmp_path)
+    tiny_tokenizer(padding_side=side).save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path), device="cpu")
+    prepared = prepare(encoder, examples("sts"), max_length=64)
+    assert prepared.texts.padding_side == side
+    together, alone = trainer_of(encoder, "sts"), trainer_of(encoder, "sts", batch_tokens=1)
+    rows = np.arange(13)
+    torch.testing.assert_close(together.update(prepared, rows), alone.update(prepared, rows), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(gradients(together), gradients(alone), rtol=1e-4, atol=1e-6)
+
+
+def test_texts_of_one_length_are_one_group(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    same = Examples(first=("a b",) * 5, second=("c d", "e f", "g h", "i j", "k l"), targets=(0.0, 0.2, 0.4, 0.6, 1.0))
+    trainer, prepared = trainer_of(encoder, "sts"), prepare(encoder, same, max_length=64)
+    shapes = widths(monkeypatch)
+    trainer.update(prepared, np.arange(5))
+    assert shapes == [(10, 4)]
+
+
+@pytest.mark.parametrize("batch_tokens", [1, 40, None])
+def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task, batch_tokens: int | None) -> None:
+    encoder = without_dropout(encoder)
+    protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
+    whole = fine_tune(encoder, 2, task, protocol=protocol, batch_tokens=10_000)
+    run = fine_tune(encoder, 2, task, protocol=protocol, batch_tokens=batch_tokens)
+    assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in whole.epochs], abs=1e-5)
+    assert run.test == pytest.approx(whole.test, abs=0.5)
+    assert run.best_epoch == whole.best_epoch
+
+
+def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:
+    reduced = dataclasses.replace(encoder, autocast=torch.bfloat16)
+    trainer = trainer_of(reduced, "sts")
+    loss = trainer.update(prepare(encoder, examples("sts"), max_length=64), np.arange(13))
+    assert loss.dtype == torch.float32
+    assert all(gradient.dtype == torch.float32 for gradient in gradients(trainer))
+    protocol = Protocol(learning_rate=3e-3, epochs=8, batch_size=8)
+    run = fine_tune(reduced, 2, task, protocol=protocol)
+    losses = [epoch.train_loss for epoch in run.epochs]
+    assert losses[-1] < 0.7 * losses[0]
+    assert run.test["spearman"] > 70
+    assert numbers(run).epochs != fine_tune(encoder, 2, task, protocol=protocol).epochs
+
+
+# ---- the groups ---------------------------------------------------------------------------------------
+
+
+def every_cut(lengths: list[int], budget: int | None, overhead: int) -> int:
+    """The least cost over all ways to cut the sorted lengths."""
+    if not lengths:
+        return 0
+    costs = []
+    for n in range(1, len(lengths) + 1):
+        tokens = n * lengths[0]
+        if n == 1 or budget is None or tokens <= budget:
+            costs.append(tokens + overhead + every_cut(lengths[n:], budget, overhead))
+    return min(costs)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 30), max_size=9),
+    budget=st.none() | st.integers(1, 100),
+    overhead=st.integers(0, 40),
+)
+def test_groups_cost_the_least_and_have_every_row_once(lengths: list[int], budget: int | None, overhead: int) -> None:
+    groups = padded_groups(lengths, budget=budget, overhead=overhead)
+    assert sorted(row for group in groups for row in group) == list(range(len(lengths)))
+    sizes = [len(group) * max(lengths[row] for row in group) for group in groups]
+    ordered = [lengths[row] for group in groups for row in group]
+    assert ordered == sorted(lengths, reverse=True)
+    assert budget is None or all(size <= budget or len(g) == 1 for size, g in zip(sizes, groups, strict=True))
+    assert sum(sizes) + overhead * len(groups) == every_cut(sorted(lengths, reverse=True), budget, overhead)
+
+
+# ---- the gradients of tables --------------------------------------------------------------------------
+
+
+def test_the_gradients_of_a_table_are_the_dense_ones() -> None:
+    torch.manual_seed(0)
+    table, words = torch.nn.Embedding(50, 4, padding_idx=0), torch.tensor([[3, 3, 0], [7, 49, 3]])
+    factor = torch.randn(2, 3, 4)
+    (table(words) * factor).sum().backward()
+    assert table.weight.grad is not None
+    once = table.weight.grad.clone()
+    table.weight.grad = None
+    rows = TableGradients(table)
+    for _ in range(2):
+        rows.clear()
+        for _ in range(3):
+            (table(words) * factor).sum().backward()
+        assert table.weight.grad is not None
+        assert table.weight.grad.is_sparse
+        rows.expand()
+        torch.testing.assert_close(table.weight.grad, 3 * once)
+        assert not table.weight.grad.is_sparse
+    rows.clear()
+    assert table.weight.grad is None
+    table(torch.tensor([[5]])).sum().backward()
+    rows.expand()
+    assert table.weight.grad is not None
+    assert table.weight.grad.any(dim=1).nonzero().flatten().tolist() == [5]
+
+
+def test_a_table_that_is_also_a_matrix_has_its_gradient() -> None:
+    table, words = torch.nn.Embedding(9, 4), torch.tensor([[3, 5]])
+    rows = TableGradients(table)
+    (table(words) @ table.weight.T).sum().backward()
+    rows.expand()
+    assert table.weight.grad is not None
+    found = table.weight.grad.clone()
+    weight = table.weight.detach().clone().requires_grad_()
+    (weight[words] @ weight.T).sum().backward()
+    torch.testing.assert_close(found, weight.grad)

@@ -1,0 +1,219 @@
+"""What a run does where memory runs out, or its loss is no number."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from layerprobe.encoders import Encoder, collate
+from layerprobe.errors import TrainingError
+from layerprobe.finetuning import fine_tune, tmft
+from layerprobe.finetuning.memory import Budget, is_out_of_memory
+from layerprobe.finetuning.tmft import Trainer, prepare
+from layerprobe.results import Protocol, Task
+from tests.finetuning.test_tmft import numbers, trainer_of, without_dropout
+
+ON_CPU = (
+    "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: "
+    "you tried to allocate 4398046511104 bytes. Error code 12 (Cannot allocate memory)"
+)
+PROTOCOL = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
+
+
+def out_of_memory_above(
+    monkeypatch: pytest.MonkeyPatch, most: int, error: Callable[[], Exception], *, training: bool, count: int = 10**9
+) -> list[int]:
+    """Let passes of more than `most` tokens fail, at most `count` times; return the sizes of those that did not."""
+    sizes: list[int] = []
+    failures = iter(range(count))
+    embed = tmft.embed
+
+    def embed_or_fail(encoder: Any, model: Any, texts: Any, rows: Any, protocol: Any) -> Tensor:
+        size = collate(texts, rows)["input_ids"].numel()
+        if model.training == training:
+            if size > most and next(failures, None) is not None:
+                if training:
+                    torch.rand(7)  # dropout of a part of the step has been drawn
+                raise error()
+            sizes.append(size)
+        return embed(encoder, model, texts, rows, protocol)
+
+    monkeypatch.setattr(tmft, "embed", embed_or_fail)
+    return sizes
+
+
+ERRORS = pytest.mark.parametrize(
+    "error",
+    [lambda: torch.OutOfMemoryError("CUDA out of memory"), lambda: RuntimeError(ON_CPU), MemoryError],
+    ids=["cuda", "cpu", "python"],
+)
+
+
+@ERRORS
+@pytest.mark.parametrize("most", [12, 30, 60])
+def test_a_run_without_memory_has_the_numbers_of_one_with_it(
+    encoder: Encoder,
+    task: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    most: int,
+    error: Callable[[], Exception],
+) -> None:
+    encoder = without_dropout(encoder)
+    roomy = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=10_000)
+    sizes = out_of_memory_above(monkeypatch, most, error, training=True)
+    with caplog.at_level(logging.WARNING):
+        run = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=10_000)
+    assert max(sizes) <= most
+    assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in roomy.epochs], abs=1e-5)
+    assert run.test == pytest.approx(roomy.test, abs=0.5)
+    limits = [record.args[2] for record in caplog.records if isinstance(record.args, tuple)]
+    assert 1 <= len(limits) == len(set(limits)) <= 5
+    assert "out of memory at step 1 of 16 with " in caplog.text
+    assert f"from here on passes of at most {limits[-1]} on the same texts" in caplog.text
+
+
+@ERRORS
+def test_evaluation_without_memory_has_the_same_scores(
+    encoder: Encoder,
+    task: Task,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Callable[[], Exception],
+) -> None:
+    roomy = fine_tune(encoder, 2, task, protocol=PROTOCOL)
+    sizes = out_of_memory_above(monkeypatch, 20, error, training=False)
+    run = fine_tune(encoder, 2, task, protocol=PROTOCOL)
+    assert max(sizes) <= 20
+    assert run.test == pytest.approx(roomy.test, abs=0.5)
+    assert run.epochs[-1].train_loss == roomy.epochs[-1].train_loss
+    assert "out of memory while embeddings were scored with " in caplog.text
+    assert len(caplog.records) <= 5  # what the first evaluation learnt the next ones keep
+
+
+def test_a_step_that_is_done_again_draws_the_same_dropout(
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts of one example cannot be cut any further, so that a failure that passes leaves no trace."""
+    calm = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=12)
+    out_of_memory_above(monkeypatch, 12, lambda: RuntimeError(ON_CPU), training=True)
+    assert numbers(fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=24)) == numbers(calm)
+
+
+def test_gradients_of_a_failed_step_are_dropped(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = without_dropout(encoder)
+    prepared = prepare(encoder, task.train, max_length=64)
+
+    def gradient(trainer: Trainer) -> list[Tensor]:
+        trainer.model.train()
+        trainer.update(prepared, np.arange(16))
+        return [p.grad.clone() for p in trainer.trained if p.grad is not None]
+
+    expected = gradient(trainer_of(encoder, PROTOCOL))
+    trainer = trainer_of(encoder, PROTOCOL)
+    backward, calls = Tensor.backward, []
+
+    def backward_or_fail(loss: Tensor) -> None:
+        """The second group fails behind its backward pass."""
+        backward(loss)  # type: ignore[no-untyped-call]
+        calls.append(loss)
+        if len(calls) == 2:
+            raise RuntimeError(ON_CPU)
+
+    trainer.budget.tokens = 60
+    monkeypatch.setattr(Tensor, "backward", backward_or_fail)
+    torch.testing.assert_close(gradient(trainer), expected, rtol=1e-4, atol=1e-6)
+    assert len(calls) > 4
+
+
+@ERRORS
+@pytest.mark.parametrize("training", [True, False])
+def test_one_example_that_does_not_fit_is_an_error(
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception], training: bool
+) -> None:
+    out_of_memory_above(monkeypatch, 2, error, training=training)
+    with pytest.raises(
+        TrainingError, match="layer 2 does not fit the memory of cpu, not even with one example"
+    ) as raised:
+        fine_tune(encoder, 2, task, protocol=PROTOCOL)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_optimiser_that_does_not_fit_is_an_error(
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError(ON_CPU)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", fail)
+    with pytest.raises(TrainingError, match="layer 2 does not fit the memory of cpu"):
+        fine_tune(encoder, 2, task, protocol=PROTOCOL)
+
+
+def test_another_failure_is_passed_on(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    out_of_memory_above(monkeypatch, 2, lambda: RuntimeError("expected scalar type Float"), training=True)
+    with pytest.raises(RuntimeError, match="expected scalar type Float"):
+        fine_tune(encoder, 2, task, protocol=PROTOCOL)
+
+
+def test_what_torch_says_without_memory_is_known() -> None:
+    """More bytes than an address has bits for, on every computer."""
+    with pytest.raises(RuntimeError) as raised:
+        torch.empty(2**46, dtype=torch.float64)
+    assert is_out_of_memory(raised.value)
+    assert not is_out_of_memory(RuntimeError("expected scalar type Float"))
+
+
+def test_a_budget_is_halved_from_what_was_tried() -> None:
+    budget, seen = Budget(None), []
+
+    def work() -> str:
+        for batch in budget.watched([[0, 1, 2], [3]] if budget.tokens is None else [[0], [1, 2], [3]], [9, 8, 7, 5]):
+            seen.append(batch)
+            if len(batch) == 3:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+        return "done"
+
+    assert budget.spend(work, "here") == "done"
+    assert budget.tokens == 13
+    assert seen == [[0, 1, 2], [0], [1, 2], [3]]
+
+
+# ---- a loss that is no number -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("step", "epoch"), [(1, 1), (3, 1), (8, 1), (9, 2), (16, 2)])
+@pytest.mark.parametrize("looks_every", [1, 3, 100])
+def test_the_first_step_without_a_finite_loss_is_named(
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, step: int, epoch: int, looks_every: int
+) -> None:
+    """Also where an accelerator looks at many losses at once."""
+    update = Trainer.update
+    taken = 0
+
+    def spoilt(self: Trainer, *arguments: Any) -> Tensor:
+        nonlocal taken
+        self.looks_every = looks_every
+        loss = update(self, *arguments)
+        taken += 1
+        return loss * float("nan") if taken >= step else loss
+
+    monkeypatch.setattr(Trainer, "update", spoilt)
+    message = rf"the loss at layer 1 became nan at step {step} of 16, in epoch {epoch}: expected a finite one; lower"
+    with pytest.raises(TrainingError, match=message) as raised:
+        fine_tune(encoder, 1, task, protocol=PROTOCOL)
+    assert raised.value.step == step
+    behind = taken - step
+    assert 0 <= behind < min(looks_every, 8)
+
+
+def test_a_run_that_diverges_names_its_step(encoder: Encoder, task: Task) -> None:
+    with pytest.raises(TrainingError) as raised:
+        fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, batch_size=8, epochs=1))
+    assert raised.value.step in range(2, 9)
