@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
-    from layerprobe.results import Examples, Measure, Protocol, Study, Task, from_json, to_json
+    from layerprobe.results import Chain, Examples, Measure, Protocol, Study, Task, from_json, to_json
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
         doctor,
         extract,
         finetune,
+        load_chain,
         load_corpus,
         predict,
         profile,
         run,
+        run_chain,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -43,7 +45,7 @@ _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
     "layerprobe.report": ("write_report",),
-    "layerprobe.results": ("Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
+    "layerprobe.results": ("Chain", "Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
@@ -54,10 +56,12 @@ _HOMES = {
         "doctor",
         "extract",
         "finetune",
+        "load_chain",
         "load_corpus",
         "predict",
         "profile",
         "run",
+        "run_chain",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
@@ -66,6 +70,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Chain",
     "Examples",
     "LayerProbeError",
     "Measure",
@@ -89,6 +94,7 @@ __all__ = [
     "finetune",
     "from_json",
     "linear_cka",
+    "load_chain",
     "load_corpus",
     "load_task",
     "load_texts",
@@ -97,6 +103,7 @@ __all__ = [
     "profile",
     "rbf_cka",
     "run",
+    "run_chain",
     "to_json",
     "write_report",
     "zero_shot",

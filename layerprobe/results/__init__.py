@@ -6,6 +6,20 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 """
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
+from layerprobe.results.chains import (
+    AdaptStep,
+    Chain,
+    ChainCurve,
+    ChainEffect,
+    ChainPlan,
+    ChainResult,
+    ChainSimilarities,
+    ChainSimilarity,
+    ChainTrail,
+    FinetuneStep,
+    PlannedStep,
+    TaskSettings,
+)
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
@@ -45,10 +59,19 @@ __all__ = [
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
+    "AdaptStep",
     "Adaptation",
     "AdaptationMetrics",
     "AdaptationProtocol",
     "Alignment",
+    "Chain",
+    "ChainCurve",
+    "ChainEffect",
+    "ChainPlan",
+    "ChainResult",
+    "ChainSimilarities",
+    "ChainSimilarity",
+    "ChainTrail",
     "Comparison",
     "Comparisons",
     "Confirmation",
@@ -62,6 +85,7 @@ __all__ = [
     "Evidence",
     "Examples",
     "FineTuningRun",
+    "FinetuneStep",
     "Interval",
     "Kernel",
     "LayerDiagnostics",
@@ -76,6 +100,7 @@ __all__ = [
     "ModelDescription",
     "Normalize",
     "PermutationNull",
+    "PlannedStep",
     "Pooling",
     "Profile",
     "Protocol",
@@ -87,6 +112,7 @@ __all__ = [
     "Study",
     "Task",
     "TaskKind",
+    "TaskSettings",
     "TextFile",
     "Verdict",
     "check_attn",

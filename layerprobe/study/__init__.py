@@ -4,6 +4,8 @@ Each stage is one function; what was done before is read from the store instead 
 """
 
 from layerprobe.study.adapting import adapt, load_corpus
+from layerprobe.study.chain_files import load_chain
+from layerprobe.study.chains import plan_chain, run_chain
 from layerprobe.study.comparison import compare, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
@@ -26,10 +28,13 @@ __all__ = [
     "extract",
     "finetune",
     "fitted_on",
+    "load_chain",
     "load_corpus",
+    "plan_chain",
     "predict",
     "profile",
     "run",
+    "run_chain",
     "versions",
     "zero_shot",
 ]
