@@ -16,6 +16,7 @@ from layerprobe.errors import LayerProbeError
 from layerprobe_cli.commands import (
     adapt,
     cache,
+    chain,
     compare,
     confirm,
     demo,
@@ -80,6 +81,7 @@ for module in (
     predict,
     adapt,
     finetune,
+    chain,
     confirm,
     reproduce,
     report,

@@ -52,6 +52,7 @@ from layerprobe.results.similarity import (
 )
 from layerprobe.results.studies import Provenance, Study
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
+from layerprobe.results.toml import chain_to_toml
 
 __all__ = [
     "ATTENTION",
@@ -115,6 +116,7 @@ __all__ = [
     "TaskSettings",
     "TextFile",
     "Verdict",
+    "chain_to_toml",
     "check_attn",
     "check_choice",
     "check_layers",

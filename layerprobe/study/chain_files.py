@@ -1,8 +1,7 @@
-"""A chain to and from TOML. Knows the file's keys and what they may hold; runs nothing."""
+"""A TOML file -> a chain. Knows the file's keys and what they may hold; runs nothing."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import tomllib
@@ -225,43 +224,3 @@ def _columns(value: Any) -> tuple[str, ...]:
 def _two_numbers(value: Any) -> tuple[float, float]:
     low, high = _items(value, float)
     return low, high
-
-
-# ---- writing ---------------------------------------------------------------------------------------------
-
-
-def chain_to_toml(chain: Chain) -> str:
-    r"""Return a chain as TOML, with every setting: a default of a later version changes nothing.
-
-    Example:
-        >>> chain = chain_from_toml('model = "bert"\n[[step]]\nfinetune = "stsb"')
-        >>> chain_from_toml(chain_to_toml(chain)) == chain
-        True
-    """
-    top = {f.name: getattr(chain, f.name) for f in dataclasses.fields(chain) if f.name != "steps"}
-    tables = [_lines({**top, "layers": "all" if chain.layers is None else chain.layers})]
-    for step in chain.steps:
-        if isinstance(step, AdaptStep):
-            values = {"adapt": step.texts, "seed": step.seed}
-        else:
-            settings = _values(step.task)
-            values = {"finetune": settings.pop("source"), **settings}
-        tables.append("[[step]]\n" + _lines({**values, **_values(step.protocol)}))
-    return "\n".join(tables)
-
-
-def _values(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-
-
-def _lines(values: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {_written(value)}\n" for key, value in values.items() if value is not None)
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(map(_written, value))}]"
-    if isinstance(value, str):
-        # TOML's strings are JSON's, but for one character that JSON leaves as it is
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
-    return repr(value).lower() if isinstance(value, bool) else repr(value)

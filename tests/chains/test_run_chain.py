@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -180,9 +179,10 @@ def job(model: Path, data: Path, cache: Path, *, pause: float) -> subprocess.Pop
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
 
 
-def lines(process: subprocess.Popen[str]) -> Iterator[str]:
+def wait_for(process: subprocess.Popen[str], start: str) -> None:
     assert process.stdout is not None
-    yield from process.stdout
+    while not (line := process.stdout.readline()).startswith(start):
+        assert line, f"the chain ended before {start}"
 
 
 @pytest.fixture(scope="module")
@@ -197,11 +197,10 @@ def test_a_chain_killed_again_and_again_gives_the_same(
     chain = whole_chain(model, data)
     seen = []
     for when in ("adapting", "TMFT layer 3 seed 0", "TMFT layer 3 seed 1"):
-        process = job(model, data, tmp_path, pause=0.02)
-        reached = next(line for line in lines(process) if line.startswith(when))
-        assert reached
-        process.send_signal(signal.SIGKILL)
-        assert process.wait() == -signal.SIGKILL
+        with job(model, data, tmp_path, pause=0.02) as process:
+            wait_for(process, when)
+            process.send_signal(signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
         seen.append(sum(done for done, _ in stored(chain, tmp_path)))
     assert seen[0] == 0
     assert 0 < seen[1] < seen[2] < 22
@@ -211,12 +210,11 @@ def test_a_chain_killed_again_and_again_gives_the_same(
 def test_a_second_process_waits_for_the_first(
     model: Path, data: Path, tmp_path: Path, uninterrupted: ChainResult
 ) -> None:
-    process = job(model, data, tmp_path, pause=0.005)
-    assert next(line for line in lines(process) if line.startswith("adapting"))
-    ours = run_here(whole_chain(model, data), tmp_path)
-    for _ in lines(process):  # it must not wait for a reader
-        pass
-    assert process.wait() == 0
+    with job(model, data, tmp_path, pause=0.01) as process:
+        wait_for(process, "adapting")
+        ours = run_here(whole_chain(model, data), tmp_path)
+        process.communicate()
+    assert process.returncode == 0
     assert numbers(ours) == numbers(uninterrupted)
 
 

@@ -19,11 +19,12 @@ from layerprobe.results import (
     FinetuneStep,
     Protocol,
     TaskSettings,
+    chain_to_toml,
     from_json,
     to_json,
 )
 from layerprobe.study import load_chain
-from layerprobe.study.chain_files import chain_from_toml, chain_to_toml
+from layerprobe.study.chain_files import chain_from_toml
 
 STS = FinetuneStep(task=TaskSettings(source="stsb"))
 ADAPT = AdaptStep(texts=("captions.txt",))

@@ -126,7 +126,7 @@ def _zero_shot_line(name: str, scores: LayerScores, study: Study, is_model: bool
 def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool) -> list[go.Scatter]:
     colour = MODEL if is_model else REFERENCE
     group = "model" if is_model else "reference"
-    dots = [point for outcome in outcomes for point in _seed_points(outcome)]
+    dots = [point for outcome in outcomes for point in seed_points(outcome)]
     seeds = go.Scatter(
         x=[x for x, _, _ in dots],
         y=[y for _, y, _ in dots],
@@ -142,19 +142,19 @@ def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, i
     mean = go.Scatter(
         x=[outcome.layer for outcome in outcomes],
         y=[outcome.mean for outcome in outcomes],
-        hovertext=[_outcome_text(outcome) for outcome in outcomes],
+        hovertext=[outcome_text(outcome) for outcome in outcomes],
         name=text(name),
         mode="lines+markers",
         legendgroup=group,
         line={"color": colour, "width": 1.5, "dash": "dot"},
         marker=_markers(study, [outcome.layer for outcome in outcomes], is_model),
-        error_y=_error_bars(outcomes, colour),
+        error_y=error_bars(outcomes, colour),
         hovertemplate="%{hovertext}<extra></extra>",
     )
     return [seeds, mean]
 
 
-def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
+def seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
     """Return x, y and seed of every run; beside the mean, and side by side, so that equals stay apart."""
     count = len(outcome.seeds)
     offsets = [0.16 + 0.16 * index / max(count - 1, 1) for index in range(count)]
@@ -162,7 +162,8 @@ def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
     return [(outcome.layer + offset, score, seed) for offset, score, seed in pairs]
 
 
-def _error_bars(outcomes: Iterable[LayerOutcome], colour: str) -> dict[str, Any]:
+def error_bars(outcomes: Iterable[LayerOutcome], colour: str) -> dict[str, Any]:
+    """Return the intervals of the means."""
     bounds = [(outcome.mean, *(outcome.interval or (outcome.mean, outcome.mean))) for outcome in outcomes]
     return {
         "type": "data",
@@ -180,7 +181,7 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
         x=_millions(outcomes),
         y=[outcome.mean for outcome in outcomes],
         text=[str(outcome.layer) for outcome in outcomes],
-        hovertext=[_outcome_text(outcome) for outcome in outcomes],
+        hovertext=[outcome_text(outcome) for outcome in outcomes],
         name=text(name),
         mode="markers+text",
         textposition="top center",
@@ -191,7 +192,8 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
     )
 
 
-def _outcome_text(outcome: LayerOutcome) -> str:
+def outcome_text(outcome: LayerOutcome) -> str:
+    """Return what is shown of an outcome that is pointed at."""
     return f"layer {outcome.layer}: {words.mean_and_std(outcome)}<br>{words.interval(outcome.interval)}"
 
 
