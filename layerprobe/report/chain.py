@@ -200,7 +200,7 @@ def _steps(result: ChainResult) -> Markup:
         element("p", f"From {result.trail.model}, with {seeds} at each layer:"),
         element("ol", *(element("li", item) for item in items)),
         element("p", f"Beside it: {' and '.join(beside)}.") if beside else None,
-        folded("As a file for `layerprobe chain`", element("pre", element("code", chain_to_toml(chain)))),
+        folded("As a file, which layerprobe chain reads", element("pre", element("code", chain_to_toml(chain)))),
     )
 
 
@@ -276,9 +276,9 @@ def _cka(result: ChainResult) -> Markup | None:
     if found is None:
         return None
     reading = (
-        "Shaded curves are of the whole model. Each thin line is a fine-tuned model and ends at the last layer kept, the"
-        f" point; areas and bars are {words.percent(result.level)} intervals over texts. Fine-tuned models are those of"
-        f" seed {result.chain.seeds[0]}."
+        "Shaded curves are of the whole model. Each thin line is a fine-tuned model and ends at the last layer kept:"
+        f" the point; areas and bars are {words.percent(result.level)} intervals over texts. Fine-tuned models are"
+        f" those of seed {result.chain.seeds[0]}."
     )
     parts = [figure("chain-cka", result.cka_sentence, reading)]
     if found.reference is not None and found.start_to_reference is not None:

@@ -8,13 +8,15 @@ from typing import Any
 import plotly.graph_objects as go
 
 from layerprobe.report import words
-from layerprobe.report.figures.scores import error_bars, outcome_text, seed_points
+from layerprobe.report.figures.scores import error_bars, outcome_text
 from layerprobe.report.figures.similarity import area
 from layerprobe.report.figures.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, layer_axis, styled, text
 from layerprobe.results import ChainCurve, ChainResult, ChainSimilarities, ChainSimilarity, LayerOutcome, metric_title
 
 _DODGE = 0.13
 """Layers between the means of two series at one layer, so that their bars stay apart."""
+_ASIDE = 0.045
+"""Layers between a mean and its seeds."""
 _LOOKS = (
     (MODEL, "circle", "solid"),
     (REFERENCE, "square", "dash"),
@@ -45,10 +47,9 @@ def _seeds_and_mean(
     name: str, outcomes: Sequence[LayerOutcome], look: tuple[str, str, str], shift: float, title: str
 ) -> list[go.Scatter]:
     colour, symbol, dash = look
-    dots = [point for outcome in outcomes for point in seed_points(outcome)]
     seeds = go.Scatter(
-        x=[x + shift for x, _, _ in dots],
-        y=[y for _, y, _ in dots],
+        x=[outcome.layer + shift + _ASIDE for outcome in outcomes for _ in outcome.seeds],
+        y=[score for outcome in outcomes for score in outcome.scores],
         customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
         name=f"{text(name)}, seeds",
         mode="markers",

@@ -126,7 +126,7 @@ def _zero_shot_line(name: str, scores: LayerScores, study: Study, is_model: bool
 def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool) -> list[go.Scatter]:
     colour = MODEL if is_model else REFERENCE
     group = "model" if is_model else "reference"
-    dots = [point for outcome in outcomes for point in seed_points(outcome)]
+    dots = [point for outcome in outcomes for point in _seed_points(outcome)]
     seeds = go.Scatter(
         x=[x for x, _, _ in dots],
         y=[y for _, y, _ in dots],
@@ -154,7 +154,7 @@ def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, i
     return [seeds, mean]
 
 
-def seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
+def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
     """Return x, y and seed of every run; beside the mean, and side by side, so that equals stay apart."""
     count = len(outcome.seeds)
     offsets = [0.16 + 0.16 * index / max(count - 1, 1) for index in range(count)]
