@@ -337,20 +337,16 @@ class ChainResult:
             return ""
         what = f"{self.first_steps[0].upper()}{self.first_steps[1:]} first"
         unit = f"{metric_title(self.primary)} x 100 on {self.chain.finetunings[-1].task_name}"
-        if len(self.effects) <= LISTED:
-            shown = self.effects
-            ending = ""
-        else:
-            shown = tuple(
-                each for each in self.effects if each.interval and not each.interval[0] <= 0 <= each.interval[1]
-            )
-            left = len(self.effects) - len(shown)
-            ending = f"; at {left if shown else 'all'} of {len(self.effects)} layers the interval holds 0 or is unknown"
-            ending = ending if left else ""
+        certain = tuple(
+            each for each in self.effects if each.interval and not each.interval[0] <= 0 <= each.interval[1]
+        )
+        shown = self.effects if len(self.effects) <= LISTED else certain
         if not shown:
             return f"{what} adds nothing that is sure at any of {len(self.effects)} layers ({unit})."
         listed = ", ".join(f"{each.value:+.2f}{_interval(each.interval)} at layer {each.layer}" for each in shown)
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
+        left = len(self.effects) - len(shown)
+        ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
         return f"{what} adds {listed} ({unit}, {self.level:.0%} intervals, {seeds}){ending}."
 
     @property

@@ -24,6 +24,27 @@ _PATHS = ("validation", "test")
 def load_chain(path: str | Path) -> Chain:
     """Read a chain from a TOML file; paths in it are relative to the file.
 
+        model = "google/electra-base-discriminator"
+        reference = "google-bert/bert-base-cased"   # CKA against it; none by default
+        layers = [3, 9, 12]                         # or "all", the default
+        seeds = 5                                   # or a list of them
+        control = [0]                               # the same from random weights; none by default
+        [[step]]
+        adapt = ["captions.txt"]                    # with the fields of AdaptationProtocol, and seed
+        max_steps = 200
+        [[step]]
+        finetune = "words"                          # with the fields of TaskSettings and Protocol
+        merge = true
+        epochs = 50
+        batch_size = 128
+        [[step]]
+        finetune = "stsb"
+
+    Further keys are those of `Chain`: name, random_init, baseline, cka.
+
+    Args:
+        path: The file.
+
     Raises:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
     """

@@ -84,7 +84,7 @@ def test_cka_curves_end_at_the_layer_kept(whole: ChainResult) -> None:
     for figure in (cka_with_start(found, 3), cka_with_reference(found, 3, "other")):
         kept = {trace.name: list(trace.x) for trace in figure.data if trace.name.startswith("kept to")}
         assert kept == {"kept to layer 1": [0, 1], "kept to layer 3": [0, 1, 2, 3]}
-        ends = next(trace for trace in figure.data if "kept to the layer of the point" in trace.name)
+        ends = next(trace for trace in figure.data if trace.name == "after the whole chain")
         assert list(ends.x) == [1, 3]
     assert [trace.name for trace in cka_with_reference(found, 3, "other").data][:2] == ["before", "before"]
 

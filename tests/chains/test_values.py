@@ -15,6 +15,7 @@ from layerprobe.results import (
     AdaptationProtocol,
     AdaptStep,
     Chain,
+    ChainEffect,
     ChainResult,
     FinetuneStep,
     Protocol,
@@ -73,7 +74,7 @@ chains = st.builds(
 
 
 @given(chain=chains)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_is_written_reads_back(chain: Chain) -> None:
     assert chain_from_toml(chain_to_toml(chain)) == chain
     assert from_json(Chain, to_json(chain)) == chain
@@ -211,3 +212,25 @@ def test_weights_are_kept_only_where_something_needs_them() -> None:
 
 def test_a_result_reads_back(whole: ChainResult) -> None:
     assert from_json(ChainResult, to_json(whole)) == whole
+
+
+def test_a_sentence_lists_few_layers_and_of_many_the_certain_ones(whole: ChainResult) -> None:
+    assert whole.effect_sentence.count(" at layer ") == 2
+    many = tuple(ChainEffect(layer=layer, value=1.0 - layer, interval=(0.5 - layer, 1.5 - layer)) for layer in range(6))
+    told = dataclasses.replace(whole, effects=many).effect_sentence
+    assert "adds +1.00 [0.50, 1.50] at layer 0, -1.00 [-1.50, -0.50] at layer 2," in told
+    assert "at layer 1," not in told
+    assert told.endswith("; at 1 other layer the interval holds 0.")
+    unsure = tuple(dataclasses.replace(effect, interval=(-9.0, 9.0)) for effect in many)
+    assert "adds nothing that is sure at any of 6 layers" in dataclasses.replace(whole, effects=unsure).effect_sentence
+
+
+def test_a_sentence_says_the_range_of_cka_where_there_are_many_layers(whole: ChainResult) -> None:
+    found = whole.similarities
+    assert found is not None
+    assert whole.cka_sentence.count(" after ") == 3
+    more = dataclasses.replace(found, trained=found.trained * 2)
+    told = dataclasses.replace(whole, similarities=more).cka_sentence
+    ends = sorted(each.to_start.values[-1] for each in found.trained)
+    assert f"from {ends[0]:.2f}" in told
+    assert f"to {ends[-1]:.2f}" in told

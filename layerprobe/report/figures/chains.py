@@ -100,9 +100,10 @@ def _trained(curves: Sequence[tuple[ChainSimilarity, ChainCurve]]) -> list[go.Sc
     """Return adaptations as shaded curves, fine-tuned models as thin ones that end in a point with its interval."""
     traces: list[go.Scatter] = []
     whole = [(each, curve) for each, curve in curves if each.layer is None]
-    for index, (each, curve) in enumerate(whole):
+    for index, (_, curve) in enumerate(whole):
         colour, shade, dash = (CHOSEN, "rgba(0,121,90,0.18)", "dot") if index == 0 else FURTHER[index % len(FURTHER)]
-        traces += _shaded(f"after {each.after}", curve, colour, shade, dash)
+        name = "after the adaptation" if len(whole) == 1 else f"after adaptation {index + 1}"
+        traces += _shaded(name, curve, colour, shade, dash)
     cut = [(each, curve) for each, curve in curves if each.layer is not None]
     for each, curve in cut:
         line = _line(f"kept to layer {each.layer}", curve, MODEL, "solid")
@@ -113,7 +114,7 @@ def _trained(curves: Sequence[tuple[ChainSimilarity, ChainCurve]]) -> list[go.Sc
         points = go.Scatter(
             x=[layer for layer, _ in ends],
             y=[curve.values[-1] for _, curve in ends],
-            name=text(f"after {cut[0][0].after}, kept to the layer of the point"),
+            name="after the whole chain",
             mode="markers",
             legendgroup="cut",
             marker={"size": 9, "color": MODEL},
