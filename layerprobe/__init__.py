@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from layerprobe.prediction import bench_predictors, read_zoo, write_zoo
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
-    from layerprobe.results import Examples, Measure, Protocol, Study, Task, from_json, to_json
+    from layerprobe.results import Chain, Examples, Measure, Protocol, Study, Task, from_json, to_json
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
@@ -32,12 +32,14 @@ if TYPE_CHECKING:
         extract,
         finetune,
         label_free_metrics,
+        load_chain,
         load_corpus,
         predict,
         profile,
         retrieve,
         run,
         score,
+        run_chain,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -48,7 +50,7 @@ _HOMES = {
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
     "layerprobe.prediction": ("bench_predictors", "read_zoo", "write_zoo"),
     "layerprobe.report": ("write_report",),
-    "layerprobe.results": ("Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
+    "layerprobe.results": ("Chain", "Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
@@ -60,12 +62,14 @@ _HOMES = {
         "extract",
         "finetune",
         "label_free_metrics",
+        "load_chain",
         "load_corpus",
         "predict",
         "profile",
         "retrieve",
         "run",
         "score",
+        "run_chain",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
@@ -74,6 +78,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Chain",
     "Examples",
     "LayerProbeError",
     "Measure",
@@ -99,6 +104,7 @@ __all__ = [
     "from_json",
     "label_free_metrics",
     "linear_cka",
+    "load_chain",
     "load_corpus",
     "load_retrieval",
     "load_task",
@@ -111,6 +117,7 @@ __all__ = [
     "retrieve",
     "run",
     "score",
+    "run_chain",
     "to_json",
     "write_report",
     "write_zoo",

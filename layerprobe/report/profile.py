@@ -130,7 +130,7 @@ class Shown:
     def __init__(self, profiles: Sequence[Profile], scores: figures.Scores) -> None:
         self.profiles = profiles
         self.scores = scores
-        self.labels = [_cut(name) for name in distinct_names([profile.model.name for profile in profiles])]
+        self.labels = [words.label(name) for name in distinct_names([profile.model.name for profile in profiles])]
         self.longest = max(length for length, _ in profiles[0].shapes)
         self.smallest = figures.smallest_batch(profiles)
 
@@ -142,11 +142,6 @@ class Shown:
     def latency(self, each: LayerProfile) -> Cost:
         """Return the cost whose time stands for a layer: the smallest batch of the longest texts."""
         return each.cost(self.longest, self.smallest)
-
-
-def _cut(name: str) -> str:
-    half = words.LABEL_LENGTH // 2
-    return name if len(name) <= words.LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
 
 
 def profile_csv(profiles: Sequence[Profile], scores: figures.Scores) -> str:

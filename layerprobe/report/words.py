@@ -112,7 +112,7 @@ def saved_share(study: Study) -> float:
 def labels(study: Study) -> tuple[str, str]:
     """Return short names of model and reference for plots: without organisation or folder, where that is clear."""
     model, reference = names(study)
-    return _cut(model), _cut(reference)
+    return label(model), label(reference)
 
 
 def names(study: Study) -> tuple[str, str]:
@@ -120,7 +120,8 @@ def names(study: Study) -> tuple[str, str]:
     return short_names(study.comparison.model.name, study.comparison.reference.name)
 
 
-def _cut(name: str) -> str:
+def label(name: str) -> str:
+    """Return a name that fits into a plot: a long one without its middle."""
     half = LABEL_LENGTH // 2
     return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
 
@@ -132,7 +133,7 @@ def reference_labels(study: Study) -> tuple[str, ...]:
         return (labels(study)[1],)
     short = [short_name(name) for name in whole]
     distinct = len({*short, short_name(study.comparison.model.name)}) > len(set(whole))
-    return tuple(map(_cut, short if distinct else whole))
+    return tuple(map(label, short if distinct else whole))
 
 
 def measure(found: SimilarityMap) -> str:

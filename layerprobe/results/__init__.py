@@ -18,6 +18,19 @@ from layerprobe.results.dropbench import (
     Zoo,
     ZooEntry,
     ZooProvenance,
+from layerprobe.results.chains import (
+    AdaptStep,
+    Chain,
+    ChainCurve,
+    ChainEffect,
+    ChainPlan,
+    ChainResult,
+    ChainSimilarities,
+    ChainSimilarity,
+    ChainTrail,
+    FinetuneStep,
+    PlannedStep,
+    TaskSettings,
 )
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
@@ -53,6 +66,7 @@ from layerprobe.results.similarity import (
 )
 from layerprobe.results.studies import Provenance, Study
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
+from layerprobe.results.toml import chain_to_toml
 
 __all__ = [
     "ATTENTION",
@@ -61,12 +75,21 @@ __all__ = [
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
     "RETRIEVAL_METRICS",
+    "AdaptStep",
     "Adaptation",
     "AdaptationMetrics",
     "AdaptationProtocol",
     "Alignment",
     "Bench",
     "BudgetScores",
+    "Chain",
+    "ChainCurve",
+    "ChainEffect",
+    "ChainPlan",
+    "ChainResult",
+    "ChainSimilarities",
+    "ChainSimilarity",
+    "ChainTrail",
     "Comparison",
     "Comparisons",
     "Confirmation",
@@ -80,6 +103,7 @@ __all__ = [
     "Evidence",
     "Examples",
     "FineTuningRun",
+    "FinetuneStep",
     "Interval",
     "Kernel",
     "LabelFreeMetrics",
@@ -97,6 +121,7 @@ __all__ = [
     "Normalize",
     "Outcome",
     "PermutationNull",
+    "PlannedStep",
     "Pooling",
     "Profile",
     "Protocol",
@@ -113,6 +138,7 @@ __all__ = [
     "Study",
     "Task",
     "TaskKind",
+    "TaskSettings",
     "TextFile",
     "TokenMetrics",
     "Truth",
@@ -122,6 +148,7 @@ __all__ = [
     "Zoo",
     "ZooEntry",
     "ZooProvenance",
+    "chain_to_toml",
     "check_attn",
     "check_choice",
     "check_layers",

@@ -76,8 +76,8 @@ def _build(kind: Any, data: Any) -> Any:
     if origin in (types.UnionType, typing.Union):  # a Literal | None is the latter
         if data is None:
             return None
-        (kind,) = (option for option in arguments if option is not type(None))
-        return _build(kind, data)
+        options = [option for option in arguments if option is not type(None)]
+        return _build(options[0] if len(options) == 1 else _fitting(options, data), data)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         hints = typing.get_type_hints(kind)
         values = _checked(dict, data)
@@ -104,6 +104,15 @@ def _build(kind: Any, data: Any) -> Any:
     if kind is float and not math.isfinite(_checked(float, data)):
         raise ValueError(f"{data} is not finite")
     return _checked(kind, data)
+
+
+def _fitting(options: list[Any], data: Any) -> Any:
+    """Return the one of several classes whose fields the data has."""
+    names = _checked(dict, data).keys()
+    for option in options:
+        if names <= typing.get_type_hints(option).keys():
+            return option
+    raise ValueError(f"{_shown(data)} is none of {', '.join(option.__name__ for option in options)}")
 
 
 def _checked(kind: type[T], data: Any) -> T:

@@ -4,6 +4,8 @@ Each stage is one function; what was done before is read from the store instead 
 """
 
 from layerprobe.study.adapting import adapt, load_corpus
+from layerprobe.study.chain_files import load_chain
+from layerprobe.study.chains import plan_chain, run_chain
 from layerprobe.study.comparison import compare, compare_all
 from layerprobe.study.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.study.label_free import label_free_metrics
@@ -32,11 +34,15 @@ __all__ = [
     "label_free_metrics",
     "load_corpus",
     "measure_tokens",
+    "load_chain",
+    "load_corpus",
+    "plan_chain",
     "predict",
     "profile",
     "retrieve",
     "run",
     "score",
+    "run_chain",
     "versions",
     "zero_shot",
 ]

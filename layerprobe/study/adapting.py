@@ -7,17 +7,22 @@ import importlib.metadata
 import platform
 import zlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock
+
 from layerprobe._version import __version__
 from layerprobe.adaptation import Workplace, check_target, tokenize_corpus, train, write_adapted
-from layerprobe.encoders import Checkpoint, Encoder, resolve_device
+from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.errors import DataError
+from layerprobe.files import make_directory, store_errors
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Adaptation, AdaptationProtocol, TextFile, digest
-from layerprobe.study.options import Options, dtype_name, found, load
+from layerprobe.store import Store
+from layerprobe.study.options import Options, computed_on, found, load
 from layerprobe.tasks import load_texts
 from layerprobe.tasks.texts import Cleaner
 
@@ -85,8 +90,7 @@ def adapt(
     distinct = tuple(dict.fromkeys(given.texts))
     checkpoint = found(model, random_init, options)
     check_masked_lm(checkpoint)
-    computed_on = f"{resolve_device(options.device).type} {dtype_name(options)}"
-    fingerprint = digest([LOOP_VERSION, checkpoint.identity, computed_on, digest(distinct), protocol, seed])
+    fingerprint = _fingerprint(checkpoint, distinct, protocol, seed, options)
     source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
     target, _ = check_target(Path(out), overwrite=overwrite, source=source)
     workplace = Workplace(target)
@@ -122,7 +126,7 @@ def adapt(
             n_held_out_tokens=outcome.n_held_out_tokens,
             head="fresh" if head.fresh else "own",
             steps=outcome.steps,
-            computed_on=computed_on,
+            computed_on=computed_on(options),
             metrics=outcome.metrics,
             seconds=outcome.seconds,
             fingerprint=fingerprint,
@@ -133,6 +137,90 @@ def adapt(
         write_adapted(encoder, target, adaptation, overwrite=overwrite)
         workplace.clear()
     return adaptation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptedModel:
+    """The place in the store of a model that was or will be adapted."""
+
+    path: Path
+    """The folder, an ordinary checkpoint once it is there."""
+    adaptation: Adaptation | None
+    """What that gave; None where it is still to be done."""
+
+
+def stored_adaptation(
+    model: Checkpoint,
+    texts: TextFile,
+    *,
+    protocol: AdaptationProtocol,
+    seed: int = 0,
+    options: Options | None = None,
+) -> AdaptedModel:
+    """Return where the store has the model adapted so, a folder that is named by all that its weights depend on.
+
+    Args:
+        model: What `find_checkpoint` found.
+        texts: As for `adapt`, like all that follows.
+        protocol: How it goes on.
+        seed: Of everything by chance.
+        options: How to load, and where the store is.
+
+    Raises:
+        DataError: If there is something else at that place.
+    """
+    options = options or Options()
+    name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
+    path = Store(options.cache_dir).root / "adapted" / name
+    return AdaptedModel(path=path, adaptation=check_target(path, overwrite=False)[1])
+
+
+def adapt_in_store(
+    model: Checkpoint,
+    texts: TextFile,
+    *,
+    protocol: AdaptationProtocol,
+    seed: int = 0,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> tuple[Path, Adaptation]:
+    """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
+
+    Args:
+        model: What `find_checkpoint` found.
+        texts: As for `adapt`, like all that follows.
+        protocol: How it goes on.
+        seed: Of everything by chance.
+        options: How to load, and where the store is.
+        progress: Told the steps that are done.
+
+    Returns:
+        The folder, an ordinary checkpoint, and what the adaptation gave.
+
+    Raises:
+        ModelError: If the model cannot fill in masked tokens.
+        DataError: If there are too few texts.
+        TrainingError: If the loss is not finite.
+        StoreError: If the disk cannot be written.
+    """
+    place = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+    if place.adaptation is not None:
+        return place.path, place.adaptation
+    make_directory(place.path.parent)
+    lock = FileLock(place.path.with_name(f"{place.path.name}.lock"))
+    with store_errors("lock", Path(lock.lock_file)):
+        lock.acquire()
+    try:
+        done = adapt(model, texts, place.path, protocol=protocol, seed=seed, options=options, progress=progress)
+    finally:
+        lock.release()
+    return place.path, done
+
+
+def _fingerprint(
+    checkpoint: Checkpoint, texts: Sequence[str], protocol: AdaptationProtocol, seed: int, options: Options
+) -> str:
+    return digest([LOOP_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
 
 
 def load_corpus(paths: Sequence[str | Path]) -> TextFile:

@@ -80,3 +80,8 @@ def load(checkpoint: Checkpoint, options: Options) -> Encoder:
 def dtype_name(options: Options) -> str:
     """Return what the forward pass computes in, `auto` resolved."""
     return str(autocast_dtype(options.dtype, resolve_device(options.device)) or "float32").removeprefix("torch.")
+
+
+def computed_on(options: Options) -> str:
+    """Return the kind of device and the precision, on which the numbers of training depend beside the model."""
+    return f"{resolve_device(options.device).type} {dtype_name(options)}"

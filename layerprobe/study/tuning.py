@@ -72,7 +72,7 @@ def finetune(
         _prompted(task, options.prompt),
         seeds=seeds,
         protocol=protocol,
-        folder=_run_folder(checkpoint, task, protocol, options),
+        folder=run_folder(checkpoint, task, protocol, options),
         batch_tokens=options.batch_tokens,
         save_models=save_models,
         prompt=options.prompt,
@@ -101,11 +101,12 @@ def saved_models(
     """
     options = options or Options()
     checkpoint = found(model, random_init, options)
-    folders = {run.protocol: _run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
 
 
-def _run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
+def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
+    """Return where the runs of a model on a task are kept."""
     root, prompted = Store(options.cache_dir).root, _prompted(task, options.prompt)
     return RunFolder.of(root, checkpoint, prompted, protocol, computed_on=_computed_on(options))
 

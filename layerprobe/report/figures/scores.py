@@ -142,13 +142,13 @@ def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, i
     mean = go.Scatter(
         x=[outcome.layer for outcome in outcomes],
         y=[outcome.mean for outcome in outcomes],
-        hovertext=[_outcome_text(outcome) for outcome in outcomes],
+        hovertext=[outcome_text(outcome) for outcome in outcomes],
         name=text(name),
         mode="lines+markers",
         legendgroup=group,
         line={"color": colour, "width": 1.5, "dash": "dot"},
         marker=_markers(study, [outcome.layer for outcome in outcomes], is_model),
-        error_y=_error_bars(outcomes, colour),
+        error_y=error_bars(outcomes, colour),
         hovertemplate="%{hovertext}<extra></extra>",
     )
     return [seeds, mean]
@@ -162,7 +162,8 @@ def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
     return [(outcome.layer + offset, score, seed) for offset, score, seed in pairs]
 
 
-def _error_bars(outcomes: Iterable[LayerOutcome], colour: str) -> dict[str, Any]:
+def error_bars(outcomes: Iterable[LayerOutcome], colour: str) -> dict[str, Any]:
+    """Return the intervals of the means."""
     bounds = [(outcome.mean, *(outcome.interval or (outcome.mean, outcome.mean))) for outcome in outcomes]
     return {
         "type": "data",
@@ -180,7 +181,7 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
         x=_millions(outcomes),
         y=[outcome.mean for outcome in outcomes],
         text=[str(outcome.layer) for outcome in outcomes],
-        hovertext=[_outcome_text(outcome) for outcome in outcomes],
+        hovertext=[outcome_text(outcome) for outcome in outcomes],
         name=text(name),
         mode="markers+text",
         textposition="top center",
@@ -191,7 +192,8 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
     )
 
 
-def _outcome_text(outcome: LayerOutcome) -> str:
+def outcome_text(outcome: LayerOutcome) -> str:
+    """Return what is shown of an outcome that is pointed at."""
     return f"layer {outcome.layer}: {words.mean_and_std(outcome)}<br>{words.interval(outcome.interval)}"
 
 

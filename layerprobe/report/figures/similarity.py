@@ -95,12 +95,12 @@ def _bands(curve: SimilarityCurve) -> list[go.Scatter]:
         return []
     level = words.percent(found.level)
     return [
-        _area(found.band_lower, found.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
-        _area(found.lower, found.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
+        area(found.band_lower, found.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
+        area(found.lower, found.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
     ]
 
 
-def _area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
+def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
     """Return the ground between two curves: along the upper one and back along the lower one."""
     layers = list(range(len(lower)))
     return go.Scatter(
@@ -125,7 +125,7 @@ def _further(study: Study) -> list[go.Scatter]:
         group = f"further {index}"
         if curve.uncertainty is not None:
             bounds = curve.uncertainty.lower, curve.uncertainty.upper
-            traces.append(_area(*bounds, name=name, colour=shade, legendgroup=group, showlegend=False))
+            traces.append(area(*bounds, name=name, colour=shade, legendgroup=group, showlegend=False))
         line = go.Scatter(
             x=list(range(len(curve.values))),
             y=list(curve.values),

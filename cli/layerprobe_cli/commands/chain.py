@@ -1,0 +1,123 @@
+"""layerprobe chain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from layerprobe_cli.options import CacheDir, IntervalLevel, Json, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.tables import show_notes
+
+if TYPE_CHECKING:
+    from layerprobe.results import ChainPlan, ChainResult, LayerOutcome
+
+
+def chain(
+    file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
+    report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
+    level: IntervalLevel = 0.95,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+    ] = "float32",
+    trust_remote_code: Annotated[
+        bool, typer.Option("--trust-remote-code", help="Run model code that comes with a checkpoint.")
+    ] = False,
+    cache_dir: CacheDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    r"""Do trainings one after the other, and say what the first ones add to the last. Finished steps are not repeated.
+
+    The file names a model and \[\[step]] tables: adapt = "texts.txt" goes on with masked language modelling,
+    finetune = "stsb" fine-tunes truncated models. A step has the options of `layerprobe adapt` or `finetune` as keys,
+    with underscores. Beside model there are layers, seeds, reference, control, baseline and cka.
+
+    Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+
+    # torch is loaded only here, so that --help is quick
+    from layerprobe import Options
+    from layerprobe.study import load_chain, plan_chain, run_chain
+
+    wanted = load_chain(file)
+    options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
+    plan = plan_chain(wanted, options=options)
+    if not json:
+        _print_plan(plan)
+    elif dry_run:
+        print_json(plan)
+    if dry_run:
+        return
+    with progress_bar(quiet=quiet) as progress:
+        done = run_chain(wanted, level=level, options=options, progress=progress)
+    show_notes(done.notes, done.warnings, quiet=quiet)
+    if report is not None:
+        from layerprobe.report.chain import write_chain_report
+
+        write_chain_report(done, report)
+    if json:
+        print_json(done)
+    else:
+        typer.echo()
+        _print_result(done)
+        if report is not None:
+            typer.echo(f"Report: {report}")
+
+
+def _print_plan(plan: ChainPlan) -> None:
+    from layerprobe.names import short_name
+
+    chain = plan.chain
+    many = f"{len(chain.seeds)} seed{'s' if len(chain.seeds) > 1 else ''}"
+    typer.echo(f"{chain.name}: layers {', '.join(map(str, plan.layers))}, {many}\n")
+    rows = [
+        (
+            str(step.number),
+            step.label if step.after or len(chain.steps) == 1 else f"{step.label}, without the steps before it",
+            short_name(step.start),
+            str(step.total),
+            str(step.stored),
+        )
+        for step in plan.steps
+    ]
+    print_table(("step", "what", "from", "trainings", "stored"), rows)
+
+
+def _print_result(done: ChainResult) -> None:
+    from layerprobe.results import metric_title
+
+    steps = done.chain.finetunings
+    titles = [metric_title(outcomes[0].primary) for outcomes in done.trail.outcomes]
+    header = ["layer", "parameters", *(f"{s.task_name} {title}" for s, title in zip(steps, titles, strict=True))]
+    header += ["without", "effect", f"{100 * done.level:g} % interval"] if done.effects else []
+    header += [f"random {control.random_init}" for control in done.controls]
+    rows = []
+    for index, outcome in enumerate(done.outcomes):
+        cells = [str(outcome.layer), f"{outcome.parameters / 1e6:.2f} M"]
+        cells += [_score(outcomes[index]) for outcomes in done.trail.outcomes]
+        if done.effects:
+            effect = done.effects[index]
+            ends = "" if effect.interval is None else f"{effect.interval[0]:+.2f} to {effect.interval[1]:+.2f}"
+            cells += [_score(done.direct[index]), f"{effect.value:+.2f}", ends]
+        rows.append([*cells, *(_score(control.outcomes[-1][index]) for control in done.controls)])
+    print_table(header, rows)
+    for adaptation in done.trail.adaptations:
+        first, last = adaptation.metrics[0], adaptation.metrics[-1]
+        typer.echo(
+            f"\nAdaptation: {adaptation.steps} steps, held-out loss {first.held_out_loss:.3f} to "
+            f"{last.held_out_loss:.3f}"
+        )
+    for sentence in (done.effect_sentence, done.cka_sentence):
+        if sentence:
+            typer.echo(f"\n{sentence}")
+
+
+def _score(outcome: LayerOutcome) -> str:
+    return f"{outcome.mean:.2f}" if outcome.std is None else f"{outcome.mean:.2f} ± {outcome.std:.2f}"

@@ -1,0 +1,377 @@
+"""Chains: trainings one after the other from one start, and what each one adds. Knows values, no files, no models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePath
+
+from layerprobe.errors import DataError
+from layerprobe.results.adaptation import Adaptation, AdaptationProtocol
+from layerprobe.results.finetuning import LayerOutcome, Protocol
+from layerprobe.results.metrics import Metric, TaskKind, metric_title
+from layerprobe.results.models import Pooling
+from layerprobe.results.similarity import Measure
+
+LISTED = 4
+"""A sentence names so many layers one by one, and counts more of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""
+
+    source: str
+    """A file or folder, stsb, or the hub id of a data set."""
+    kind: TaskKind | None = None
+    """What is learnt; found out by default."""
+    columns: tuple[str, ...] | None = None
+    """Names, or numbers from 0; found out by default."""
+    merge: bool = False
+    """Whether all files of a folder are word pairs, each on its own scale, to be put together."""
+    score_range: tuple[float, float] | None = None
+    """What 0 and 1 are in the source; found out by default."""
+    validation: str | None = None
+    """A file with the validation split."""
+    test: str | None = None
+    """A file with the test split."""
+    split_seed: int = 0
+    """Of the split of what comes in one piece."""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
+        others = (self.columns, self.score_range, self.validation, self.test)
+        if self.merge and (self.kind not in (None, "sts") or any(other is not None for other in others)):
+            raise DataError("expected no columns, score_range, validation or test, and no kind but sts, with merge")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptStep:
+    """The whole model goes on with masked language modelling; all layers and seeds that follow share the result."""
+
+    texts: tuple[str, ...]
+    """Files as `load_corpus` takes them."""
+    protocol: AdaptationProtocol = field(default_factory=AdaptationProtocol)
+    seed: int = 0
+    """Of the split, order, masking, dropout and fresh weights of the head."""
+
+    def __post_init__(self) -> None:
+        if not self.texts or not all(self.texts):
+            raise DataError("expected at least one file with texts to adapt to, none of them an empty name")
+        _check_seeds((self.seed,), "a seed of the adaptation")
+
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"adaptation to {', '.join(PurePath(text).name for text in self.texts)}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinetuneStep:
+    """Truncated fine-tuning; the first one truncates, each further one goes on at that layer with that seed."""
+
+    task: TaskSettings
+    protocol: Protocol = field(default_factory=Protocol)
+
+    @property
+    def label(self) -> str:
+        """What it does, in a few words."""
+        return f"fine-tuning on {self.task_name}"
+
+    @property
+    def task_name(self) -> str:
+        """The task's name without folders."""
+        return PurePath(self.task.source).name or self.task.source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Trainings one after the other: adaptations of the whole model, then fine-tunings at each layer."""
+
+    name: str
+    """What people call it."""
+    model: str
+    """The start: hub id, `id@revision` or a local folder."""
+    steps: tuple[AdaptStep | FinetuneStep, ...]
+    """In their order; the last one is a fine-tuning, and none before an adaptation is."""
+    random_init: int | None = None
+    """Seed of fresh random weights of the start instead of the trained ones."""
+    reference: str | None = None
+    """A model that the start and what becomes of it are compared with by CKA."""
+    layers: tuple[int, ...] | None = None
+    """Blocks kept; None for all of the model, 0 .. n_blocks."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """One run each of every fine-tuning step at every layer."""
+    control: tuple[int, ...] = ()
+    """Seeds of random weights from which the same chain is run beside it."""
+    baseline: bool = True
+    """Whether the last step is also run straight from the start: what the steps before it add is the difference."""
+    cka: bool = True
+    """Whether CKA is measured before and after."""
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise DataError("expected a model to start from, got an empty text")
+        kinds = [type(step) for step in self.steps]
+        if not kinds or kinds[-1] is not FinetuneStep:
+            raise DataError("expected at least one step, the last of which fine-tunes")
+        if AdaptStep in kinds[kinds.index(FinetuneStep) :]:
+            raise DataError(
+                "expected no adaptation after a fine-tuning: a fine-tuned model is truncated, and masked language "
+                "modelling would undo what its output has learnt; adapt first"
+            )
+        _check_seeds(self.seeds, "seeds")
+        if self.control:
+            _check_seeds(self.control, "seeds of a control")
+        if self.random_init is not None:
+            _check_seeds((self.random_init,), "a seed of random weights")
+        if self.random_init in self.control:
+            raise DataError(f"expected a control with other weights than the chain, got random weights {self.control}")
+        if self.layers is not None and (not self.layers or min(self.layers) < 0 or _repeats(self.layers)):
+            raise DataError(f"expected layers from 0, each once and at least one, got {list(self.layers)}")
+        if self.reference is not None and not (self.cka and self.reference):
+            raise DataError("expected no reference without CKA, which is all that it is for, and no empty one")
+        poolings = {step.protocol.pooling for step in self.finetunings}
+        if len(poolings) > 1:
+            raise DataError(f"expected one way of pooling in all steps, got {' and '.join(sorted(poolings))}")
+
+    @property
+    def adaptations(self) -> tuple[AdaptStep, ...]:
+        """The steps that train the whole model."""
+        return tuple(step for step in self.steps if isinstance(step, AdaptStep))
+
+    @property
+    def finetunings(self) -> tuple[FinetuneStep, ...]:
+        """The steps that train truncated models."""
+        return tuple(step for step in self.steps if isinstance(step, FinetuneStep))
+
+    @property
+    def pooling(self) -> Pooling:
+        """How token states become one embedding, in all steps and in CKA."""
+        return self.finetunings[0].protocol.pooling
+
+    @property
+    def compares(self) -> bool:
+        """Whether the last step is also run without the steps before it."""
+        return self.baseline and len(self.steps) > 1
+
+    def keeps_weights(self, number: int, seed: int) -> bool:
+        """Return whether a fine-tuning leaves weights: all but the last, and of that the first seed, for CKA.
+
+        Args:
+            number: Of the fine-tuning among `finetunings`, from 0.
+            seed: Of the run.
+        """
+        return number < len(self.finetunings) - 1 or (self.cka and seed == self.seeds[0])
+
+
+def _check_seeds(seeds: tuple[int, ...], what: str) -> None:
+    if not seeds or _repeats(seeds) or not all(0 <= seed < 2**63 for seed in seeds):
+        raise DataError(f"expected {what} from 0 to 2^63 - 1, each once and at least one, got {list(seeds)}")
+
+
+def _repeats(numbers: tuple[int, ...]) -> bool:
+    return len(set(numbers)) < len(numbers)
+
+
+# ---- what is to be done ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """A step from one start, and how much of it is stored."""
+
+    start: str
+    """Name of the model that the chain begins with."""
+    number: int
+    """Of the step in the chain, from 1."""
+    label: str
+    """What it does, in a few words."""
+    total: int
+    """Trainings that it takes."""
+    stored: int
+    """How many of them need not be done again."""
+    after: bool
+    """Whether it comes after the steps before it; False for the last one straight from the start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainPlan:
+    """What a chain takes."""
+
+    chain: Chain
+    layers: tuple[int, ...]
+    steps: tuple[PlannedStep, ...]
+
+
+# ---- what came of it -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainTrail:
+    """A chain from one start."""
+
+    model: str
+    """The start's name, with the seed where weights are random."""
+    revision: str
+    """Resolved commit, or the content digest of a local folder."""
+    random_init: int | None
+    """Seed of random weights; None for trained ones."""
+    adaptations: tuple[Adaptation, ...]
+    """One an adaptation."""
+    outcomes: tuple[tuple[LayerOutcome, ...], ...]
+    """One a fine-tuning step, by layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainEffect:
+    """What the steps before the last one add to its score at one layer."""
+
+    layer: int
+    value: float
+    """Mean over seeds of (test score after those steps - test score without them), primary metric x 100."""
+    interval: tuple[float, float] | None
+    """Of the paired difference, Student's t; None for one seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainCurve:
+    """CKA of each layer of one model with a layer of another."""
+
+    values: tuple[float, ...]
+    """By layer, from 0; debiased, so that a value can be negative."""
+    other_layers: tuple[int, ...]
+    """The layer of the other model that each is compared with."""
+    lower: tuple[float, ...] | None
+    """Of the pointwise intervals; None where there are too few texts."""
+    upper: tuple[float, ...] | None
+
+    def __post_init__(self) -> None:
+        parts = [part for part in (self.values, self.other_layers, self.lower, self.upper) if part is not None]
+        if not self.values or len({len(part) for part in parts}) != 1:
+            raise DataError(f"expected a curve of layers of equal numbers, got {[len(part) for part in parts]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSimilarity:
+    """The layers of the start after a training, compared with what they were."""
+
+    after: str
+    """The training, in a few words."""
+    layer: int | None
+    """Blocks kept; None for the whole model after an adaptation."""
+    seed: int
+    """Of the training."""
+    to_start: ChainCurve
+    """Layer l after against layer l before."""
+    to_reference: ChainCurve | None
+    """Against the reference; None where the chain has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainSimilarities:
+    """CKA before and after."""
+
+    measure: Measure
+    n_texts: int
+    """Distinct texts: those of the last task's test split."""
+    reference: str | None
+    """Name of the reference."""
+    start_to_reference: ChainCurve | None
+    """Before any training."""
+    trained: tuple[ChainSimilarity, ...]
+    """After every adaptation, then after the last fine-tuning by layer, with the first seed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainResult:
+    """What came of a chain."""
+
+    chain: Chain
+    level: float
+    """Confidence level of all intervals."""
+    n_blocks: int
+    """Of the start; its layers are 0 to this."""
+    trail: ChainTrail
+    """The chain itself."""
+    direct: tuple[LayerOutcome, ...]
+    """The last step straight from the start, by layer; empty where that was not asked for."""
+    effects: tuple[ChainEffect, ...]
+    """By layer; empty where `direct` is."""
+    controls: tuple[ChainTrail, ...]
+    """The same chain from random weights."""
+    similarities: ChainSimilarities | None
+    computed_on: str
+    """Kind of device and precision."""
+    versions: dict[str, str]
+    """Of the libraries that the numbers depend on."""
+    created: str
+    """ISO 8601, UTC."""
+    notes: tuple[str, ...] = ()
+    """How the tasks were understood."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the numbers should know, in plain words."""
+
+    @property
+    def outcomes(self) -> tuple[LayerOutcome, ...]:
+        """What the last step gave, by layer."""
+        return self.trail.outcomes[-1]
+
+    @property
+    def primary(self) -> Metric:
+        """The metric of the last step."""
+        return self.outcomes[0].primary
+
+    @property
+    def first_steps(self) -> str:
+        """What is done before the last step, in a few words."""
+        return ", then ".join(step.label for step in self.chain.steps[:-1])
+
+    @property
+    def effect_sentence(self) -> str:
+        """What the steps before the last one add, in words; empty without a baseline.
+
+        A few layers are named one by one, of more only those whose interval excludes 0.
+        """
+        if not self.effects:
+            return ""
+        what = f"{self.first_steps[0].upper()}{self.first_steps[1:]} first"
+        unit = f"{metric_title(self.primary)} x 100 on {self.chain.finetunings[-1].task_name}"
+        certain = tuple(
+            each for each in self.effects if each.interval and not each.interval[0] <= 0 <= each.interval[1]
+        )
+        shown = self.effects if len(self.effects) <= LISTED else certain
+        if not shown:
+            return f"{what} adds nothing that is sure at any of {len(self.effects)} layers ({unit})."
+        listed = ", ".join(f"{each.value:+.2f}{_interval(each.interval)} at layer {each.layer}" for each in shown)
+        seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
+        left = len(self.effects) - len(shown)
+        ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
+        return f"{what} adds {listed} ({unit}, {self.level:.0%} intervals, {seeds}){ending}."
+
+    @property
+    def cka_sentence(self) -> str:
+        """How far the last layer kept is from what it was, in words; empty without CKA."""
+        if self.similarities is None:
+            return ""
+        found = self.similarities
+        listed = [_kept(each) for each in found.trained]
+        if len(listed) > LISTED:
+            values = {each.to_start.values[-1]: each for each in found.trained}
+            listed = [f"from {_kept(values[min(values)])}", f"to {_kept(values[max(values)])}"]
+        measure = found.measure.title
+        return (
+            f"{measure[0].upper()}{measure[1:]} of the last layer kept with the same layer of the start, on "
+            f"{found.n_texts} texts: {', '.join(listed)}."
+        )
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{ends[0]:.2f}, {ends[1]:.2f}]"
+
+
+def _kept(each: ChainSimilarity) -> str:
+    curve = each.to_start
+    ends = None if curve.lower is None or curve.upper is None else (curve.lower[-1], curve.upper[-1])
+    where = f"layer {len(curve.values) - 1}"
+    return f"{curve.values[-1]:.2f}{_interval(ends)} at {where} after {each.after}"
