@@ -38,6 +38,7 @@ from layerprobe.results.similarity import (
 )
 from layerprobe.results.studies import Provenance, Study
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
+from layerprobe.results.training import Measured
 
 __all__ = [
     "ATTENTION",
@@ -72,6 +73,7 @@ __all__ = [
     "Matrix",
     "Measure",
     "MeasureName",
+    "Measured",
     "Metric",
     "ModelDescription",
     "Normalize",

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from layerprobe._version import __version__
-from layerprobe.adaptation import Workplace, check_target, tokenize_corpus, train, write_adapted
+from layerprobe.adaptation import check_target, train, workplace_for, write_adapted
 from layerprobe.encoders import Checkpoint, Encoder, resolve_device
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.errors import DataError
@@ -20,6 +20,7 @@ from layerprobe.results import Adaptation, AdaptationProtocol, TextFile, digest
 from layerprobe.study.options import Options, dtype_name, found, load
 from layerprobe.tasks import load_texts
 from layerprobe.tasks.texts import Cleaner
+from layerprobe.training import tokenize_corpus
 
 # Counts what the weights depend on beyond the fingerprint; raise it when the training loop changes them.
 LOOP_VERSION = 1
@@ -89,7 +90,7 @@ def adapt(
     fingerprint = digest([LOOP_VERSION, checkpoint.identity, computed_on, digest(distinct), protocol, seed])
     source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
     target, _ = check_target(Path(out), overwrite=overwrite, source=source)
-    workplace = Workplace(target)
+    workplace = workplace_for(target)
     with workplace.held():
         target, finished = check_target(Path(out), overwrite=overwrite, source=source)
         if finished is not None and not overwrite:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -77,6 +78,30 @@ def tokenize_corpus(encoder: Encoder, texts: Sequence[str], *, max_length: int, 
         padding_side=side,
         n_cut=n_cut,
     )
+
+
+def pack(corpus: Corpus, *, max_length: int, n_leading: int) -> Corpus:
+    """Return the texts of `corpus` joined to sequences of at most `max_length` tokens, in their order.
+
+    [CLS] a [SEP], [CLS] b [SEP] become [CLS] a [SEP] b [SEP]: no text is cut in two, and a text that does not fit
+    begins the next sequence.
+
+    Args:
+        corpus: Texts of at most `max_length` tokens each.
+        max_length: Tokens a sequence at most.
+        n_leading: Special tokens at the beginning of a text, kept of the first text of a sequence only.
+    """
+    parts: list[NDArray[np.int32]] = []
+    ends, length = [0], 0
+    for start, end in itertools.pairwise(corpus.ends.tolist()):
+        if length and length + end - start - n_leading > max_length:
+            ends.append(ends[-1] + length)
+            length = 0
+        parts.append(corpus.ids[start + (n_leading if length else 0) : end])
+        length += len(parts[-1])
+    if length:
+        ends.append(ends[-1] + length)
+    return replace(corpus, ids=np.concatenate(parts or [corpus.ids]), ends=np.array(ends, dtype=np.int64))
 
 
 def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.adaptation import corpus as module
-from layerprobe.adaptation.corpus import epoch_batches, hold_out, tokenize_corpus
 from layerprobe.encoders import Encoder, collate
 from layerprobe.errors import DataError
 from layerprobe.study import load_corpus
+from layerprobe.training import corpus as module
+from layerprobe.training.corpus import epoch_batches, hold_out, tokenize_corpus
 from tests.models import TEXTS
 
 WINDOW = 50
