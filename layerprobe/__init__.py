@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
-    from layerprobe.results import Examples, Measure, Protocol, Study, Task, from_json, to_json
+    from layerprobe.results import Examples, Measure, PretrainingProtocol, Protocol, Study, Task, from_json, to_json
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         finetune,
         load_corpus,
         predict,
+        pretrain,
         profile,
         run,
         zero_shot,
@@ -43,7 +44,16 @@ _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
     "layerprobe.report": ("write_report",),
-    "layerprobe.results": ("Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
+    "layerprobe.results": (
+        "Examples",
+        "Measure",
+        "PretrainingProtocol",
+        "Protocol",
+        "Study",
+        "Task",
+        "from_json",
+        "to_json",
+    ),
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
@@ -56,6 +66,7 @@ _HOMES = {
         "finetune",
         "load_corpus",
         "predict",
+        "pretrain",
         "profile",
         "run",
         "zero_shot",
@@ -70,6 +81,7 @@ __all__ = [
     "LayerProbeError",
     "Measure",
     "Options",
+    "PretrainingProtocol",
     "Protocol",
     "Study",
     "Task",
@@ -94,6 +106,7 @@ __all__ = [
     "load_texts",
     "load_word_similarity",
     "predict",
+    "pretrain",
     "profile",
     "rbf_cka",
     "run",

@@ -147,7 +147,8 @@ def trainer(
 
 def _metrics(measured: Measured) -> AdaptationMetrics:
     loss, accuracy = (measured.held_out[f"mlm_{name}"] for name in ("loss", "accuracy"))
-    assert loss is not None and accuracy is not None  # the exam has masked tokens
+    assert loss is not None  # the exam has masked tokens
+    assert accuracy is not None
     return AdaptationMetrics(
         step=measured.step,
         train_loss=measured.train.get("mlm_loss"),

@@ -10,6 +10,15 @@ from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuning
 from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
+from layerprobe.results.pretraining import (
+    SIZES,
+    WITH_GENERATOR,
+    EncoderSize,
+    Pretraining,
+    PretrainingObjective,
+    PretrainingPlan,
+    PretrainingProtocol,
+)
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
@@ -46,6 +55,8 @@ __all__ = [
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
+    "SIZES",
+    "WITH_GENERATOR",
     "Adaptation",
     "AdaptationMetrics",
     "AdaptationProtocol",
@@ -58,6 +69,7 @@ __all__ = [
     "Difference",
     "DropPrediction",
     "DropProbability",
+    "EncoderSize",
     "EpochMetrics",
     "Estimator",
     "Evidence",
@@ -79,6 +91,10 @@ __all__ = [
     "Normalize",
     "PermutationNull",
     "Pooling",
+    "Pretraining",
+    "PretrainingObjective",
+    "PretrainingPlan",
+    "PretrainingProtocol",
     "Profile",
     "Protocol",
     "Provenance",

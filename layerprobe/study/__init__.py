@@ -9,6 +9,7 @@ from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.pretraining import plan_pretraining, pretrain
 from layerprobe.study.profiling import profile
 from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
@@ -27,7 +28,9 @@ __all__ = [
     "finetune",
     "fitted_on",
     "load_corpus",
+    "plan_pretraining",
     "predict",
+    "pretrain",
     "profile",
     "run",
     "versions",

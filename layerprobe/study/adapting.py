@@ -8,6 +8,7 @@ import platform
 import zlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from layerprobe._version import __version__
@@ -98,7 +99,7 @@ def adapt(
         saved = workplace.load(fingerprint, overwrite=overwrite)
         encoder = load(checkpoint, options)
         head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-        corpus = tokenize_corpus(encoder, distinct, max_length=protocol.max_length, progress=progress)
+        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
         outcome = train(
             encoder,
             head,
@@ -136,11 +137,12 @@ def adapt(
     return adaptation
 
 
-def load_corpus(paths: Sequence[str | Path]) -> TextFile:
+def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
     """Load texts without scores from files, one behind the other.
 
     Args:
         paths: As in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
+        columns: The text columns of tables, as in `load_texts`.
 
     Raises:
         TaskError: If a file is not what it should be, or there is no text in it.
@@ -148,7 +150,10 @@ def load_corpus(paths: Sequence[str | Path]) -> TextFile:
     """
     if not paths:
         raise DataError("expected at least one file with texts, got none")
-    files = [_load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path) for path in paths]
+    files = [
+        _load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path, columns=columns)
+        for path in paths
+    ]
     return TextFile(
         name=", ".join(file.name for file in files),
         texts=tuple(text for file in files for text in file.texts),

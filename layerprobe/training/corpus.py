@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders import Encoder
+from layerprobe.encoders.batching import TokenizedTexts
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
 
@@ -55,17 +55,20 @@ class Corpus:
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def tokenize_corpus(encoder: Encoder, texts: Sequence[str], *, max_length: int, progress: Progress = silent) -> Corpus:
-    """Return `texts` as token ids, cut at `max_length` tokens or the model's own limit.
+def tokenize_corpus(
+    tokenize: Callable[[list[str]], TokenizedTexts], texts: Sequence[str], *, progress: Progress = silent
+) -> Corpus:
+    """Return `texts` as token ids.
 
-    Raises:
-        DataError: If the maximum length leaves no room for words, or a text has no token.
-        ModelError: If the tokenizer knows words that the model does not.
+    Args:
+        tokenize: What makes token ids of some texts; what it raises is passed on.
+        texts: The texts.
+        progress: Told the texts that are done.
     """
     parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
     padding, side = 0, "right"
     for start in range(0, len(texts), CHUNK):
-        found = encoder.tokenize(list(texts[start : start + CHUNK]), max_length=max_length)
+        found = tokenize(list(texts[start : start + CHUNK]))
         parts += [np.array(ids, dtype=np.int32) for ids in found.features["input_ids"]]
         lengths += found.lengths
         n_cut += found.n_truncated

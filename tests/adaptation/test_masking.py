@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def test_random_words_are_words_of_the_tokenizer(tmp_path: Path) -> None:
 def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
     """Labels of -100 at all other positions are the second formula."""
     encoder = load_encoder(str(with_head), device="cpu")
-    corpus = tokenize_corpus(encoder, ["a b c d e f g", "h i j", "k l m n o p"], max_length=64)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=64), ["a b c d e f g", "h i j", "k l m n o p"])
     run = run_on(encoder, corpus, masking_rate=0.5)
     question = run.ask([0, 1, 2], chance(4))
     ids, attention = corpus.padded([0, 1, 2])
@@ -119,7 +120,9 @@ def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
 
 def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: Encoder) -> None:
     """Batches of unequal length count by their tokens, so one batch of all texts has the same gradient."""
-    corpus = tokenize_corpus(encoder, ["a b c d e f g h i j k", "h i j", "k l m n o p", "a", "b c"], max_length=64)
+    corpus = tokenize_corpus(
+        partial(encoder.tokenize, max_length=64), ["a b c d e f g h i j k", "h i j", "k l m n o p", "a", "b c"]
+    )
     run = run_on(encoder, corpus, masking_rate=0.5, batch_size=1, accumulation=2, warmup=1.0, validation_share=0.4)
     for module in run.objective.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -145,7 +148,7 @@ def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: E
 
 
 def test_the_held_out_texts_are_asked_the_same_every_time(encoder: Encoder) -> None:
-    corpus = tokenize_corpus(encoder, [f"{a} {b} c" for a in "abcd" for b in "efgh"], max_length=64)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=64), [f"{a} {b} c" for a in "abcd" for b in "efgh"])
     exams = [run_on(encoder, corpus).exam for _ in range(2)]
     for first, second in zip(*exams, strict=True):
         assert torch.equal(first.masked.input_ids, second.masked.input_ids)

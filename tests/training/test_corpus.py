@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ WINDOW = 50
 
 def test_padded_texts_are_those_of_the_encoder(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 2)
-    corpus = tokenize_corpus(encoder, TEXTS, max_length=8)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=8), TEXTS)
     tokens = encoder.tokenize(TEXTS, max_length=8)
     assert (len(corpus), corpus.n_cut) == (len(TEXTS), tokens.n_truncated)
     assert corpus.n_cut > 0
