@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, ElectraModel
@@ -37,8 +38,8 @@ def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, maskin
         ValueError: If the protocol trains nothing.
     """
     with torch.random.fork_rng(devices=[]):
-        # not the seed itself: a generator would begin with the encoder's numbers
-        torch.default_generator.manual_seed(seed + 2**32)
+        # not the seed itself: a generator would begin with the encoder's numbers. Torch reads 32 bits of a seed.
+        torch.default_generator.manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
         match protocol.objective:
             case "mlm":
                 return MaskedLanguageModelling(_with_words(encoder), masking)

@@ -127,7 +127,7 @@ class Trainer:
         for question in questions:
             losses = self.losses_of(question)
             if losses:
-                self._weighted(losses, counts).backward()  # type: ignore[no-untyped-call]
+                self.weighted(losses, counts).backward()  # type: ignore[no-untyped-call]
             for part, loss in losses.items():
                 sums[part] = sums.get(part, torch.zeros((), device=self.device)) + loss.detach()
         norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.schedule.max_grad_norm)
@@ -159,7 +159,8 @@ class Trainer:
             answers = self.objective(question.to(self.device), self.sampling)
         return {part: answer.loss() for part, answer in answers.items()}
 
-    def _weighted(self, losses: dict[str, Tensor], counts: dict[str, int]) -> Tensor:
+    def weighted(self, losses: dict[str, Tensor], counts: dict[str, int]) -> Tensor:
+        """Return the loss of a step's batch: the summed losses of its parts, by weight and the step's positions."""
         parts = [self.objective.weights[part] * (loss / max(1, counts[part])) for part, loss in losses.items()]
         return torch.stack(parts).sum()
 
