@@ -20,7 +20,17 @@ if TYPE_CHECKING:
     from layerprobe.prediction import bench_predictors, read_zoo, write_zoo
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
-    from layerprobe.results import Chain, Examples, Measure, Protocol, Study, Task, from_json, to_json
+    from layerprobe.results import (
+        Chain,
+        Examples,
+        Measure,
+        PretrainingProtocol,
+        Protocol,
+        Study,
+        Task,
+        from_json,
+        to_json,
+    )
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
@@ -35,11 +45,12 @@ if TYPE_CHECKING:
         load_chain,
         load_corpus,
         predict,
+        pretrain,
         profile,
         retrieve,
         run,
-        score,
         run_chain,
+        score,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -50,7 +61,17 @@ _HOMES = {
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
     "layerprobe.prediction": ("bench_predictors", "read_zoo", "write_zoo"),
     "layerprobe.report": ("write_report",),
-    "layerprobe.results": ("Chain", "Examples", "Measure", "Protocol", "Study", "Task", "from_json", "to_json"),
+    "layerprobe.results": (
+        "Chain",
+        "Examples",
+        "Measure",
+        "PretrainingProtocol",
+        "Protocol",
+        "Study",
+        "Task",
+        "from_json",
+        "to_json",
+    ),
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
@@ -65,6 +86,7 @@ _HOMES = {
         "load_chain",
         "load_corpus",
         "predict",
+        "pretrain",
         "profile",
         "retrieve",
         "run",
@@ -83,6 +105,7 @@ __all__ = [
     "LayerProbeError",
     "Measure",
     "Options",
+    "PretrainingProtocol",
     "Protocol",
     "Study",
     "Task",
@@ -111,13 +134,14 @@ __all__ = [
     "load_texts",
     "load_word_similarity",
     "predict",
+    "pretrain",
     "profile",
     "rbf_cka",
     "read_zoo",
     "retrieve",
     "run",
-    "score",
     "run_chain",
+    "score",
     "to_json",
     "write_report",
     "write_zoo",

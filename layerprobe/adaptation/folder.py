@@ -5,19 +5,18 @@ Knows folders and encoders; knows nothing of how one was trained.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
 from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
+from layerprobe import training
 from layerprobe._version import __version__
 from layerprobe.encoders import Encoder
 from layerprobe.encoders.saving import save_encoder
-from layerprobe.errors import DataError
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.names import short_name
-from layerprobe.results import Adaptation, from_json, to_bytes, to_dict
+from layerprobe.results import Adaptation, to_bytes, to_dict
+from layerprobe.training import Workplace, as_block
 
 RESULT = "adaptation.json"
 _ADVICE = "choose another place for the adapted model"
@@ -34,23 +33,14 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> t
     Raises:
         DataError: If there is something else, or a file.
     """
-    target = Path(os.path.realpath(out.expanduser()))
-    with folder_errors(out, advice=_ADVICE):
-        if not target.exists():
-            return target, None
-        if not target.is_dir():
-            raise DataError(f"expected a folder for the adapted model, got the file {out}")
-        if not any(target.iterdir()):
-            return target, None
-    try:
-        found = from_json(Adaptation, (target / RESULT).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # DataError is a ValueError
-        raise DataError(
-            f"{out} is not empty and holds no adapted model, so it is not replaced: choose another folder"
-        ) from error
-    if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
-        raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
-    return target, found
+    return training.check_target(
+        out, Adaptation, record=RESULT, what="adapted model", overwrite=overwrite, source=source
+    )
+
+
+def workplace_for(target: Path) -> Workplace:
+    """Return where a run that will become the folder is kept until it is finished."""
+    return Workplace(target, suffix=".adapting", doing="adapts a model")
 
 
 def write_adapted(encoder: Encoder, target: Path, adaptation: Adaptation, *, overwrite: bool) -> None:
@@ -91,14 +81,9 @@ def card(adaptation: Adaptation) -> str:
         f"---\n{data.to_yaml()}\n---",
         "# An encoder adapted to a domain",
         "The model below went on with masked language modelling on other texts. It is loaded as the model was.",
-        _block(f"{key:<17} {value}" for key, value in about.items()),
+        as_block(f"{key:<17} {value}" for key, value in about.items()),
         "Masked tokens of texts that were held out, before, during and after:",
-        _block("  ".join(cell.rjust(13) for cell in line) for line in measured),
+        as_block("  ".join(cell.rjust(13) for cell in line) for line in measured),
         f"Written by layerprobe {__version__}.",
     )
     return "\n\n".join(parts) + "\n"
-
-
-def _block(lines: Iterable[str]) -> str:
-    """Return lines as an indented block, in which Markdown sees no markup."""
-    return "\n".join(f"    {' '.join(line.splitlines())}".rstrip() for line in lines)

@@ -1,94 +1,206 @@
-"""Pretraining objectives: masked language modelling and replaced token detection.
+"""The objectives of the ELECTRA paper that have a generator.
+
+All of them draw the same masks: of each batch 15 % of the ordinary tokens are selected, the generator reads [MASK] in
+their place and is trained to fill them in, and its samples take their place in what the encoder reads. They differ in
+what the encoder is asked about that corrupted text.
 
 Knows what a batch is asked and how the answer is scored; knows no optimiser, no data and no files.
+
+Two choices: the paper shows the generator [MASK] at all selected positions, and so do we; the code published with it
+does so at 85 % of them. And in it, as here, the discriminator's loss counts all tokens but padding, so also the first
+and last token of a sequence, which are never replaced.
+
+Source: Clark et al. 2020 (arXiv 2003.10555), sections 2, 3.2 and 3.5.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layerprobe.encoders.masking import MASKING_RATE, mask_tokens
+from layerprobe.encoders.heads import MaskedLanguageModel
+from layerprobe.training import Answer, Flags, Masking, Objective, Question, Words
 
 DISCRIMINATOR_WEIGHT = 50.0
 
 
-class MaskedLanguageModelling(nn.Module):
-    """Cross entropy of the original tokens at the selected positions."""
+class GeneratorObjective(Objective):
+    """A small generator fills masked positions; what the encoder is asked is left to the children.
 
-    def __init__(self, model: Any, *, mask_id: int) -> None:
-        super().__init__()
+    No gradient flows through the sampling. The generator's embeddings (token, position, token type and their norm, as
+    in the code published with the paper) are those of the encoder.
+    """
+
+    weights: Mapping[str, float] = {"generator": 1.0, "mlm": 1.0}
+
+    def __init__(self, generator: MaskedLanguageModel, model: Any, masking: Masking) -> None:
+        super().__init__(masking)
+        self._generator = generator
+        self.generator: Any = generator.model
         self.model = model
-        self.mask_id = mask_id
+        self.generator.base_model.embeddings = model.base_model.embeddings
+        self.generator.tie_weights()
 
-    @property
-    def encoder(self) -> nn.Module:
-        """The encoder without its head."""
-        return cast(nn.Module, self.model.base_model)
+    def forward(self, question: Question, sampling: torch.Generator) -> dict[str, Answer]:
+        """Return the generator's answer and that of the encoder to the corrupted batch."""
+        selected = question.masked.selected
+        only_masks = {
+            "input_ids": question.ids.masked_fill(selected, self.masking.mask_id),
+            "attention_mask": question.attention_mask,
+        }
+        logits = self._generator.logits(only_masks, selected).float()
+        corrupted = question.ids.clone()
+        corrupted[selected] = sample(logits.detach(), sampling)
+        return {"generator": Words(logits=logits, targets=question.masked.targets), **self.judge(corrupted, question)}
 
-    def forward(self, ids: Tensor, attention_mask: Tensor, special: Tensor, rng: torch.Generator) -> Tensor:
-        """Return the mean loss over the selected positions."""
-        vocab_size = self.model.config.vocab_size
-        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=vocab_size, rng=rng, rate=MASKING_RATE)
-        hidden = self.encoder(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
-        return cross_entropy(self.model.cls(hidden[batch.selected]), batch.targets)
+    def judge(self, corrupted: Tensor, question: Question) -> dict[str, Answer]:
+        """Return what the encoder says about a corrupted batch, (text, token) ids."""
+        raise NotImplementedError
 
 
-class ReplacedTokenDetection(nn.Module):
-    """ELECTRA: a small generator fills masked positions, the discriminator tells which tokens are not original.
+class ReplacedTokenDetection(GeneratorObjective):
+    """`rtd`, ELECTRA: the encoder tells of every token whether it is not the original.
 
-    loss = generator cross entropy + 50 x discriminator binary cross entropy over all ordinary and special
-    tokens but padding. No gradient flows through the sampling. A generator sample that equals the original
-    counts as original. Token and position embeddings of the two models are tied.
+    loss = generator's cross entropy + 50 x binary cross entropy over all tokens but padding
 
-    Source: Clark et al. 2020 (arXiv 2003.10555), sections 2 and 3.
+    A sample that equals the original counts as original.
     """
 
-    def __init__(self, generator: Any, discriminator: Any, *, mask_id: int) -> None:
-        super().__init__()
-        self.generator = generator
-        self.discriminator = discriminator
-        self.mask_id = mask_id
-        ours, theirs = generator.electra.embeddings, discriminator.electra.embeddings
-        ours.word_embeddings = theirs.word_embeddings
-        ours.position_embeddings = theirs.position_embeddings
-        generator.generator_lm_head.weight = theirs.word_embeddings.weight
+    def __init__(
+        self, generator: MaskedLanguageModel, model: Any, masking: Masking, *, weight: float = DISCRIMINATOR_WEIGHT
+    ) -> None:
+        super().__init__(generator, model, masking)
+        self.weights = {"generator": 1.0, "discriminator": weight}
 
-    @property
-    def encoder(self) -> nn.Module:
-        """The discriminator without its head."""
-        return cast(nn.Module, self.discriminator.electra)
+    def counts(self, question: Question) -> dict[str, int]:
+        """Return the masked positions and those of all tokens."""
+        return {"generator": len(question.masked.targets), "discriminator": int(self.asked(question).sum())}
 
-    def forward(self, ids: Tensor, attention_mask: Tensor, special: Tensor, rng: torch.Generator) -> Tensor:
-        """Return the weighted sum of both losses."""
-        vocab_size = self.generator.config.vocab_size
-        # the generator reads masks only: nothing random, nothing kept
-        only_masks = {"rate": MASKING_RATE, "random_share": 0.0, "kept_share": 0.0}
-        batch = mask_tokens(ids, special, mask_id=self.mask_id, vocab_size=vocab_size, rng=rng, **only_masks)
-        hidden = self.generator.electra(input_ids=batch.input_ids, attention_mask=attention_mask).last_hidden_state
-        logits = self.generator.generator_lm_head(self.generator.generator_predictions(hidden[batch.selected]))
-        corrupted, replaced = replace_tokens(ids, batch.selected, logits.detach(), rng=rng)
-        guess = self.discriminator(input_ids=corrupted, attention_mask=attention_mask).logits
-        real = attention_mask.bool()
-        detection = F.binary_cross_entropy_with_logits(guess[real], replaced[real].float())
-        return cross_entropy(logits, batch.targets) + DISCRIMINATOR_WEIGHT * detection
+    def asked(self, question: Question) -> Tensor:
+        """Return which tokens carry the discriminator's loss, (text, token) bool."""
+        return question.attention_mask.bool()
+
+    def judge(self, corrupted: Tensor, question: Question) -> dict[str, Answer]:
+        """Return the discriminator's answer."""
+        scores = self.model(input_ids=corrupted, attention_mask=question.attention_mask).logits.float()
+        asked = self.asked(question)
+        return {"discriminator": Flags(logits=scores[asked], replaced=(corrupted != question.ids)[asked])}
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy over the selected positions; 0 where a small batch has none."""
-    return F.cross_entropy(logits, targets) if len(targets) else logits.sum()  # the mean of nothing is NaN
+class MaskedTokenDetection(ReplacedTokenDetection):
+    """`electra-15`: as `rtd`, but the discriminator's loss is the mean over the masked positions alone."""
+
+    def asked(self, question: Question) -> Tensor:
+        """Return the masked positions."""
+        return question.masked.selected
 
 
-def replace_tokens(ids: Tensor, selected: Tensor, logits: Tensor, *, rng: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Put samples from `logits` at the selected positions.
+class ReplaceMLM(GeneratorObjective):
+    """`replace-mlm`: masked language modelling that never sees [MASK], but the generator's samples.
 
-    Returns:
-        The corrupted ids and the labels, both (batch, token); a label is true where the token changed.
+    loss = generator's cross entropy + cross entropy of the original tokens at the masked positions
     """
-    samples = torch.multinomial(logits.softmax(dim=-1), 1, generator=rng).squeeze(1)
-    corrupted = ids.clone()
-    corrupted[selected] = samples
-    return corrupted, corrupted != ids
+
+    def __init__(self, generator: MaskedLanguageModel, head: MaskedLanguageModel, masking: Masking) -> None:
+        super().__init__(generator, head.model, masking)
+        self._head = head
+
+    def counts(self, question: Question) -> dict[str, int]:
+        """Return the masked positions, twice."""
+        n = len(question.masked.targets)
+        return {"generator": n, "mlm": n}
+
+    def judge(self, corrupted: Tensor, question: Question) -> dict[str, Answer]:
+        """Return the scores of all words at the masked positions."""
+        batch = {"input_ids": corrupted, "attention_mask": question.attention_mask}
+        logits = self._head.logits(batch, question.masked.selected).float()
+        return {"mlm": Words(logits=logits, targets=question.masked.targets)}
+
+
+class AllTokensMLM(GeneratorObjective):
+    """`all-tokens-mlm`: as `replace-mlm`, but every token but padding is predicted, with a copy mechanism.
+
+    p(x | t) = D(t) x 1[x is the token that is read at t] + (1 - D(t)) x softmax(t)[x]
+    loss     = generator's cross entropy + mean over all tokens of -log p(original | t)
+
+    D(t) is a sigmoid of the last layer's state. The paper gives the second term no weight, so it has 1 here.
+    """
+
+    def __init__(self, generator: MaskedLanguageModel, model: Any, masking: Masking) -> None:
+        super().__init__(generator, model, masking)
+        self.copy = nn.Linear(model.config.hidden_size, 1)
+
+    def counts(self, question: Question) -> dict[str, int]:
+        """Return the masked positions and those of all tokens."""
+        return {"generator": len(question.masked.targets), "mlm": question.n_tokens}
+
+    def judge(self, corrupted: Tensor, question: Question) -> dict[str, Answer]:
+        """Return the copy score and the scores of all words at every token."""
+        real = question.attention_mask.bool()
+        batch = {"input_ids": corrupted, "attention_mask": question.attention_mask}
+        states = self.model.base_model(**batch).last_hidden_state[real]
+        logits = self.model.generator_lm_head(self.model.generator_predictions(states))
+        return {
+            "mlm": CopiedWords(
+                copy=self.copy(states).squeeze(1).float(),
+                logits=logits.float(),
+                read=corrupted[real],
+                targets=question.ids[real],
+                masked=question.masked.selected[real],
+            )
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CopiedWords:
+    """Scores of all words at every token, mixed with a copy of the token that is read."""
+
+    copy: Tensor
+    """(position,): its sigmoid is the weight of the copy."""
+    logits: Tensor
+    """(position, word)."""
+    read: Tensor
+    """(position,): the tokens of the corrupted text."""
+    targets: Tensor
+    """(position,): the original ones."""
+    masked: Tensor
+    """(position,) bool: where a sample of the generator is read."""
+
+    def log_likelihood(self) -> Tensor:
+        """Return log p(original) at every position."""
+        predicted = F.logsigmoid(-self.copy) - F.cross_entropy(self.logits, self.targets, reduction="none")
+        same = self.read == self.targets
+        return torch.where(same, torch.logaddexp(F.logsigmoid(self.copy), predicted), predicted)
+
+    def loss(self) -> Tensor:
+        """Return the summed negative log likelihood."""
+        return -self.log_likelihood().sum()
+
+    def tallies(self) -> dict[str, Tensor]:
+        """Return the positions and the hits, of all tokens and of the masked ones."""
+        shares = self.copy.sigmoid().unsqueeze(1)
+        mixed = (1 - shares) * self.logits.softmax(dim=1)
+        mixed.scatter_add_(1, self.read.unsqueeze(1), shares)
+        hits = mixed.argmax(dim=1) == self.targets
+        return {
+            "n": torch.tensor(len(self.targets)),
+            "hits": hits.sum(),
+            "masked": self.masked.sum(),
+            "masked_hits": (hits & self.masked).sum(),
+        }
+
+
+@torch.no_grad()
+def sample(logits: Tensor, rng: torch.Generator) -> Tensor:
+    """Return one word a row, drawn from the softmax: the largest of the logits with Gumbel noise.
+
+    Args:
+        logits: (position, word).
+        rng: Source of chance, on the device of the logits.
+    """
+    return (logits - torch.empty_like(logits).exponential_(generator=rng).log()).argmax(dim=-1)

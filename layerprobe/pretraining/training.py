@@ -1,115 +1,168 @@
-"""One plain pretraining loop. Knows batches, an optimiser and a schedule; knows no objective."""
+"""Texts, a protocol and a seed -> a run that is ready to be trained. Knows sequences and models, no files."""
 
 from __future__ import annotations
 
-import logging
-import random
-from collections.abc import Iterator, Sequence
+import contextlib
+import copy
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from transformers import ElectraModel
 
-from layerprobe.errors import TrainingError
+from layerprobe.encoders.batching import tokenize
+from layerprobe.errors import DataError
+from layerprobe.pretraining.models import build_encoder, build_objective, count, masking_of
+from layerprobe.progress import Progress, silent
+from layerprobe.results import PretrainingPlan, PretrainingProtocol
+from layerprobe.training import Objective, Schedule, Trainer, hold_out, pack, tokenize_corpus
 
-logger = logging.getLogger(__name__)
-
-POOL_BATCHES = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PretrainingConfig:
-    """The budget of a pretraining run."""
-
-    steps: int = 8000
-    """Optimiser steps."""
-    batch_size: int = 64
-    """Sentences a step."""
-    learning_rate: float = 1e-3
-    """Peak of a linear schedule."""
-    warmup: float = 0.1
-    """Share of the steps with a rising learning rate."""
-    weight_decay: float = 0.01
-    """AdamW's, on matrices only."""
-    max_grad_norm: float = 1.0
-    """Gradients are clipped to this norm."""
-    seed: int = 0
-    """Order of the data, masking, sampling and dropout."""
+# Steps of an untrained model by which the duration of a run is estimated.
+TIMED_STEPS = 5
 
 
-def batches(sentences: Sequence[Sequence[int]], *, batch_size: int, seed: int) -> Iterator[list[Sequence[int]]]:
-    """Yield batches of similar length for ever; every sentence comes once an epoch."""
-    rng = random.Random(seed)
-    order = list(range(len(sentences)))
-    while True:
-        rng.shuffle(order)
-        for start in range(0, len(order), batch_size * POOL_BATCHES):
-            pool = sorted(order[start : start + batch_size * POOL_BATCHES], key=lambda i: len(sentences[i]))
-            cuts = [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
-            rng.shuffle(cuts)
-            for cut in cuts:
-                yield [sentences[i] for i in cut]
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Run:
+    """Models on their device, and what trains them."""
+
+    encoder: ElectraModel
+    objective: Objective | None
+    """None for a random encoder."""
+    trainer: Trainer | None
+    """None for a random encoder."""
+    tokenizer: Any
+    n_texts: int
+    """Sequences to train on."""
+    n_held_out: int
+    """Sequences to measure on."""
+    n_tokens: int
+    """Tokens of all sequences to train on."""
+    warnings: tuple[str, ...]
+
+    @property
+    def encoder_parameters(self) -> int:
+        """Parameters of the encoder alone."""
+        return count(self.encoder)
+
+    @property
+    def trained_parameters(self) -> int:
+        """Parameters of all models with their heads, shared ones counted once; those of a random encoder are fixed."""
+        return 0 if self.objective is None else count(self.objective)
 
 
-def pad(batch: Sequence[Sequence[int]], *, pad_id: int) -> Tensor:
-    """Return the batch as one (sentence, token) tensor."""
-    width = max(map(len, batch))
-    return torch.tensor([[*ids, *[pad_id] * (width - len(ids))] for ids in batch])
-
-
-def pretrain(
-    objective: nn.Module,
-    sentences: Sequence[Sequence[int]],
-    config: PretrainingConfig,
+def prepare(
+    texts: Sequence[str],
+    tokenizer: Any,
+    protocol: PretrainingProtocol,
     *,
-    pad_id: int,
-    special_ids: Sequence[int],
-) -> list[float]:
-    """Train `objective` in place; the numbers depend on its weights, the sentences and the config alone.
+    seed: int,
+    device: torch.device,
+    autocast: torch.dtype | None,
+    progress: Progress = silent,
+) -> Run:
+    """Return a run that has not begun.
+
+    Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
+    same batches in the same order with the same positions masked.
 
     Args:
-        objective: A module of `objectives`: (ids, attention mask, special, rng) -> loss.
-        sentences: Token ids, one sequence a sentence.
-        config: The budget.
-        pad_id: Padding.
-        special_ids: Tokens that are never masked, padding among them.
-
-    Returns:
-        The loss of every step.
+        texts: Distinct texts.
+        tokenizer: Theirs.
+        protocol: How to train.
+        seed: Of weights, split, order, masking, sampling and dropout.
+        device: Where to train.
+        autocast: The reduced precision to compute in; None for float32.
+        progress: Told the texts that are tokenised.
 
     Raises:
-        TrainingError: If the loss is not finite.
+        DataError: If there are too few texts, or no token of the held-out ones is masked.
     """
-    matrices = [p for p in objective.parameters() if p.ndim > 1]
-    vectors = [p for p in objective.parameters() if p.ndim <= 1]
-    groups: list[dict[str, Any]] = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
-    optimizer = torch.optim.AdamW(groups, lr=config.learning_rate, weight_decay=config.weight_decay)
-    warmup_steps = max(1, round(config.warmup * config.steps))
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer,
-        lambda step: min((step + 1) / warmup_steps, (config.steps - step) / max(1, config.steps - warmup_steps)),
+    corpus = tokenize_corpus(
+        partial(tokenize, tokenizer, max_length=protocol.max_length, token_types=False), texts, progress=progress
     )
-    rng = torch.Generator().manual_seed(config.seed)
-    special = torch.tensor(list(special_ids))
-    losses: list[float] = []
-    objective.train()
-    data = batches(sentences, batch_size=config.batch_size, seed=config.seed)
-    # dropout draws from the global generator: leave it as it was found
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(config.seed)
-        for step in range(config.steps):
-            ids = pad(next(data), pad_id=pad_id)
-            loss = objective(ids, (ids != pad_id).long(), torch.isin(ids, special), rng)
-            if not torch.isfinite(loss):
-                raise TrainingError(f"the pretraining loss is {loss.item()} at step {step}: lower the learning rate")
-            optimizer.zero_grad()
-            loss.backward()
-            nn.utils.clip_grad_norm_(objective.parameters(), config.max_grad_norm)
-            optimizer.step()
-            schedule.step()
-            losses.append(loss.item())
-            if (step + 1) % 250 == 0:
-                logger.info("step %d of %d: loss %.3f", step + 1, config.steps, sum(losses[-250:]) / 250)
-    objective.eval()
-    return losses
+    warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []
+    if protocol.packed:
+        corpus = pack(corpus, max_length=protocol.max_length, n_leading=1)
+    n_held_out = max(1, min(protocol.held_out, len(corpus) // 10))
+    rows, held_out = hold_out(len(corpus), n_held_out / max(1, len(corpus)), seed=seed)
+    if len(rows) < protocol.batch_size:
+        raise DataError(
+            f"expected at least {protocol.batch_size} sequences to train on, a whole batch, got {len(rows)}: give more "
+            "texts, or lower --batch-size"
+        )
+    encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
+    objective = trainer = None
+    if protocol.objective != "random":
+        objective = build_objective(encoder, protocol, masking_of(protocol, tokenizer), seed=seed).to(device)
+        trainer = Trainer(
+            objective,
+            corpus,
+            Schedule(
+                total_steps=protocol.steps,
+                batch_size=protocol.batch_size,
+                accumulation=protocol.accumulation,
+                learning_rate=protocol.learning_rate,
+                warmup=protocol.warmup,
+                weight_decay=protocol.weight_decay,
+                max_grad_norm=protocol.max_grad_norm,
+            ),
+            rows=rows,
+            held_out=held_out,
+            seed=seed,
+            device=device,
+            precision=partial(_precision, device, autocast),
+            fused=True,
+        )
+    generator = protocol.generator
+    if generator is not None and generator.hidden_size > protocol.size.hidden_size:
+        warnings.append(
+            f"the generator is larger than the encoder that it trains ({generator.hidden_size} features a layer, not "
+            f"{protocol.size.hidden_size}): the paper found a quarter to a half of its width best"
+        )
+    return Run(
+        encoder=encoder,
+        objective=objective,
+        trainer=trainer,
+        tokenizer=tokenizer,
+        n_texts=len(rows),
+        n_held_out=len(held_out),
+        n_tokens=int(corpus.lengths[rows].sum()),
+        warnings=tuple(warnings),
+    )
+
+
+def plan(run: Run, protocol: PretrainingProtocol, *, computed_on: str, warnings: tuple[str, ...]) -> PretrainingPlan:
+    """Return what a run will be; a few steps of a copy of it tell how long it takes."""
+    steps = 0 if run.trainer is None else protocol.steps
+    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
+    return PretrainingPlan(
+        protocol=protocol,
+        vocab_size=len(run.tokenizer),
+        n_texts=run.n_texts,
+        n_held_out=run.n_held_out,
+        epochs=epochs,
+        n_tokens=round(epochs * run.n_tokens),
+        encoder_parameters=run.encoder_parameters,
+        trained_parameters=run.trained_parameters,
+        computed_on=computed_on,
+        seconds=0.0 if run.trainer is None else protocol.steps * _seconds_a_step(run.trainer),
+        warnings=warnings,
+    )
+
+
+def _seconds_a_step(trainer: Trainer) -> float:
+    timed = copy.copy(trainer)
+    timed.step = 0
+    with torch.random.fork_rng(devices=[timed.device] if timed.device.type == "cuda" else []):
+        timed.advance()  # the first step makes the optimiser's state
+        start = time.perf_counter()
+        for _ in range(TIMED_STEPS):
+            timed.advance()
+    return (time.perf_counter() - start) / TIMED_STEPS
+
+
+def _precision(device: torch.device, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
+    return contextlib.nullcontext() if autocast is None else torch.autocast(device.type, dtype=autocast)

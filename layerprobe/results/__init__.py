@@ -6,18 +6,6 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 """
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
-from layerprobe.results.dropbench import (
-    Bench,
-    BudgetScores,
-    LayerCurve,
-    Outcome,
-    RuleScores,
-    Score,
-    Truth,
-    TunedLayers,
-    Zoo,
-    ZooEntry,
-    ZooProvenance,
 from layerprobe.results.chains import (
     AdaptStep,
     Chain,
@@ -32,11 +20,33 @@ from layerprobe.results.chains import (
     PlannedStep,
     TaskSettings,
 )
+from layerprobe.results.dropbench import (
+    Bench,
+    BudgetScores,
+    LayerCurve,
+    Outcome,
+    RuleScores,
+    Score,
+    Truth,
+    TunedLayers,
+    Zoo,
+    ZooEntry,
+    ZooProvenance,
+)
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
+from layerprobe.results.pretraining import (
+    SIZES,
+    WITH_GENERATOR,
+    EncoderSize,
+    Pretraining,
+    PretrainingObjective,
+    PretrainingPlan,
+    PretrainingProtocol,
+)
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
 from layerprobe.results.retrieval import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
@@ -67,6 +77,7 @@ from layerprobe.results.similarity import (
 from layerprobe.results.studies import Provenance, Study
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 from layerprobe.results.toml import chain_to_toml
+from layerprobe.results.training import Measured
 
 __all__ = [
     "ATTENTION",
@@ -75,6 +86,8 @@ __all__ = [
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
     "RETRIEVAL_METRICS",
+    "SIZES",
+    "WITH_GENERATOR",
     "AdaptStep",
     "Adaptation",
     "AdaptationMetrics",
@@ -98,6 +111,7 @@ __all__ = [
     "Difference",
     "DropPrediction",
     "DropProbability",
+    "EncoderSize",
     "EpochMetrics",
     "Estimator",
     "Evidence",
@@ -116,6 +130,7 @@ __all__ = [
     "Matrix",
     "Measure",
     "MeasureName",
+    "Measured",
     "Metric",
     "ModelDescription",
     "Normalize",
@@ -123,6 +138,10 @@ __all__ = [
     "PermutationNull",
     "PlannedStep",
     "Pooling",
+    "Pretraining",
+    "PretrainingObjective",
+    "PretrainingPlan",
+    "PretrainingProtocol",
     "Profile",
     "Protocol",
     "Provenance",

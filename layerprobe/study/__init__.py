@@ -12,6 +12,7 @@ from layerprobe.study.label_free import label_free_metrics
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run, versions
 from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.pretraining import plan_pretraining, pretrain
 from layerprobe.study.profiling import profile
 from layerprobe.study.retrieval import evaluate_retrieval, retrieve
 from layerprobe.study.scoring import fitted_on, score, zero_shot
@@ -32,17 +33,18 @@ __all__ = [
     "finetune",
     "fitted_on",
     "label_free_metrics",
-    "load_corpus",
-    "measure_tokens",
     "load_chain",
     "load_corpus",
+    "measure_tokens",
     "plan_chain",
+    "plan_pretraining",
     "predict",
+    "pretrain",
     "profile",
     "retrieve",
     "run",
-    "score",
     "run_chain",
+    "score",
     "versions",
     "zero_shot",
 ]

@@ -9,12 +9,13 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock
 
 from layerprobe._version import __version__
-from layerprobe.adaptation import Workplace, check_target, tokenize_corpus, train, write_adapted
+from layerprobe.adaptation import check_target, train, workplace_for, write_adapted
 from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.errors import DataError
@@ -25,6 +26,7 @@ from layerprobe.store import Store
 from layerprobe.study.options import Options, computed_on, found, load
 from layerprobe.tasks import load_texts
 from layerprobe.tasks.texts import Cleaner
+from layerprobe.training import tokenize_corpus
 
 # Counts what the weights depend on beyond the fingerprint; raise it when the training loop changes them.
 LOOP_VERSION = 1
@@ -93,7 +95,7 @@ def adapt(
     fingerprint = _fingerprint(checkpoint, distinct, protocol, seed, options)
     source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
     target, _ = check_target(Path(out), overwrite=overwrite, source=source)
-    workplace = Workplace(target)
+    workplace = workplace_for(target)
     with workplace.held():
         target, finished = check_target(Path(out), overwrite=overwrite, source=source)
         if finished is not None and not overwrite:
@@ -101,7 +103,7 @@ def adapt(
         saved = workplace.load(fingerprint, overwrite=overwrite)
         encoder = load(checkpoint, options)
         head = with_masked_lm_head(checkpoint, encoder, seed=seed)
-        corpus = tokenize_corpus(encoder, distinct, max_length=protocol.max_length, progress=progress)
+        corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
         outcome = train(
             encoder,
             head,
@@ -223,11 +225,12 @@ def _fingerprint(
     return digest([LOOP_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
 
 
-def load_corpus(paths: Sequence[str | Path]) -> TextFile:
+def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
     """Load texts without scores from files, one behind the other.
 
     Args:
         paths: As in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
+        columns: The text columns of tables, as in `load_texts`.
 
     Raises:
         TaskError: If a file is not what it should be, or there is no text in it.
@@ -235,7 +238,10 @@ def load_corpus(paths: Sequence[str | Path]) -> TextFile:
     """
     if not paths:
         raise DataError("expected at least one file with texts, got none")
-    files = [_load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path) for path in paths]
+    files = [
+        _load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path, columns=columns)
+        for path in paths
+    ]
     return TextFile(
         name=", ".join(file.name for file in files),
         texts=tuple(text for file in files for text in file.texts),

@@ -103,7 +103,8 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     warnings count them.
 
     Args:
-        path: A TXT file with one text a line, or a table as in `load_task`.
+        path: A TXT file with one text a line, a table as in `load_task`, or the hub id of a data set, of which the
+            train split is taken.
         columns: The text columns of a table: names, or indices from 0 of a file without a header. By default
             usual names are known; a table of sentence pairs gives both sentences, pair by pair.
         documents: The column of a table that says which document a text is from.
@@ -115,14 +116,16 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
         TaskError: If the file or a column is not what it should be, or there is no text.
     """
     file = Path(path).expanduser()
-    check_file(file)
+    on_hub = _is_on_hub(path)
+    if not on_hub:
+        check_file(file)
     if file.suffix.lower() == ".txt" and documents is not None:
         raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
     if file.suffix.lower() == ".txt" and columns is None:
         lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
         found = [(line, "") for line in (lines[:-1] if lines[-1] == "" else lines)]  # no line after the last end
     else:
-        found = _cells(file, columns, documents)
+        found = _cells(hub_tables(str(path))["train"] if on_hub else read_table(file), columns, documents)
     cleaner = Cleaner()
     kept = [(text, document) for cell, document in found if cleaner.keeps(text := cleaner.clean(cell))]
     if not kept:
@@ -152,9 +155,8 @@ def _odd_documents(file: Path, kept: Sequence[tuple[str, str]], column: str | No
     return [*found, *([f"{file}: {several} texts are in several documents, the first counts"] if several else [])]
 
 
-def _cells(file: Path, columns: Columns | None, documents: str | None) -> list[tuple[str, str]]:
+def _cells(table: Table, columns: Columns | None, documents: str | None) -> list[tuple[str, str]]:
     """Return every text of a table with its document."""
-    table = read_table(file)
     if documents is not None and not documents.isdecimal():
         table = table.with_header()
     table, indices = text_columns(table, columns)
@@ -162,10 +164,16 @@ def _cells(file: Path, columns: Columns | None, documents: str | None) -> list[t
     return [(row[i], "" if label is None else row[label]) for row in table.rows for i in indices]
 
 
+def _is_on_hub(source: str | Path) -> bool:
+    """Return whether a source is the name of a data set and no file."""
+    path = Path(source).expanduser()
+    return not path.exists() and path.suffix.lower() not in SUFFIXES and is_hub_name(str(source))
+
+
 def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; files that were given go before those that were found."""
     path = Path(source).expanduser()
-    if not path.exists() and path.suffix.lower() not in SUFFIXES and is_hub_name(str(source)):
+    if _is_on_hub(source):
         tables = hub_tables(str(source))
         return tables | {role: read_table(file) for role, file in given.items()}, []
     if path.is_dir():

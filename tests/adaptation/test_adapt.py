@@ -15,11 +15,11 @@ import pytest
 import torch
 from filelock import FileLock
 
-from layerprobe.adaptation import training
 from layerprobe.encoders import find_checkpoint, load_encoder
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError
 from layerprobe.results import Adaptation, AdaptationProtocol, from_json
 from layerprobe.study import Options, adapt, compare, extract, load_corpus
+from layerprobe.training import Question, Trainer
 from tests.adaptation.jobs import CHECKPOINT_EVERY, PROTOCOL, STEPS, TEXTS, job, weights
 from tests.models import save_tiny
 
@@ -41,14 +41,14 @@ def assert_same_weights(first: Path, second: Path) -> None:
 
 def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interrupt the run when it begins the step after."""
-    advance = training.Trainer.advance
+    advance = Trainer.advance
 
-    def interrupted(self: training.Trainer) -> None:
+    def interrupted(self: Trainer) -> None:
         if self.step == step:
             raise KeyboardInterrupt
         advance(self)
 
-    monkeypatch.setattr(training.Trainer, "advance", interrupted)
+    monkeypatch.setattr(Trainer, "advance", interrupted)
 
 
 # ---- what is written ----------------------------------------------------------------------------------
@@ -258,12 +258,13 @@ def test_nothing_else_is_ever_replaced(folder: Path, tmp_path: Path, uninterrupt
 def test_a_loss_that_is_not_finite_stops_with_its_step(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loss_of = training.Trainer.loss_of
+    losses_of = Trainer.losses_of
 
-    def broken(self: training.Trainer, question: training.Question) -> torch.Tensor:
-        return loss_of(self, question) * (float("nan") if self.step == 4 else 1)
+    def broken(self: Trainer, question: Question) -> dict[str, torch.Tensor]:
+        factor = float("nan") if self.step == 4 else 1
+        return {part: factor * loss for part, loss in losses_of(self, question).items()}
 
-    monkeypatch.setattr(training.Trainer, "loss_of", broken)
+    monkeypatch.setattr(Trainer, "losses_of", broken)
     with pytest.raises(
         TrainingError, match=r"the loss became nan at step 5 of 12: .* lower the learning rate \(now 0.01\)"
     ):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.adaptation.corpus import Corpus, tokenize_corpus
-from layerprobe.adaptation.training import Trainer
+from layerprobe.adaptation import trainer
 from layerprobe.encoders import Encoder, find_checkpoint, load_encoder
 from layerprobe.encoders.heads import with_masked_lm_head
 from layerprobe.encoders.masking import mask_tokens
 from layerprobe.results import AdaptationProtocol
+from layerprobe.training import Corpus, Trainer, tokenize_corpus
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -30,7 +32,7 @@ def chance(seed: int) -> torch.Generator:
 def run_on(encoder: Encoder, corpus: Corpus, **changes: Any) -> Trainer:
     checkpoint = find_checkpoint(encoder.description.name)
     protocol = AdaptationProtocol(**{"validation_share": 0.5, **changes})
-    return Trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0), corpus, protocol, seed=0)
+    return trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0), corpus, protocol, seed=0)
 
 
 def corpus_of(texts: list[list[int]], *, side: str = "right") -> Corpus:
@@ -104,23 +106,25 @@ def test_random_words_are_words_of_the_tokenizer(tmp_path: Path) -> None:
 def test_the_loss_is_that_of_transformers(with_head: Path) -> None:
     """Labels of -100 at all other positions are the second formula."""
     encoder = load_encoder(str(with_head), device="cpu")
-    corpus = tokenize_corpus(encoder, ["a b c d e f g", "h i j", "k l m n o p"], max_length=64)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=64), ["a b c d e f g", "h i j", "k l m n o p"])
     run = run_on(encoder, corpus, masking_rate=0.5)
     question = run.ask([0, 1, 2], chance(4))
     ids, attention = corpus.padded([0, 1, 2])
     labels = ids.masked_fill(~question.masked.selected, -100)
     with torch.inference_mode():
-        expected = run.head.model(input_ids=question.masked.input_ids, attention_mask=attention, labels=labels).loss
-        found = run.loss_of(question) / len(question.masked.targets)
+        model = run.objective.model
+        expected = model(input_ids=question.masked.input_ids, attention_mask=attention, labels=labels).loss
+        found = run.losses_of(question)["mlm"] / len(question.masked.targets)
     torch.testing.assert_close(found, expected)
 
 
 def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: Encoder) -> None:
     """Batches of unequal length count by their tokens, so one batch of all texts has the same gradient."""
-    corpus = tokenize_corpus(encoder, ["a b c d e f g h i j k", "h i j", "k l m n o p", "a", "b c"], max_length=64)
+    corpus = tokenize_corpus(
+        partial(encoder.tokenize, max_length=64), ["a b c d e f g h i j k", "h i j", "k l m n o p", "a", "b c"]
+    )
     run = run_on(encoder, corpus, masking_rate=0.5, batch_size=1, accumulation=2, warmup=1.0, validation_share=0.4)
-    run.head.model.train(False)
-    for module in run.head.model.modules():
+    for module in run.objective.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
     asked = []
@@ -131,14 +135,12 @@ def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: E
         return asked[-1]
 
     run.ask = ask  # type: ignore[method-assign]
-    run.protocol = AdaptationProtocol(
-        **{**{f: getattr(run.protocol, f) for f in run.protocol.__slots__}, "max_grad_norm": 1e9}
-    )
+    run.schedule = dataclasses.replace(run.schedule, max_grad_norm=1e9)
     run.advance()  # the first step of the warm-up has rate 0: no weight moves
     assert len(asked) == 2
     found = {name: p.grad.clone() for name, p in run.parameters.items() if p.grad is not None}
     run.optimizer.zero_grad()
-    scores = torch.cat([run.answer(question) for question in asked])
+    scores = torch.cat([run.objective(question, chance(0))["mlm"].logits for question in asked])
     F.cross_entropy(scores, torch.cat([question.masked.targets for question in asked])).backward()
     assert found.keys() == {name for name, p in run.parameters.items() if p.grad is not None}
     for name, gradient in found.items():
@@ -146,7 +148,7 @@ def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: E
 
 
 def test_the_held_out_texts_are_asked_the_same_every_time(encoder: Encoder) -> None:
-    corpus = tokenize_corpus(encoder, [f"{a} {b} c" for a in "abcd" for b in "efgh"], max_length=64)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=64), [f"{a} {b} c" for a in "abcd" for b in "efgh"])
     exams = [run_on(encoder, corpus).exam for _ in range(2)]
     for first, second in zip(*exams, strict=True):
         assert torch.equal(first.masked.input_ids, second.masked.input_ids)

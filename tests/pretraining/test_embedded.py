@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from layerprobe.pretraining import embedded
-from layerprobe.pretraining.embedded import embedded_model, embedded_task, make, word_tokenizer
+from layerprobe.pretraining.embedded import RECIPE, embedded_model, embedded_task, make
 from layerprobe.pretraining.language import Language
-from layerprobe.pretraining.training import PretrainingConfig
+from layerprobe.pretraining.tokenizers import SPECIAL_TOKENS, word_tokenizer
+from layerprobe.results import EncoderSize
 
 N_BLOCKS, HIDDEN = 2, 16
 
@@ -25,12 +27,9 @@ def language() -> Language:
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Both models, made with three steps on 100 sentences."""
     directory = tmp_path_factory.mktemp("weights")
-    small = {"hidden_size": HIDDEN, "num_hidden_layers": N_BLOCKS, "num_attention_heads": 2, "intermediate_size": 32}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "ENCODER", {**embedded.ENCODER, **small})
-        patch.setattr(embedded, "GENERATOR_HIDDEN_SIZE", 8)
-        for name in ("mlm", "rtd"):
-            make(name, directory, PretrainingConfig(steps=3, batch_size=16), corpus_size=100)
+    size = EncoderSize(n_blocks=N_BLOCKS, hidden_size=HIDDEN, heads=2, intermediate_size=32)
+    for name in ("mlm", "rtd"):
+        make(name, directory, dataclasses.replace(RECIPE, size=size, steps=3, batch_size=16), corpus_size=100)
     return directory
 
 
@@ -60,8 +59,7 @@ def test_checkpoints_hold_float16_and_no_pickle(checkpoints: Path) -> None:
 
 def test_both_encoders_have_equal_parameter_counts(checkpoints: Path) -> None:
     mlm, rtd = (AutoModel.from_pretrained(checkpoints / name) for name in ("mlm", "rtd"))
-    assert mlm.config.model_type == "bert"
-    assert rtd.config.model_type == "electra"
+    assert mlm.config.model_type == rtd.config.model_type == "electra"
     assert parameters_without_pooler(mlm) == parameters_without_pooler(rtd)
 
 
@@ -79,15 +77,15 @@ def test_both_models_read_the_same_tokens(checkpoints: Path, language: Language)
 
 
 def test_every_word_is_one_known_token(language: Language) -> None:
-    tokenizer = word_tokenizer(language)
-    assert len(tokenizer) == len(language.vocabulary) + len(embedded.SPECIAL_TOKENS)
+    tokenizer = word_tokenizer(language, max_length=RECIPE.max_length)
+    assert len(tokenizer) == len(language.vocabulary) + len(SPECIAL_TOKENS)
     for text in language.sentences(200, seed=9):
         ids = tokenizer(text)["input_ids"]
         assert len(ids) == len(text.split()) + 2
         assert (ids[0], ids[-1]) == (tokenizer.cls_token_id, tokenizer.sep_token_id)
         assert tokenizer.unk_token_id not in ids
         assert tokenizer.decode(ids, skip_special_tokens=True) == text
-        assert len(ids) <= embedded.ENCODER["max_position_embeddings"]
+        assert len(ids) <= RECIPE.max_length
     assert tokenizer("no-such-word")["input_ids"][1] == tokenizer.unk_token_id
 
 

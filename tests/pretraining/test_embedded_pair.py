@@ -8,8 +8,9 @@ from safetensors import safe_open
 
 from layerprobe.encoders import load_encoder
 from layerprobe.extraction import examine
-from layerprobe.pretraining.embedded import LANGUAGE_SEED, SPECIAL_TOKENS, embedded_model, embedded_task
+from layerprobe.pretraining.embedded import LANGUAGE_SEED, embedded_model, embedded_task
 from layerprobe.pretraining.language import Language
+from layerprobe.pretraining.tokenizers import SPECIAL_TOKENS
 
 OBJECTIVES = ("mlm", "rtd")
 

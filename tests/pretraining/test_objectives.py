@@ -2,30 +2,45 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 from torch.testing import assert_close
-from transformers import BertConfig, BertForMaskedLM, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from layerprobe.encoders.masking import mask_tokens
 from layerprobe.pretraining import objectives
-from layerprobe.pretraining.objectives import MaskedLanguageModelling, ReplacedTokenDetection, replace_tokens
+from layerprobe.pretraining.models import build_encoder, build_objective
+from layerprobe.pretraining.objectives import CopiedWords, sample
+from layerprobe.results import (
+    WITH_GENERATOR,
+    EncoderSize,
+    PretrainingObjective,
+    PretrainingProtocol,
+)
+from layerprobe.training import Masking, Objective, Question
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60
-SMALL = {
-    "vocab_size": VOCAB,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": 16,
-}
+SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)
+TRAINED = tuple(name for name in get_args(PretrainingObjective) if name != "random")
 
 
 def generator_of_chance(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+def objective_for(name: Any, *, seed: int = 0, **changes: Any) -> Objective:
+    protocol = PretrainingProtocol(
+        **{"objective": name, "size": SIZE, "max_length": 16, "generator_size": 0.5, **changes}
+    )
+    encoder = build_encoder(protocol, vocab_size=VOCAB, pad_id=PAD, seed=seed)
+    masking = Masking(mask_id=MASK, vocab_size=VOCAB, special_ids=(PAD, CLS, SEP, MASK))
+    found = build_objective(encoder, protocol, masking, seed=seed).eval()
+    assert sum(p.numel() for p in found.parameters()) < 12_000
+    return found
 
 
 @pytest.fixture
@@ -40,24 +55,22 @@ def batch() -> dict[str, Tensor]:
 
 
 @pytest.fixture
-def mlm() -> MaskedLanguageModelling:
-    torch.manual_seed(0)
-    objective = MaskedLanguageModelling(BertForMaskedLM(BertConfig(**SMALL)), mask_id=MASK).eval()
-    assert sum(p.numel() for p in objective.parameters()) < 10_000
-    return objective
+def question(batch: dict[str, Tensor]) -> Question:
+    """The batch with some tokens masked, as every objective masks it."""
+    masking = Masking(mask_id=MASK, vocab_size=VOCAB, special_ids=(PAD, CLS, SEP, MASK))
+    found = masking.ask(batch["ids"], batch["attention_mask"], generator_of_chance(3))
+    assert 3 <= len(found.masked.targets) <= 30
+    return found
 
 
-@pytest.fixture
-def rtd() -> ReplacedTokenDetection:
-    torch.manual_seed(0)
-    config = {**SMALL, "embedding_size": 16}
-    objective = ReplacedTokenDetection(
-        ElectraForMaskedLM(ElectraConfig(**{**config, "hidden_size": 8, "intermediate_size": 16})),
-        ElectraForPreTraining(ElectraConfig(**config)),
-        mask_id=MASK,
-    ).eval()
-    assert sum(p.numel() for p in objective.parameters()) < 12_000
-    return objective
+def fixed_samples(monkeypatch: pytest.MonkeyPatch, samples: Tensor) -> None:
+    """Let generators sample these words, and see that none gets a gradient."""
+
+    def fixed(logits: Tensor, rng: torch.Generator) -> Tensor:
+        assert not logits.requires_grad
+        return samples
+
+    monkeypatch.setattr(objectives, "sample", fixed)
 
 
 # ---- masking ------------------------------------------------------------------------------------------
@@ -116,130 +129,257 @@ def test_masking_is_drawn_from_the_seed(batch: dict[str, Tensor]) -> None:
 # ---- sampling -----------------------------------------------------------------------------------------
 
 
-def test_a_sample_that_equals_the_original_counts_as_original() -> None:
-    ids = torch.tensor([[5, 6, 7, 8]])
-    selected = torch.tensor([[False, True, True, False]])
-    logits = torch.full((2, 10), -1e4)
-    logits[0, 6] = logits[1, 9] = 0.0  # the first sample is the original word, the second another
-    corrupted, replaced = replace_tokens(ids, selected, logits, rng=generator_of_chance())
-    assert corrupted.tolist() == [[5, 6, 9, 8]]
-    assert replaced.tolist() == [[False, False, True, False]]
-    assert ids.tolist() == [[5, 6, 7, 8]]
-
-
 def test_samples_follow_the_softmax() -> None:
-    ids = torch.full((100, 100), 3)
-    logits = torch.tensor([0.5, 0.3, 0.2, 1e-9]).log().expand(ids.numel(), 4)
-    corrupted, replaced = replace_tokens(ids, torch.ones_like(ids, dtype=torch.bool), logits, rng=generator_of_chance())
-    shares = torch.bincount(corrupted.flatten(), minlength=4) / ids.numel()
-    assert_close(shares, torch.tensor([0.5, 0.3, 0.2, 0.0]), rtol=0, atol=0.025)
-    assert replaced.all()
+    shares = torch.tensor([0.5, 0.3, 0.2, 1e-9])
+    found = sample(shares.log().expand(10_000, 4), generator_of_chance())
+    assert_close(torch.bincount(found, minlength=4) / 10_000, shares, rtol=0, atol=0.025)
 
 
-# ---- losses: Hugging Face's own, as a second formula ----------------------------------------------------
+def test_samples_are_drawn_from_the_seed_and_carry_no_gradient() -> None:
+    logits = torch.zeros(50, 20, requires_grad=True)
+    first, again, other = (sample(logits, generator_of_chance(seed)) for seed in (1, 1, 2))
+    assert_close(first, again)
+    assert not torch.equal(first, other)
+    assert not first.requires_grad
 
 
-def test_mlm_loss_is_that_of_the_selected_positions(mlm: MaskedLanguageModelling, batch: dict[str, Tensor]) -> None:
-    loss = mlm(**batch, rng=generator_of_chance(7))
-    masked = mask_tokens(batch["ids"], batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=generator_of_chance(7))
-    labels = batch["ids"].masked_fill(~masked.selected, -100)
-    model = mlm.model
-    expected = model(input_ids=masked.input_ids, attention_mask=batch["attention_mask"], labels=labels).loss
-    assert_close(loss, expected)
+# ---- what all objectives share ------------------------------------------------------------------------
 
 
-def test_rtd_loss_is_the_sum_of_both_models(rtd: ReplacedTokenDetection, batch: dict[str, Tensor]) -> None:
-    loss = rtd(**batch, rng=generator_of_chance(7))
-    ids, mask, rng = batch["ids"], batch["attention_mask"], generator_of_chance(7)
-    masked = mask_tokens(ids, batch["special"], mask_id=MASK, vocab_size=VOCAB, rng=rng, random_share=0, kept_share=0)
-    labels = ids.masked_fill(~masked.selected, -100)
-    generated = rtd.generator(input_ids=masked.input_ids, attention_mask=mask, labels=labels)
-    corrupted, replaced = replace_tokens(ids, masked.selected, generated.logits[masked.selected], rng=rng)
-    assert replaced.any()
-    detected = rtd.discriminator(input_ids=corrupted, attention_mask=mask, labels=replaced.long())
-    assert_close(loss, generated.loss + 50 * detected.loss)
+def test_all_objectives_begin_with_the_same_encoder() -> None:
+    first, *others = (objective_for(name).model.base_model.state_dict() for name in TRAINED)
+    other_seed = objective_for("mlm", seed=1).model.base_model.state_dict()
+    for name, weight in first.items():
+        assert all(torch.equal(weight, other[name]) for other in others), name
+    assert not torch.equal(first["embeddings.word_embeddings.weight"], other_seed["embeddings.word_embeddings.weight"])
 
 
-@pytest.mark.parametrize("name", ["mlm", "rtd"])
-def test_a_batch_without_a_selected_token_has_a_finite_loss(name: str, request: pytest.FixtureRequest) -> None:
-    """Every token special: the MLM part is 0, detection still looks at all tokens."""
-    objective = request.getfixturevalue(name)
-    ids = torch.tensor([[CLS, 10, 11, SEP], [CLS, 12, SEP, PAD]])
-    mask = (ids != PAD).long()
-    loss = objective(ids, mask, torch.ones_like(ids, dtype=torch.bool), generator_of_chance())
-    loss.backward()
-    if name == "mlm":
-        assert loss.item() == 0.0
-    else:
-        detected = objective.discriminator(input_ids=ids, attention_mask=mask, labels=torch.zeros_like(ids)).loss
-        assert_close(loss, 50 * detected)
-    gradients = [p.grad for p in objective.parameters() if p.grad is not None]
-    assert gradients
-    assert all(torch.isfinite(grad).all() for grad in gradients)
+def test_all_generators_begin_the_same_and_not_as_the_encoder() -> None:
+    first, *others = (objective_for(name, generator_size=1.0).generator for name in WITH_GENERATOR)
+    for name, weight in first.state_dict().items():
+        assert all(torch.equal(weight, other.state_dict()[name]) for other in others), name
+    block = "encoder.layer.0.attention.self.query.weight"
+    encoder = objective_for("rtd", generator_size=1.0).model.base_model
+    assert not torch.equal(first.base_model.get_parameter(block), encoder.get_parameter(block))
 
 
-def test_padding_does_not_change_the_rtd_loss(rtd: ReplacedTokenDetection, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every ordinary token selected, so that padding cannot change what is drawn."""
-    monkeypatch.setattr(objectives, "MASKING_RATE", 1.1)
-    monkeypatch.setattr(objectives, "replace_tokens", lambda ids, selected, logits, *, rng: (ids + selected, selected))
-    ids = torch.tensor([[CLS, 10, 11, 12, SEP], [CLS, 20, 21, 22, SEP]])
-    padded = torch.nn.functional.pad(ids, (0, 4), value=PAD)
-    losses = [rtd(i, (i != PAD).long(), i < 4, generator_of_chance()) for i in (ids, padded)]
-    assert_close(losses[0], losses[1])
+def test_all_objectives_mask_the_same_tokens(batch: dict[str, Tensor]) -> None:
+    asked = [
+        objective_for(name).masking.ask(batch["ids"], batch["attention_mask"], generator_of_chance(5))
+        for name in TRAINED
+    ]
+    for question in asked[1:]:
+        assert_close(question.masked.selected, asked[0].masked.selected)
 
 
-# ---- gradients and ties -------------------------------------------------------------------------------
+@pytest.mark.parametrize(("fraction", "hidden", "heads"), [(0.125, 16, 1), (0.25, 32, 1), (0.5, 64, 2), (1.0, 128, 4)])
+def test_a_generator_is_narrower_and_as_deep(fraction: float, hidden: int, heads: int) -> None:
+    size = PretrainingProtocol(objective="rtd", generator_size=fraction).generator
+    assert size == EncoderSize(n_blocks=8, hidden_size=hidden, heads=heads, intermediate_size=4 * hidden)
 
 
-def own_parameters(module: torch.nn.Module, other: torch.nn.Module) -> dict[str, Tensor]:
-    """The parameters of one model that the other does not share."""
-    shared = {id(p) for p in other.parameters()}
-    return {name: p for name, p in module.named_parameters() if id(p) not in shared}
+def test_heads_of_a_generator_divide_its_width() -> None:
+    size = EncoderSize(n_blocks=1, hidden_size=24, heads=6, intermediate_size=10).scaled(0.7)
+    assert (size.hidden_size, size.heads) == (17, 1)
 
 
-def gradients(rtd: ReplacedTokenDetection, batch: dict[str, Tensor], own: dict[str, Tensor]) -> dict[str, Tensor]:
-    rtd.zero_grad()
-    rtd(**batch, rng=generator_of_chance()).backward()
-    return {name: p.grad.clone() for name, p in own.items() if p.grad is not None}
-
-
-def test_detection_gives_the_generator_no_gradient(
-    rtd: ReplacedTokenDetection, batch: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_the_generator_reads_masks_only_and_fills_them_in(
+    name: str, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = own_parameters(rtd.generator, rtd.discriminator)
-    assert {"generator_lm_head.bias", "generator_predictions.dense.weight"} <= own.keys()
-    with_detection = gradients(rtd, batch, own)
-    monkeypatch.setattr(objectives, "DISCRIMINATOR_WEIGHT", 0.0)
-    without = gradients(rtd, batch, own)
-    assert without["generator_lm_head.bias"].abs().sum() > 0
-    assert_close(with_detection, without, rtol=0, atol=0)
+    """Its loss is that of transformers with labels of -100 elsewhere."""
+    objective: Any = objective_for(name)
+    read = []
+    forward = objective.generator.forward
+    monkeypatch.setattr(objective.generator, "forward", lambda **batch: read.append(batch) or forward(**batch))
+    found = objective(question, generator_of_chance())["generator"].loss()
+    selected = question.masked.selected
+    assert_close(read[0]["input_ids"], question.ids.masked_fill(selected, MASK))
+    labels = question.ids.masked_fill(~selected, -100)
+    expected = forward(**read[0], labels=labels).loss
+    assert_close(found / selected.sum(), expected)
 
 
-def test_the_generator_gives_the_discriminator_no_gradient(
-    rtd: ReplacedTokenDetection, batch: dict[str, Tensor], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_the_encoder_reads_samples_at_masked_positions_only(
+    name: str, question: Question, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = own_parameters(rtd.discriminator, rtd.generator)
-    assert all(grad.abs().sum() > 0 for name, grad in gradients(rtd, batch, own).items() if "predictions" in name)
-    monkeypatch.setattr(objectives, "DISCRIMINATOR_WEIGHT", 0.0)
-    assert all((grad == 0).all() for grad in gradients(rtd, batch, own).values())
+    objective: Any = objective_for(name)
+    samples = torch.arange(4, 4 + len(question.masked.targets))
+    fixed_samples(monkeypatch, samples)
+    read = []
+    objective.model.base_model.embeddings.register_forward_pre_hook(
+        lambda module, args, kwargs: read.append(kwargs["input_ids"]), with_kwargs=True
+    )
+    objective(question, generator_of_chance())
+    assert_close(read[-1], question.ids.masked_scatter(question.masked.selected, samples))
 
 
-def test_embeddings_are_tied_and_stay_tied(rtd: ReplacedTokenDetection, batch: dict[str, Tensor]) -> None:
-    optimizer = torch.optim.SGD(rtd.parameters(), lr=0.1)
-    before = rtd.discriminator.electra.embeddings.word_embeddings.weight.detach().clone()
-    rtd(**batch, rng=generator_of_chance()).backward()
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_no_gradient_flows_through_the_sampling(name: str, question: Question) -> None:
+    """The generator's own weights learn from its own loss alone, the encoder's blocks from theirs."""
+    objective: Any = objective_for(name)
+    generator, encoder = dict(objective.generator.named_parameters()), dict(objective.model.named_parameters())
+    shared = {id(p) for p in objective.generator.base_model.embeddings.parameters()}
+    for part, answer in objective(question, generator_of_chance()).items():
+        objective.zero_grad()
+        answer.loss().backward()
+        own, others = (generator, encoder) if part == "generator" else (encoder, generator)
+        trained = {key for key, p in own.items() if p.grad is not None and p.grad.abs().sum() > 0}
+        assert any("encoder.layer.0" in key for key in trained), part
+        assert all(p.grad is None for p in others.values() if id(p) not in shared), part
+
+
+@pytest.mark.parametrize("name", WITH_GENERATOR)
+def test_embeddings_are_tied_and_stay_tied(name: str, question: Question) -> None:
+    objective: Any = objective_for(name)
+    ours, theirs = objective.generator.base_model.embeddings, objective.model.base_model.embeddings
+    optimizer = torch.optim.SGD(objective.parameters(), lr=0.1)
+    objective(question, generator_of_chance())["generator"].loss().backward()
     optimizer.step()
-    ours, theirs = rtd.generator.electra.embeddings, rtd.discriminator.electra.embeddings
-    assert ours.word_embeddings.weight is theirs.word_embeddings.weight
-    assert ours.position_embeddings.weight is theirs.position_embeddings.weight
-    assert rtd.generator.generator_lm_head.weight is theirs.word_embeddings.weight
-    assert not torch.equal(theirs.word_embeddings.weight, before)
+    for table in ("word_embeddings", "position_embeddings", "token_type_embeddings", "LayerNorm"):
+        assert ours.get_submodule(table).weight is theirs.get_submodule(table).weight, table
+    assert objective.generator.generator_lm_head.weight is theirs.word_embeddings.weight
 
 
-def test_the_head_of_the_mlm_is_tied_to_its_embeddings(mlm: MaskedLanguageModelling) -> None:
-    assert mlm.model.get_output_embeddings().weight is mlm.model.get_input_embeddings().weight
+@pytest.mark.parametrize("name", ["mlm", "replace-mlm", "all-tokens-mlm"])
+def test_the_words_that_are_scored_are_those_that_are_read(name: str) -> None:
+    model = objective_for(name).model
+    assert model.generator_lm_head.weight is model.base_model.embeddings.word_embeddings.weight
 
 
-def test_the_encoder_is_the_model_without_its_head(mlm: MaskedLanguageModelling, rtd: ReplacedTokenDetection) -> None:
-    assert mlm.encoder is mlm.model.bert
-    assert rtd.encoder is rtd.discriminator.electra
+# ---- replaced token detection -------------------------------------------------------------------------
+
+
+def one_question() -> Question:
+    """CLS 5 6 7 8 SEP PAD with 6 and 8 masked."""
+    ids = torch.tensor([[CLS, 5, 6, 7, 8, SEP, PAD]])
+    selected = torch.tensor([[False, False, True, False, True, False, False]])
+    masking = Masking(mask_id=MASK, vocab_size=VOCAB, special_ids=(PAD, CLS, SEP, MASK), rate=1.0)
+    asked = masking.ask(ids, (ids != PAD).long(), generator_of_chance())
+    masked = type(asked.masked)(input_ids=ids.masked_fill(selected, MASK), selected=selected, targets=ids[selected])
+    return Question(ids=ids, masked=masked, attention_mask=asked.attention_mask)
+
+
+def test_rtd_asks_of_every_token_and_a_right_guess_counts_as_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, question = objective_for("rtd"), one_question()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))  # the first is the original word
+    flags: Any = objective(question, generator_of_chance())["discriminator"]
+    assert flags.replaced.tolist() == [False, False, False, False, True, False]
+    assert objective.counts(question) == {"generator": 2, "discriminator": 6}
+    assert dict(objective.weights) == {"generator": 1.0, "discriminator": 50.0}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    labels = (corrupted != question.ids).long()
+    expected = objective.model(input_ids=corrupted, attention_mask=question.attention_mask, labels=labels).loss
+    assert_close(flags.loss() / 6, expected)
+
+
+def test_electra_15_asks_of_masked_tokens_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, question = objective_for("electra-15", discriminator_weight=20.0), one_question()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    flags: Any = objective(question, generator_of_chance())["discriminator"]
+    assert flags.replaced.tolist() == [False, True]
+    assert objective.counts(question) == {"generator": 2, "discriminator": 2}
+    assert dict(objective.weights) == {"generator": 1.0, "discriminator": 20.0}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    logits = objective.model(input_ids=corrupted, attention_mask=question.attention_mask).logits[0, [2, 4]]
+    assert_close(flags.loss(), -(F.logsigmoid(-logits[0]) + F.logsigmoid(logits[1])))
+
+
+def test_what_is_counted_of_flags() -> None:
+    logits = torch.tensor([2.0, -1.0, 3.0, -2.0, 1.0])
+    replaced = torch.tensor([True, True, False, False, True])
+    flags = objectives.Flags(logits=logits, replaced=replaced)
+    tallies = {name: int(value) for name, value in flags.tallies().items()}
+    assert tallies == {"n": 5, "hits": 3, "flagged": 3, "replaced": 3, "caught": 2}
+
+
+def test_padding_does_not_change_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, question = objective_for("rtd"), one_question()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    wider = Question(
+        ids=F.pad(question.ids, (0, 4), value=PAD),
+        masked=type(question.masked)(
+            input_ids=F.pad(question.masked.input_ids, (0, 4), value=PAD),
+            selected=F.pad(question.masked.selected, (0, 4)),
+            targets=question.masked.targets,
+        ),
+        attention_mask=F.pad(question.attention_mask, (0, 4)),
+    )
+    for part, answer in objective(question, generator_of_chance()).items():
+        assert_close(objective(wider, generator_of_chance())[part].loss(), answer.loss())
+
+
+# ---- masked language modelling and what replaces it ---------------------------------------------------
+
+
+def test_mlm_fills_in_the_selected_positions(question: Question) -> None:
+    objective = objective_for("mlm")
+    found = objective(question, generator_of_chance())["mlm"].loss()
+    assert objective.counts(question) == {"mlm": int(question.masked.selected.sum())}
+    labels = question.ids.masked_fill(~question.masked.selected, -100)
+    masked, mask = question.masked.input_ids, question.attention_mask
+    expected = objective.model(input_ids=masked, attention_mask=mask, labels=labels).loss
+    assert_close(found / len(question.masked.targets), expected)
+
+
+def test_replace_mlm_asks_for_the_original_of_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, question = objective_for("replace-mlm"), one_question()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    words: Any = objective(question, generator_of_chance())["mlm"]
+    assert words.targets.tolist() == [6, 8]
+    assert objective.counts(question) == {"generator": 2, "mlm": 2}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    labels = torch.tensor([[-100, -100, 6, -100, 8, -100, -100]])
+    expected = objective.model(input_ids=corrupted, attention_mask=question.attention_mask, labels=labels).loss
+    assert_close(words.loss() / 2, expected)
+
+
+def test_all_tokens_mlm_asks_of_every_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, question = objective_for("all-tokens-mlm"), one_question()
+    fixed_samples(monkeypatch, torch.tensor([6, 9]))
+    words: Any = objective(question, generator_of_chance())["mlm"]
+    assert words.targets.tolist() == [CLS, 5, 6, 7, 8, SEP]
+    assert words.read.tolist() == [CLS, 5, 6, 7, 9, SEP]
+    assert words.masked.tolist() == [False, False, True, False, True, False]
+    assert objective.counts(question) == {"generator": 2, "mlm": 6}
+    corrupted = torch.tensor([[CLS, 5, 6, 7, 9, SEP, PAD]])
+    whole: Any = objective.model(input_ids=corrupted, attention_mask=question.attention_mask)
+    assert_close(words.logits, whole.logits[0, :6])
+
+
+def test_the_copy_mechanism_mixes_the_token_that_is_read_with_the_softmax() -> None:
+    """D = sigmoid(copy): p = D [x is read] + (1 - D) softmax, computed here with all words at once."""
+    rng = generator_of_chance()
+    read, targets = torch.tensor([4, 1, 2, 3]), torch.tensor([4, 0, 2, 1])
+    logits, copy = torch.randn(4, 5, generator=rng), torch.tensor([0.3, -1.0, 4.0, 2.0])
+    words = CopiedWords(copy=copy, logits=logits, read=read, targets=targets, masked=read != targets)
+    weight = copy.sigmoid().unsqueeze(1)
+    mixed = weight * F.one_hot(read, 5) + (1 - weight) * logits.softmax(dim=1)
+    assert_close(mixed.sum(dim=1), torch.ones(4))
+    assert_close(words.log_likelihood().exp(), mixed[torch.arange(4), targets])
+    assert_close(words.loss(), -mixed[torch.arange(4), targets].log().sum())
+    hits = mixed.argmax(dim=1) == targets
+    tallies = {name: int(value) for name, value in words.tallies().items()}
+    assert tallies == {"n": 4, "hits": int(hits.sum()), "masked": 2, "masked_hits": int(hits[[1, 3]].sum())}
+
+
+def test_a_sure_copy_costs_nothing_where_the_token_is_the_original() -> None:
+    read, targets = torch.tensor([4, 1]), torch.tensor([4, 0])
+    words = CopiedWords(
+        copy=torch.full((2,), 60.0), logits=torch.zeros(2, 5), read=read, targets=targets, masked=read != targets
+    )
+    assert_close(words.log_likelihood(), torch.tensor([0.0, -60.0 - torch.tensor(5.0).log().item()]))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_batch_without_a_masked_token_has_finite_losses(name: str) -> None:
+    ids = torch.tensor([[CLS, SEP], [CLS, SEP]])
+    objective = objective_for(name)
+    question = objective.masking.ask(ids, torch.ones_like(ids), generator_of_chance())
+    assert len(question.masked.targets) == 0
+    answers = objective(question, generator_of_chance())
+    total = torch.stack([answer.loss() for answer in answers.values()]).sum()
+    total.backward()
+    assert torch.isfinite(total)
+    assert all(torch.isfinite(p.grad).all() for p in objective.parameters() if p.grad is not None)

@@ -1,7 +1,7 @@
 """An unfinished run on disk, beside the folder that it will become. Knows tensors and files; knows no model.
 
-`FOLDER.adapting/` holds `step-N/`, whole or not at all: weights, optimiser and state of chance as safetensors, the
-rest as JSON. The last one counts.
+`FOLDER.unfinished/` (the ending is the caller's) holds `step-N/`, whole or not at all: weights, optimiser and state of
+chance as safetensors, the rest as JSON. The last one counts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ from torch import Tensor
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files import make_directory, store_errors
 from layerprobe.folders import folder_errors, new_folder, remove_leftovers
-from layerprobe.results import AdaptationMetrics, from_json, to_bytes
+from layerprobe.results import Measured, from_json, to_bytes
 
 logger = logging.getLogger(__name__)
 
-SUFFIX = ".adapting"
 STATE, TENSORS = "state.json", "tensors.safetensors"
-_ADVICE = "choose another place for the adapted model"
+_ADVICE = "choose another place for the model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,21 +37,29 @@ class Saved:
     """sha256 of all that the weights depend on."""
     step: int
     """Steps taken."""
+    n_tokens: int
+    """Tokens trained on."""
     seconds: float
     """Of training and measuring, so far."""
-    loss_sum: float
-    """Of the masked tokens since the last measurement."""
-    loss_tokens: int
-    """How many those are."""
-    metrics: tuple[AdaptationMetrics, ...]
+    training_seconds: float
+    """Of training alone."""
+    totals: dict[str, float]
+    """Summed losses of every part since the last measurement, and the positions that carried them."""
+    measured: tuple[Measured, ...]
 
 
 class Workplace:
-    """The directory of an unfinished run; one process at a time."""
+    """The directory of an unfinished run; one process at a time.
 
-    def __init__(self, out: Path) -> None:
-        self.out = out
-        self.path = out.with_name(out.name + SUFFIX)
+    Args:
+        out: The folder that the run will become.
+        suffix: What the directory beside it is called, behind that name.
+        doing: What another process does there, for the message that it is busy.
+    """
+
+    def __init__(self, out: Path, *, suffix: str, doing: str) -> None:
+        self.out, self.doing = out, doing
+        self.path = out.with_name(out.name + suffix)
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
@@ -63,7 +70,7 @@ class Workplace:
         """
         make_directory(self.path)
         lock = FileLock(self.path / "lock")
-        busy = f"another process adapts a model for {self.out}: wait until it is done, or choose another folder"
+        busy = f"another process {self.doing} for {self.out}: wait until it is done, or choose another folder"
         with store_errors("lock", Path(lock.lock_file)):
             try:
                 lock.acquire(timeout=0)

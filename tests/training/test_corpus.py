@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import itertools
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.adaptation import corpus as module
-from layerprobe.adaptation.corpus import epoch_batches, hold_out, tokenize_corpus
 from layerprobe.encoders import Encoder, collate
 from layerprobe.errors import DataError
 from layerprobe.study import load_corpus
+from layerprobe.training import corpus as module
+from layerprobe.training.corpus import Corpus, epoch_batches, hold_out, pack, tokenize_corpus
 from tests.models import TEXTS
 
 WINDOW = 50
@@ -22,7 +24,7 @@ WINDOW = 50
 
 def test_padded_texts_are_those_of_the_encoder(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", 2)
-    corpus = tokenize_corpus(encoder, TEXTS, max_length=8)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=8), TEXTS)
     tokens = encoder.tokenize(TEXTS, max_length=8)
     assert (len(corpus), corpus.n_cut) == (len(TEXTS), tokens.n_truncated)
     assert corpus.n_cut > 0
@@ -100,3 +102,26 @@ def test_no_files_and_missing_files(tmp_path: Path) -> None:
         load_corpus([])
     with pytest.raises(DataError, match="cannot be read"):
         load_corpus([tmp_path / "none.txt.gz"])
+
+
+@given(
+    lengths=st.lists(st.integers(2, 12), min_size=1, max_size=40),
+    max_length=st.integers(12, 40),
+)
+def test_packed_texts_keep_their_order_and_lose_their_first_tokens(lengths: list[int], max_length: int) -> None:
+    """Each text is 1, its number, ..., 2; a sequence is one 1 and whole texts without theirs."""
+    texts = [[1, *[10 + i] * (n - 2), 2] for i, n in enumerate(lengths)]
+    corpus = Corpus(
+        ids=np.concatenate(texts).astype(np.int32),
+        ends=np.cumsum([0, *lengths]),
+        pad_id=0,
+        padding_side="right",
+        n_cut=0,
+    )
+    packed = pack(corpus, max_length=max_length, n_leading=1)
+    sequences = [packed.ids[a:b].tolist() for a, b in zip(packed.ends[:-1], packed.ends[1:], strict=True)]
+    assert max(map(len, sequences)) <= max_length
+    assert all(sequence[0] == 1 and sequence.count(1) == 1 and sequence[-1] == 2 for sequence in sequences)
+    assert [i for sequence in sequences for i in sequence[1:]] == [i for text in texts for i in text[1:]]
+    for first, second in itertools.pairwise(sequences):
+        assert len(first) + second.index(2) > max_length  # the next text would not have fitted

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders import Encoder
+from layerprobe.encoders.batching import TokenizedTexts
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
 
@@ -54,17 +55,20 @@ class Corpus:
         return torch.from_numpy(ids), torch.from_numpy(mask)
 
 
-def tokenize_corpus(encoder: Encoder, texts: Sequence[str], *, max_length: int, progress: Progress = silent) -> Corpus:
-    """Return `texts` as token ids, cut at `max_length` tokens or the model's own limit.
+def tokenize_corpus(
+    tokenize: Callable[[list[str]], TokenizedTexts], texts: Sequence[str], *, progress: Progress = silent
+) -> Corpus:
+    """Return `texts` as token ids.
 
-    Raises:
-        DataError: If the maximum length leaves no room for words, or a text has no token.
-        ModelError: If the tokenizer knows words that the model does not.
+    Args:
+        tokenize: What makes token ids of some texts; what it raises is passed on.
+        texts: The texts.
+        progress: Told the texts that are done.
     """
     parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
     padding, side = 0, "right"
     for start in range(0, len(texts), CHUNK):
-        found = encoder.tokenize(list(texts[start : start + CHUNK]), max_length=max_length)
+        found = tokenize(list(texts[start : start + CHUNK]))
         parts += [np.array(ids, dtype=np.int32) for ids in found.features["input_ids"]]
         lengths += found.lengths
         n_cut += found.n_truncated
@@ -77,6 +81,30 @@ def tokenize_corpus(encoder: Encoder, texts: Sequence[str], *, max_length: int, 
         padding_side=side,
         n_cut=n_cut,
     )
+
+
+def pack(corpus: Corpus, *, max_length: int, n_leading: int) -> Corpus:
+    """Return the texts of `corpus` joined to sequences of at most `max_length` tokens, in their order.
+
+    [CLS] a [SEP], [CLS] b [SEP] become [CLS] a [SEP] b [SEP]: no text is cut in two, and a text that does not fit
+    begins the next sequence.
+
+    Args:
+        corpus: Texts of at most `max_length` tokens each.
+        max_length: Tokens a sequence at most.
+        n_leading: Special tokens at the beginning of a text, kept of the first text of a sequence only.
+    """
+    parts: list[NDArray[np.int32]] = []
+    ends, length = [0], 0
+    for start, end in itertools.pairwise(corpus.ends.tolist()):
+        if length and length + end - start - n_leading > max_length:
+            ends.append(ends[-1] + length)
+            length = 0
+        parts.append(corpus.ids[start + (n_leading if length else 0) : end])
+        length += len(parts[-1])
+    if length:
+        ends.append(ends[-1] + length)
+    return replace(corpus, ids=np.concatenate(parts or [corpus.ids]), ends=np.array(ends, dtype=np.int64))
 
 
 def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,0 +1,220 @@
+"""layerprobe pretrain."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from layerprobe_cli.options import Json, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
+from layerprobe_cli.tables import show_notes
+
+if TYPE_CHECKING:
+    from layerprobe.results import Pretraining, PretrainingPlan, PretrainingProtocol, TextFile
+
+
+def _option(panel: str, *names: str, **settings: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What the models look like."""
+
+    size: Annotated[
+        Literal["tiny", "mini", "small"],
+        _option("Model", help="8 blocks of 96 features, 8 of 128, or 12 of 256; all with 4 heads."),
+    ] = "mini"
+    blocks: Annotated[int | None, _option("Model", min=1, help="Blocks.", show_default="that of --size")] = None
+    hidden_size: Annotated[
+        int | None, _option("Model", min=1, help="Features of a layer.", show_default="that of --size")
+    ] = None
+    heads: Annotated[int | None, _option("Model", min=1, help="Attention heads.", show_default="4")] = None
+    intermediate_size: Annotated[
+        int | None, _option("Model", min=1, help="Features inside a block.", show_default="4 x the hidden size")
+    ] = None
+    generator_size: Annotated[
+        float,
+        _option("Model", min=1e-3, max=4, help="Width of the generator as a share of the encoder's, 0.125 to 1."),
+    ] = 0.25
+    dropout: Annotated[float, _option("Model", min=0, max=0.99, help="Of all layers and attention weights.")] = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Budget:
+    """How the models are trained."""
+
+    steps: Annotated[int, _option("Training", min=1, help="Optimiser steps.")] = 6000
+    batch_size: Annotated[int, _option("Training", min=1, help="Sequences a forward pass.")] = 64
+    accumulation: Annotated[int, _option("Training", min=1, help="Forward passes a step.")] = 1
+    learning_rate: Annotated[float, _option("Training", min=1e-12, help="Peak of the linear schedule.")] = 1e-3
+    warmup: Annotated[float, _option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
+    weight_decay: Annotated[float, _option("Training", min=0, help="Of matrices.")] = 0.01
+    max_grad_norm: Annotated[float, _option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    discriminator_weight: Annotated[
+        float, _option("Training", min=1e-6, help="rtd, electra-15: of the discriminator's loss.")
+    ] = 50.0
+    masking_rate: Annotated[float, _option("Training", min=1e-3, max=1, help="Chance of a token to be masked.")] = 0.15
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sequences:
+    """What is made of the texts."""
+
+    vocab_size: Annotated[
+        int, _option("Data", min=10, help="Words at most of the tokenizer; the language has its own.")
+    ] = 8000
+    max_length: Annotated[int, _option("Data", min=3, help="Tokens a sequence at most.")] = 128
+    packed: Annotated[bool, _option("Data", "--packed", help="Join texts to sequences of that length.")] = False
+    held_out: Annotated[
+        int, _option("Data", min=1, help="Sequences to measure on; a tenth of all where that is less.")
+    ] = 1000
+
+
+def pretrain(
+    out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    corpus: Annotated[
+        list[str],
+        typer.Option(
+            help="[bold]language[/bold], the embedded one, or texts: one a line in a .txt or .txt.gz file, a table, or "
+            "the hub id of a data set. Given again: further ones.",
+            show_default=False,
+        ),
+    ],
+    shape: Shape,
+    budget: Budget,
+    sequences: Sequences,
+    objective: Annotated[
+        Literal["mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "random"],
+        typer.Option(help="What the encoder is trained for: BERT's or ELECTRA's task, or one between them."),
+    ] = "mlm",
+    column: Annotated[
+        str | None, _option("Data", help="The text column of a table or data set.", show_default="detected")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of weights, order, masking, sampling and dropout.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="Precision; auto takes bfloat16 on CUDA, where the hardware has it."),
+    ] = "auto",
+    evaluate_every: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Steps from one look at held-out texts to the next.", show_default="a twentieth, at least 50"
+        ),
+    ] = None,
+    checkpoint_every: Annotated[
+        int,
+        typer.Option(min=1, help="Steps from one saved step to the next; an interrupted run goes on from the last."),
+    ] = 250,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a pretrained model at OUT.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say parameters, tokens and time; train and write nothing.")
+    ] = False,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    """Pretrain a small encoder from nothing, by the objective of BERT, of ELECTRA, or one between them.
+
+    With one seed and corpus all objectives begin with the same weights and see the same batches with the same tokens
+    masked. The folder is an ordinary checkpoint: give it to any other command as the model or the reference. A
+    generator is in its folder [bold]generator[/bold].
+
+    Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+    protocol = _protocol(objective, shape, budget, sequences)
+
+    # torch is loaded only here, so that --help is quick
+    from layerprobe.study.pretraining import plan_pretraining
+    from layerprobe.study.pretraining import pretrain as pretrain_model
+
+    settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
+    texts = _texts(corpus, column)
+    with progress_bar(quiet=quiet) as progress:
+        if dry_run:
+            plan = plan_pretraining(texts, **settings, progress=progress)
+        else:
+            found = pretrain_model(
+                out,
+                texts,
+                **settings,
+                evaluate_every=evaluate_every,
+                checkpoint_every=checkpoint_every,
+                overwrite=overwrite,
+                progress=progress,
+            )
+    result = plan if dry_run else found
+    show_notes((), result.warnings, quiet=quiet)
+    if json:
+        print_json(result)
+    elif dry_run:
+        _print_plan(plan)
+    else:
+        _print_pretraining(found, out)
+
+
+def _protocol(objective: Any, shape: Shape, budget: Budget, sequences: Sequences) -> PretrainingProtocol:
+    from layerprobe.results import SIZES, EncoderSize, PretrainingProtocol
+
+    preset = SIZES[shape.size]
+    hidden = shape.hidden_size or preset.hidden_size
+    size = EncoderSize(
+        n_blocks=shape.blocks or preset.n_blocks,
+        hidden_size=hidden,
+        heads=shape.heads or preset.heads,
+        intermediate_size=shape.intermediate_size or 4 * hidden,
+    )
+    return PretrainingProtocol(
+        objective=objective,
+        size=size,
+        generator_size=shape.generator_size,
+        dropout=shape.dropout,
+        **vars(budget),
+        **vars(sequences),
+    )
+
+
+def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:
+    if corpus == ["language"] and not Path("language").exists():
+        if column is not None:
+            raise typer.BadParameter("expected no --column with --corpus language")
+        return "language"
+    from layerprobe.study.adapting import load_corpus
+
+    return load_corpus(corpus, columns=column)
+
+
+def _print_plan(plan: PretrainingPlan) -> None:
+    size = plan.protocol.size
+    typer.echo(
+        f"{plan.protocol.objective}: {size.n_blocks} blocks of {size.hidden_size} features, "
+        f"{plan.encoder_parameters:,} parameters, {plan.trained_parameters:,} with heads and generator"
+    )
+    typer.echo(f"{plan.vocab_size:,} words; {plan.n_texts:,} sequences to train on, {plan.n_held_out:,} held out")
+    if plan.n_tokens:
+        typer.echo(
+            f"{plan.protocol.steps:,} steps: {plan.n_tokens:,} tokens in {plan.epochs:.2f} epochs, about "
+            f"{_duration(plan.seconds)} on {plan.computed_on}"
+        )
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _print_pretraining(found: Pretraining, out: Path) -> None:
+    from layerprobe.pretraining.folder import measured_lines
+
+    if found.metrics:
+        header, *rows = measured_lines(found.metrics)
+        typer.echo(header)
+        typer.echo("\n".join(rows))
+        typer.echo(
+            f"\n{found.protocol.steps:,} steps, {found.n_tokens:,} tokens, {found.tokens_per_second:,.0f} tokens/s, "
+            f"{_duration(found.seconds)} on {found.computed_on}"
+        )
+    typer.echo(f"Folder: {out}" + (f", generator: {out / 'generator'}" if found.protocol.has_generator else ""))
