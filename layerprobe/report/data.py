@@ -8,6 +8,7 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from layerprobe import results
 from layerprobe.results import LayerOutcome, Study
 
 
@@ -97,14 +98,5 @@ def _cells(row: LayerRow) -> list[float | int | str | None]:
 
 
 def pareto_front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
-    """Return the outcomes that no other beats, by ascending parameters.
-
-    An outcome is beaten by one with no more parameters and no lower mean score, where one of the two is
-    better.
-    """
-    front: list[LayerOutcome] = []
-    for outcome in sorted(outcomes, key=lambda outcome: (outcome.parameters, -outcome.mean)):
-        equal = front and (outcome.parameters, outcome.mean) == (front[-1].parameters, front[-1].mean)
-        if not front or equal or outcome.mean > front[-1].mean:
-            front.append(outcome)
-    return tuple(front)
+    """Return the outcomes that no other beats in both parameters and mean score, by ascending parameters."""
+    return results.pareto_front(outcomes, cost=lambda one: one.parameters, score=lambda one: one.mean)

@@ -11,6 +11,7 @@ from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
+from layerprobe.results.seeds import SeedScores, mean_interval, pareto_front, seed_scores
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
@@ -81,6 +82,7 @@ __all__ = [
     "Protocol",
     "Provenance",
     "ScoreMethod",
+    "SeedScores",
     "SimilarityCurve",
     "SimilarityMap",
     "Split",
@@ -95,8 +97,11 @@ __all__ = [
     "check_level",
     "digest",
     "from_json",
+    "mean_interval",
     "metric_title",
+    "pareto_front",
     "primary_metric",
+    "seed_scores",
     "to_bytes",
     "to_dict",
     "to_json",

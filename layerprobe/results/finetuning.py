@@ -128,6 +128,20 @@ class LayerOutcome:
         """The primary metric on the test split by seed, x 100."""
         return self.test[self.primary]
 
+    @property
+    def best_seed(self) -> int:
+        """The seed with the highest primary metric on the validation split, the first of equals.
+
+        Never by test: that would be choosing on what the score is of. It is named, its score is not the layer's.
+        """
+        validation = self.validation[self.primary]
+        return self.seeds[validation.index(max(validation))]
+
+    @property
+    def best_seed_score(self) -> float:
+        """The primary metric on the test split of the best seed, x 100."""
+        return self.scores[self.seeds.index(self.best_seed)]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
