@@ -114,7 +114,7 @@ def test_what_was_chosen_here_is_told() -> None:
     named = {row[1] for row in figures()["table_2_stsb"]["rows"]}
     assert {model.hub_id for model in read_paper().models if model.chosen is None} == named
     planned = planned_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
-    replaced, chosen = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
+    chosen, replaced = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
     assert chosen.startswith(f"{KLUE} is chosen here")
     assert replaced == f"folder was run in place of {KO_ELECTRA}"
 

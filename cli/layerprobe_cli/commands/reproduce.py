@@ -170,7 +170,7 @@ def _print_notes(notes: Sequence[str]) -> None:
 
 def _cost_sentence(cost: Cost) -> str:
     if not cost.runs:
-        return f"Nothing is trained; with the paper's models about {cost.gpu_hours:.2f} GPU hours (estimated)"
+        return f"Nothing is trained; with the paper's models {_hours(cost.gpu_hours)} GPU hours (estimated)"
     unknown = sum(layer.gpu_hours is None for layer in cost.layers)
     left_out = f", without {unknown} layers of unknown size" if unknown else ""
     steps = f"{cost.runs} runs of {cost.steps_a_run} steps, {cost.steps} steps together"
