@@ -193,7 +193,7 @@ def test_steps_and_diagnostics_are_folded(measured: Study) -> None:
     read = Page(render(measured))
     # Every seed, steps, the model, the reference and two further ones.
     assert [attributes.get("open") for attributes in read.all("details")] == [None] * 6
-    assert len(read.all("summary")) == 5
+    assert len(read.all("summary")) == 6
     assert "layer 8 less layer 7−0.160[−0.180, −0.140]0.0100<\u00a00.001" in read.text
     assert "layer 3 less layer 2−0.010[−0.030, 0.010]0.01000.317" in read.text
 

@@ -83,7 +83,7 @@ def seeds(study: Study) -> go.Figure:
         ):
             # one entry of the legend for both rows
             figure.add_trace(trace.update(showlegend=trace.showlegend is not False and row == 1), row=row, col=1)
-        figure.update_yaxes(title=f"{split.capitalize()} {metric_title(study.metric)}", row=row, col=1)
+        figure.update_yaxes(title=f"{split.capitalize()}<br>{metric_title(study.metric)} × 100", row=row, col=1)
     deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
     figure.update_xaxes(title=None, row=1, col=1)
