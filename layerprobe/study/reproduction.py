@@ -87,7 +87,7 @@ def _tuned(
 ) -> Reproduction:
     checkpoints = [found(model.runs, None, options) for model in planned]
     for model, checkpoint in zip(planned, checkpoints, strict=True):
-        check_layers(checkpoint, [score.layer for score in chosen.of_model(model.hub_id)])
+        check_layers(checkpoint, [score.layer for score in chosen.alone.of_model(model.hub_id)])
     layers = [
         layer
         for model, checkpoint in zip(planned, checkpoints, strict=True)

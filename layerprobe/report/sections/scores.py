@@ -39,7 +39,9 @@ def fine_tuning(study: Study) -> Markup:
     by_layer = figure("tmft", words.tmft_finding(study), f"Small dots are seeds; {_bars(study)}")
     cost = "Labels are layers, the line is the Pareto front: the best score for at most so many parameters."
     by_size = figure("parameters", words.parameters_finding(study), cost)
-    by_seed = figure("seeds", words.seeds_finding(study), RINGS, kind="plot tall")
+    by_seed = figure(
+        "seeds", words.seeds_finding(study), f"Small dots are seeds; {_bars(study)} {RINGS}", kind="plot tall"
+    )
     every_seed = folded("Every seed", table("Every seed", SEED_HEAD, _seed_lines(study)))
     return join(
         section("tmft", heading, by_layer),
