@@ -29,24 +29,42 @@ SMALLEST_P = 1e-10
 
 
 def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
-    """Print what fine-tuning gave, layer by layer."""
+    """Print what fine-tuning gave, layer by layer: the mean over seeds, every seed, and which is the best."""
     from layerprobe.results import metric_title
 
     title = metric_title(outcomes[0].primary) if outcomes else "score"
-    header = ("layer", "parameters", f"test {title}", "std", "interval", "seeds")
+    header = ("layer", "parameters", f"test {title}", "std", "interval", "by seed", "validation", "best seed")
     print_table(header, [_outcome_cells(outcome) for outcome in outcomes])
+    if any(len(outcome.seeds) > 1 for outcome in outcomes):
+        typer.echo(
+            f"{title[0].upper()}{title[1:]} is the mean over seeds {_seeds(outcomes)}; "
+            "the best seed, by validation, is only named."
+        )
+
+
+def _seeds(outcomes: Sequence[LayerOutcome]) -> str:
+    return ", ".join(map(str, dict.fromkeys(seed for outcome in outcomes for seed in outcome.seeds)))
 
 
 def _outcome_cells(outcome: LayerOutcome) -> tuple[str, ...]:
-    interval = "" if outcome.interval is None else f"{outcome.interval[0]:.2f} to {outcome.interval[1]:.2f}"
+    from layerprobe.results import seed_scores
+
+    validation = seed_scores(outcome.validation[outcome.primary])
     return (
         str(outcome.layer),
         _millions(outcome.parameters),
         f"{outcome.mean:.2f}",
         "" if outcome.std is None else f"{outcome.std:.2f}",
-        interval,
-        str(len(outcome.seeds)),
+        interval_text(outcome.interval),
+        " ".join(f"{score:.2f}" for score in outcome.scores),
+        f"{validation.mean:.2f}" if validation.std is None else f"{validation.mean:.2f} ± {validation.std:.2f}",
+        f"{outcome.best_seed} ({outcome.best_seed_score:.2f})",
     )
+
+
+def interval_text(interval: tuple[float, float] | None) -> str:
+    """Return an interval as a cell; empty where one seed has none."""
+    return "" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
 def print_comparisons(found: Comparisons) -> None:
@@ -207,6 +225,9 @@ def print_study(study: Study, report: Path) -> None:
     scored = study.zero_shot is not None
     header = ("layer", "parameters", "CKA", *(["zero-shot"] if scored else []), "TMFT", "flag")
     print_table(header, [_layer_cells(row) for row in rows])
+    if study.confirmation is not None:
+        typer.echo("\nFine-tuned:")
+        print_outcomes(study.confirmation.outcomes)
     if study.reference_outcomes:
         typer.echo(f"\nThe reference, {study.comparison.reference.name}:")
         print_outcomes(study.reference_outcomes)

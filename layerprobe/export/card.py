@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from huggingface_hub import ModelCardData
 
 from layerprobe._version import __version__
 from layerprobe.export.layout import Layout
 from layerprobe.names import short_name
-from layerprobe.results import ModelDescription, Pooling, Study, metric_title
+from layerprobe.results import ModelDescription, Pooling, SeedScores, Study, metric_title
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
 _POOLED: dict[Pooling, str] = {
@@ -42,6 +42,10 @@ class Training:
     """The protocol, by name."""
     metrics: dict[str, float]
     """Scores of the best epoch, by name."""
+    seeds: tuple[int, ...] = ()
+    """Of all runs of this layer that were found, this one's among them."""
+    over_seeds: dict[str, SeedScores] = field(default_factory=dict)
+    """The same scores of those runs, by name."""
 
 
 def card(
@@ -211,11 +215,35 @@ def _training(training: Training) -> str:
             f"Truncated first, then fine-tuned on {escaped(shown_name(training.data))}: {train:,} examples to "
             f"train on, {rest} to choose the epoch and to score. Seed {training.seed}.",
             _table(("Protocol", ""), training.settings.items()),
-            _table(
-                ("Metric", "of the best epoch"), ((name, f"{value:.2f}") for name, value in training.metrics.items())
-            ),
+            _scores(training),
         )
     )
+
+
+def _scores(training: Training) -> str:
+    """Return the scores: of several seeds the mean counts, and those of this checkpoint stand beside it."""
+    if len(training.seeds) < 2:
+        rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())
+        alone = "One seed: how far another would be from it is not known."
+        return "\n\n".join((_table(("Metric", "of the best epoch"), rows), alone))
+    header = ("Metric", "mean ± deviation", "interval of the mean", "by seed", f"this checkpoint, seed {training.seed}")
+    lines = []
+    for name, found in training.over_seeds.items():
+        assert found.std is not None
+        assert found.interval is not None
+        low, high = found.interval
+        lines.append(
+            (
+                name,
+                f"{found.mean:.2f} ± {found.std:.2f}",
+                f"{low:.2f} to {high:.2f}",
+                " ".join(f"{value:.2f}" for value in found.values),
+                f"{training.metrics[name]:.2f}",
+            )
+        )
+    seeds = ", ".join(map(str, training.seeds))
+    which = f"Of the best epoch of each of the seeds {seeds}; the score of this layer is the mean, not one seed's."
+    return "\n\n".join((_table(header, lines), which))
 
 
 def _evidence(study: Study, layer: int) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.results import (
@@ -18,7 +16,9 @@ from layerprobe.results import (
     Metric,
     Verdict,
     check_level,
+    mean_interval,
     metric_title,
+    seed_scores,
 )
 
 # Points of the primary metric x 100: an effect below this is not worth another layer.
@@ -45,14 +45,6 @@ def compared_layers(prediction: DropPrediction, n_blocks: int) -> tuple[int, int
     return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks
 
 
-def mean_interval(values: NDArray[np.float64], level: float) -> tuple[float, float] | None:
-    """Return Student's t interval of the mean; None for a single value."""
-    if len(values) < 2:
-        return None
-    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * values.std(ddof=1) / math.sqrt(len(values))
-    return float(values.mean() - half), float(values.mean() + half)
-
-
 def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutcome:
     """Put the runs of one layer together.
 
@@ -65,7 +57,7 @@ def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutco
     primary = runs[0].primary
     if others := {run.primary for run in runs} - {primary}:
         raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
-    test = np.array([run.test[primary] for run in runs])
+    test = seed_scores([run.test[primary] for run in runs], level)
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,
@@ -73,9 +65,9 @@ def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutco
         primary=primary,
         test=_by_metric([run.test for run in runs]),
         validation=_by_metric([run.validation for run in runs]),
-        mean=float(test.mean()),
-        std=float(test.std(ddof=1)) if len(test) > 1 else None,
-        interval=mean_interval(test, level),
+        mean=test.mean,
+        std=test.std,
+        interval=test.interval,
     )
 
 
@@ -120,7 +112,7 @@ def confirmation(
     if by_layer[earlier].seeds != by_layer[last].seeds:
         raise DataError(f"expected the same seeds at layers {earlier} and {last}")
     differences = np.array(by_layer[earlier].scores) - np.array(by_layer[last].scores)
-    interval = mean_interval(differences, level)
+    interval = mean_interval(differences.tolist(), level)
     verdict = _verdict(interval, predicted_drop=prediction.drops)
     return Confirmation(
         verdict=verdict,

@@ -121,3 +121,15 @@ def load_saved_run(directory: Path) -> SavedRun | None:
         )
     except ValueError as error:  # DataError is one
         raise DataError(f"the run {directory} cannot be read: {error}") from error
+
+
+def runs_of_layer(saved: SavedRun) -> list[FineTuningRun]:
+    """Return this run and those of other seeds that lie beside it, by seed; what cannot be read is left out."""
+    directory, run = saved.path.parent, saved.run
+    runs = {run.seed: run}
+    for file in directory.parent.glob(f"layer-{run.layer:03d}-seed-*/result.json"):
+        with contextlib.suppress(OSError, ValueError):  # DataError is one
+            other = from_json(FineTuningRun, file.read_text(encoding="utf-8"))
+            if (other.layer, other.protocol, other.primary) == (run.layer, run.protocol, run.primary):
+                runs.setdefault(other.seed, other)
+    return [runs[seed] for seed in sorted(runs)]

@@ -7,8 +7,12 @@ import dataclasses
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from layerprobe.results import LayerOutcome, Study
+from layerprobe import results
+from layerprobe.results import LayerOutcome, SeedScores, Study
+
+SeedSplit = Literal["validation", "test"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,14 @@ class LayerRow:
     """Of the mean; None for one seed."""
     tmft_seeds: int
     """Runs of this layer; 0 where it was not run."""
+    tmft_seed_numbers: tuple[int, ...]
+    """The seeds; none where it was not run."""
+    tmft_by_seed: tuple[float, ...]
+    """On the test split, x 100, by seed."""
+    tmft_validation_by_seed: tuple[float, ...]
+    """On the validation split, x 100, by seed."""
+    tmft_best_seed: int | None
+    """By validation; it is named, and its score is not the layer's."""
     drop: bool
     """Whether the prediction flags it."""
     drop_probability: float | None
@@ -77,6 +89,10 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         tmft_interval_low=low,
         tmft_interval_high=high,
         tmft_seeds=len(outcome.seeds) if outcome else 0,
+        tmft_seed_numbers=outcome.seeds if outcome else (),
+        tmft_by_seed=outcome.scores if outcome else (),
+        tmft_validation_by_seed=outcome.validation[outcome.primary] if outcome else (),
+        tmft_best_seed=outcome.best_seed if outcome else None,
         drop=layer in study.prediction.drop_layers,
         drop_probability=probability.by_layer[layer] if probability else None,
         recommended=layer == study.prediction.recommended_layer,
@@ -84,7 +100,11 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
 
 
 def layer_csv(study: Study) -> str:
-    """Return the table of layers as CSV: full precision, empty where a number is missing, flags as 0 and 1."""
+    """Return the table of layers as CSV.
+
+    Numbers have full precision, are empty where one is missing, and stand side by side with spaces between them where
+    there is one a seed; flags are 0 and 1.
+    """
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(field.name for field in dataclasses.fields(LayerRow))
@@ -93,18 +113,23 @@ def layer_csv(study: Study) -> str:
 
 
 def _cells(row: LayerRow) -> list[float | int | str | None]:
-    return [int(cell) if isinstance(cell, bool) else cell for cell in dataclasses.astuple(row)]
+    return [_cell(getattr(row, field.name)) for field in dataclasses.fields(row)]
+
+
+def _cell(value: Any) -> float | int | str | None:
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return int(value) if isinstance(value, bool) else value
+
+
+def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedScores:
+    """Return the primary metric of a layer on one split over seeds, the interval at the level of the study."""
+    if split == "test":
+        return outcome.tested
+    level = study.confirmation.level if study.confirmation else 0.95
+    return results.seed_scores(outcome.validation[outcome.primary], level)
 
 
 def pareto_front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
-    """Return the outcomes that no other beats, by ascending parameters.
-
-    An outcome is beaten by one with no more parameters and no lower mean score, where one of the two is
-    better.
-    """
-    front: list[LayerOutcome] = []
-    for outcome in sorted(outcomes, key=lambda outcome: (outcome.parameters, -outcome.mean)):
-        equal = front and (outcome.parameters, outcome.mean) == (front[-1].parameters, front[-1].mean)
-        if not front or equal or outcome.mean > front[-1].mean:
-            front.append(outcome)
-    return tuple(front)
+    """Return the outcomes that no other beats in both parameters and mean score, by ascending parameters."""
+    return results.pareto_front(outcomes, cost=lambda one: one.parameters, score=lambda one: one.mean)

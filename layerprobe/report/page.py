@@ -105,5 +105,6 @@ def _figures(study: Study) -> dict[str, go.Figure]:
         drawn["zero-shot"] = figures.zero_shot(study)
     if outcomes_by_layer(study):
         drawn["tmft"] = figures.tmft(study)
+        drawn["seeds"] = figures.seeds(study)
         drawn["parameters"] = figures.parameters_against_score(study)
     return drawn

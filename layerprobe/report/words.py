@@ -12,6 +12,7 @@ from layerprobe.results import (
     DropProbability,
     LayerOutcome,
     LayerScores,
+    SeedScores,
     SimilarityMap,
     Study,
     metric_title,
@@ -76,9 +77,37 @@ def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
     return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]" if bounds else "no interval (one seed)"
 
 
-def mean_and_std(outcome: LayerOutcome) -> str:
+def seeds_finding(study: Study) -> str:
+    """Return how far seeds lie apart; empty without a confirmation."""
+    outcomes = tuple(outcomes_by_layer(study).values())
+    if not outcomes:
+        return ""
+    title = metric_title(study.metric)
+    widest = max(outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
+    count = len(widest.seeds)
+    if count == 1:
+        return f"One seed a layer: {title} on validation and on test, without a deviation or an interval."
+    low, high = min(widest.scores), max(widest.scores)
+    return (
+        f"{title[0].upper()}{title[1:]} of every seed, on validation and on test: they lie widest apart at layer"
+        f" {widest.layer}, from {number(low)} to {number(high)} on test."
+    )
+
+
+def by_seed(values: Sequence[float]) -> str:
+    """Return the scores of seeds side by side.
+
+    Example:
+        >>> by_seed([70.123, 71.5])
+        '70.12 71.50'
+    """
+    return " ".join(number(value) for value in values)
+
+
+def mean_and_std(outcome: LayerOutcome | SeedScores) -> str:
     """Return mean ± standard deviation and the number of seeds."""
-    count = f"{len(outcome.seeds)} seed{'s' if len(outcome.seeds) != 1 else ''}"
+    n_seeds = len(outcome.seeds if isinstance(outcome, LayerOutcome) else outcome.values)
+    count = f"{n_seeds} seed{'s' if n_seeds != 1 else ''}"
     spread = "" if outcome.std is None else f" ± {number(outcome.std)}"
     return f"{number(outcome.mean)}{spread} ({count})"
 
@@ -246,7 +275,7 @@ def tmft_finding(study: Study) -> str:
     if not outcomes:
         return ""
     best = max(outcomes, key=lambda outcome: outcome.mean)
-    others = ", ".join(f"layer {o.layer}: {number(o.mean)}" for o in outcomes if o is not best)
+    others = ", ".join(f"layer {o.layer}: {mean_and_std(o)}" for o in outcomes if o is not best)
     beside = f" The other layers that were run: {others}." if others else " No other layer was run."
     return f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {mean_and_std(best)}.{beside}"
 

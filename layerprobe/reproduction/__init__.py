@@ -1,15 +1,29 @@
 """The paper's experiments: what was run, what it gave, what it costs again. Knows numbers; trains nothing."""
 
 from layerprobe.reproduction.cost import ASSUMPTIONS, Cost, LayerCost, cost
-from layerprobe.reproduction.differences import ReproducedLayer, ReproducedScore, Reproduction, reproduced_layer
+from layerprobe.reproduction.differences import (
+    Front,
+    NotRun,
+    ReproducedLayer,
+    ReproducedPair,
+    ReproducedScore,
+    Reproduction,
+    SimilarityReproduction,
+    front_of,
+    judgement,
+    reproduced_layer,
+    reproduced_pair,
+)
 from layerprobe.reproduction.paper import (
     DataSet,
     Experiment,
     PaperModel,
+    PaperPair,
     PaperScores,
     PlannedModel,
     experiment,
     experiment_names,
+    notes_on,
     planned_models,
     read_paper,
 )
@@ -19,17 +33,26 @@ __all__ = [
     "Cost",
     "DataSet",
     "Experiment",
+    "Front",
     "LayerCost",
+    "NotRun",
     "PaperModel",
+    "PaperPair",
     "PaperScores",
     "PlannedModel",
     "ReproducedLayer",
+    "ReproducedPair",
     "ReproducedScore",
     "Reproduction",
+    "SimilarityReproduction",
     "cost",
     "experiment",
     "experiment_names",
+    "front_of",
+    "judgement",
+    "notes_on",
     "planned_models",
     "read_paper",
     "reproduced_layer",
+    "reproduced_pair",
 ]

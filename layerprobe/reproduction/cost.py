@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from layerprobe.reproduction.paper import Experiment, PlannedModel, read_paper
+from layerprobe.reproduction.paper import Before, Experiment, PaperScores, PlannedModel, notes_on, read_paper
 from layerprobe.results import Protocol
 
 FLOPS_A_PARAMETER = 6
@@ -22,19 +22,23 @@ ASSUMPTIONS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCost:
-    """What fine-tuning at one layer costs, all seeds together."""
+    """What fine-tuning at one layer costs, all seeds together, or embedding with a model."""
 
     model: str
     """Hub id of the paper."""
     runs_model: str
     """What is run in its place."""
     layer: int
+    before: Before | None
+    """What comes before TMFT; its runs, steps and hours are counted in."""
+    random_init: int | None
+    """Seed of random weights."""
     parameters: float | None
     """Millions, of the paper's model; None where the paper does not tell."""
     runs: int
-    """One a seed."""
+    """One a seed, and one a seed before it where word similarity comes first; none where nothing is trained."""
     steps: int
-    """Of all runs."""
+    """Of all runs, without those of domain adaptation."""
     gpu_hours: float | None
     """Estimated for the paper's model; None where its parameters are not known."""
 
@@ -62,6 +66,8 @@ class Cost:
     """Estimated, of the layers whose parameters are known."""
     assumptions: str
     """What the estimate is from."""
+    notes: tuple[str, ...]
+    """What was chosen here, and what a reader of the figures should know."""
     layers: tuple[LayerCost, ...]
 
 
@@ -77,6 +83,8 @@ def cost(
 
     hours = steps x 6 x parameters x texts a step x tokens a text / (10 TFLOP/s x 3600)
 
+    Embedding takes a third of that for every text. Domain adaptation takes what the paper says.
+
     Args:
         chosen: The experiment.
         models: What is run of it.
@@ -86,23 +94,17 @@ def cost(
     """
     protocol, data = protocol or Protocol(), read_paper().data_set(chosen.data)
     pairs = data.train if train is None else train
-    steps = protocol.epochs * math.ceil(pairs / protocol.batch_size)
-    layers = []
-    for model in models:
-        for score in chosen.of_model(model.hub_id):
-            millions = read_paper().model(model.hub_id).millions(score.layer)
-            seconds = None if millions is None else _seconds_a_step(millions, 2 * protocol.batch_size * data.tokens)
-            layers.append(
-                LayerCost(
-                    model=model.hub_id,
-                    runs_model=model.runs,
-                    layer=score.layer,
-                    parameters=millions,
-                    runs=len(seeds),
-                    steps=len(seeds) * steps,
-                    gpu_hours=None if seconds is None else len(seeds) * steps * seconds / 3600,
-                )
+    step = protocol.epochs * math.ceil(pairs / protocol.batch_size)
+    if chosen.pairs:
+        layers = [_embedding_cost(model, texts=2 * data.test, tokens=data.tokens) for model in models]
+    else:
+        layers = [
+            _layer_cost(
+                model, score, n_seeds=len(seeds), steps=step, tokens_a_step=2 * protocol.batch_size * data.tokens
             )
+            for model in models
+            for score in chosen.of_model(model.hub_id)
+        ]
     return Cost(
         experiment=chosen.name,
         title=chosen.title,
@@ -112,14 +114,53 @@ def cost(
         tokens=data.tokens,
         seeds=seeds,
         protocol=protocol,
-        steps_a_run=steps,
+        steps_a_run=step,
         runs=sum(layer.runs for layer in layers),
         steps=sum(layer.steps for layer in layers),
         gpu_hours=sum(layer.gpu_hours or 0.0 for layer in layers),
         assumptions=ASSUMPTIONS,
+        notes=notes_on(chosen, models),
         layers=tuple(layers),
     )
 
 
-def _seconds_a_step(millions: float, tokens: int) -> float:
-    return FLOPS_A_PARAMETER * millions * 1e6 * tokens / FLOPS_A_SECOND
+def _layer_cost(model: PlannedModel, score: PaperScores, *, n_seeds: int, steps: int, tokens_a_step: int) -> LayerCost:
+    millions, words = read_paper().model(model.hub_id).millions(score.layer), read_paper().before.word_similarity
+    first = words.epochs * math.ceil(words.train / words.batch_size) if score.before == "word similarity" else 0
+    hours = None
+    if millions is not None:
+        tokens = steps * tokens_a_step + first * 2 * words.batch_size * words.tokens
+        hours = n_seeds * _hours(FLOPS_A_PARAMETER, millions, tokens)
+        if score.before == "domain adaptation":
+            adaptation = read_paper().before.domain_adaptation
+            hours += adaptation.hours_of.get(model.hub_id, adaptation.hours)
+    return LayerCost(
+        model=model.hub_id,
+        runs_model=model.runs,
+        layer=score.layer,
+        before=score.before,
+        random_init=score.random_init,
+        parameters=millions,
+        runs=n_seeds * (2 if first else 1),
+        steps=n_seeds * (steps + first),
+        gpu_hours=hours,
+    )
+
+
+def _embedding_cost(model: PlannedModel, *, texts: int, tokens: int) -> LayerCost:
+    known = read_paper().model(model.hub_id).parameters[-1]
+    return LayerCost(
+        model=model.hub_id,
+        runs_model=model.runs,
+        layer=known.layer,
+        before=None,
+        random_init=None,
+        parameters=known.millions,
+        runs=0,
+        steps=0,
+        gpu_hours=_hours(FLOPS_A_PARAMETER // 3, known.millions, texts * tokens),
+    )
+
+
+def _hours(flops: int, millions: float, tokens: int) -> float:
+    return flops * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
+from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.results import METRICS, Metric, TaskKind, from_json
+
+Before = Literal["word similarity", "domain adaptation"]
+"""What comes before TMFT in a chain: TMFT on word pairs at the same layer, or masked language modelling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +31,8 @@ class DataSet:
     """Training pairs."""
     tokens: int
     """Tokens of the longest of 64 texts, on average: what a text of a batch is padded to."""
+    test: int
+    """Pairs of the test split."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,8 @@ class PaperModel:
     hub_id: str
     parameters: tuple[Parameters, ...]
     """At the layers for which the paper has them, ascending."""
+    chosen: str | None = None
+    """Why this hub id, where the paper's figures name a model in words only."""
 
     def millions(self, layer: int) -> float | None:
         """Return the parameters at a layer: the paper's, or on the line through two of them, as blocks are alike."""
@@ -70,6 +78,61 @@ class PaperScores:
     """x 100, mean over seeds; empty where the paper gives no figure."""
     test: dict[Metric, float]
     """x 100, mean over seeds; empty where the paper gives no figure."""
+    before: Before | None = None
+    """What the model learns before it is fine-tuned."""
+    random_init: int | None = None
+    """Seed of random weights in place of the trained ones."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperPair:
+    """A model whose CKA with a reference is compared with what fine-tuning gave; scores are Spearman x 100 on test."""
+
+    model: str
+    """Hub id."""
+    reference: str
+    """Hub id of a masked language model."""
+    best_layer: int
+    best: float
+    """Fine-tuned at the best layer."""
+    last_layer: int
+    last: float
+    """Fine-tuned at the last layer."""
+
+    @property
+    def drops(self) -> bool:
+        """Whether the last layer scores lower than the best."""
+        return self.last < self.best
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WordSimilarity:
+    """The word pairs that come before."""
+
+    train: int
+    """Training pairs."""
+    tokens: int
+    """Tokens of the longest of a batch, on average."""
+    batch_size: int
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainAdaptation:
+    """The masked language modelling that comes before."""
+
+    hours: float
+    """GPU hours a model, as the paper has them."""
+    hours_of: dict[str, float]
+    """Hub ids of models that take others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Befores:
+    """What comes before TMFT in a chain."""
+
+    word_similarity: WordSimilarity
+    domain_adaptation: DomainAdaptation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +148,25 @@ class Experiment:
     """Name of the data set."""
     scores: tuple[PaperScores, ...]
     """Model by model."""
+    shows: Literal["scores", "front", "similarity"] = "scores"
+    """Scores; scores and which of them no smaller model reaches; or CKA of `pairs`."""
+    pairs: tuple[PaperPair, ...] = ()
+    """What is compared by CKA."""
+    same_as: str | None = None
+    """Name of the experiment whose runs these are."""
+    notes: tuple[str, ...] = ()
+    """What was chosen here, and what a reader of the figures should know."""
 
     @property
     def models(self) -> tuple[str, ...]:
         """Hub ids in the order of the paper."""
-        return tuple(dict.fromkeys(score.model for score in self.scores))
+        compared = (name for pair in self.pairs for name in (pair.model, pair.reference))
+        return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
+
+    @property
+    def alone(self) -> Experiment:
+        """The experiment without what needs a step before TMFT."""
+        return replace(self, scores=tuple(score for score in self.scores if score.before is None))
 
     def of_model(self, model: str) -> tuple[PaperScores, ...]:
         """Return the layers of one model."""
@@ -106,6 +183,7 @@ class Paper:
     data_sets: tuple[DataSet, ...]
     models: tuple[PaperModel, ...]
     experiments: tuple[Experiment, ...]
+    before: Befores
 
     def model(self, hub_id: str) -> PaperModel:
         """Return the model of a hub id."""
@@ -137,7 +215,7 @@ def experiment_names() -> tuple[str, ...]:
 
     Example:
         >>> experiment_names()
-        ('table2', 'figure2a', 'mrpc', 'sick')
+        ('table2', 'figure2a', 'mrpc', 'sick', 'table1', 'figure3', 'ko', 'de', 'es', 'random', 'pareto')
     """
     return tuple(each.name for each in read_paper().experiments)
 
@@ -150,7 +228,7 @@ def experiment(name: str) -> Experiment:
     """
     for each in read_paper().experiments:
         if each.name == name:
-            return each
+            return each if each.same_as is None else replace(each, scores=experiment(each.same_as).scores)
     raise DataError(f"expected an experiment, one of {', '.join(experiment_names())}, got {name!r}")
 
 
@@ -173,6 +251,17 @@ def planned_models(chosen: Experiment, models: Mapping[str, str] | None = None) 
 
 
 def compared_metrics(chosen: Experiment) -> tuple[Metric, ...]:
-    """Return the metrics for which the paper has figures, the primary one first."""
+    """Return the primary metric and others for which the paper has figures."""
+    metrics = METRICS[read_paper().data_set(chosen.data).kind]
     reported = {metric for score in chosen.scores for metric in (*score.validation, *score.test)}
-    return tuple(metric for metric in METRICS[read_paper().data_set(chosen.data).kind] if metric in reported)
+    return tuple(metric for metric in metrics if metric in reported or metric == metrics[0])
+
+
+def notes_on(chosen: Experiment, models: tuple[PlannedModel, ...]) -> tuple[str, ...]:
+    """Return what a reader of the figures should know: the experiment's notes, and which hub ids were chosen here."""
+    known = [(model, read_paper().model(model.hub_id).chosen) for model in models]
+    return (
+        *chosen.notes,
+        *(f"{model.hub_id} is chosen here: {why}" for model, why in known if why and model.runs == model.hub_id),
+        *(f"{model.runs} was run in place of {model.hub_id}" for model, _ in known if model.runs != model.hub_id),
+    )

@@ -49,6 +49,7 @@ from layerprobe.results.pretraining import (
 )
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
 from layerprobe.results.retrieval import Ranking, RetrievalScores, RetrievalTask
+from layerprobe.results.seeds import SeedScores, mean_interval, pareto_front, seed_scores
 from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
@@ -151,6 +152,7 @@ __all__ = [
     "RuleScores",
     "Score",
     "ScoreMethod",
+    "SeedScores",
     "SimilarityCurve",
     "SimilarityMap",
     "Split",
@@ -174,8 +176,11 @@ __all__ = [
     "check_level",
     "digest",
     "from_json",
+    "mean_interval",
     "metric_title",
+    "pareto_front",
     "primary_metric",
+    "seed_scores",
     "to_bytes",
     "to_dict",
     "to_json",

@@ -10,6 +10,7 @@ from typing import Literal
 from layerprobe.errors import DataError
 from layerprobe.results.metrics import Metric, check_primary
 from layerprobe.results.models import Pooling
+from layerprobe.results.seeds import SeedScores
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
@@ -127,6 +128,25 @@ class LayerOutcome:
     def scores(self) -> tuple[float, ...]:
         """The primary metric on the test split by seed, x 100."""
         return self.test[self.primary]
+
+    @property
+    def tested(self) -> SeedScores:
+        """The primary metric on the test split over seeds."""
+        return SeedScores(values=self.scores, mean=self.mean, std=self.std, interval=self.interval)
+
+    @property
+    def best_seed(self) -> int:
+        """The seed with the highest primary metric on the validation split, the first of equals.
+
+        Never by test: that would be choosing on what the score is of. It is named, its score is not the layer's.
+        """
+        validation = self.validation[self.primary]
+        return self.seeds[validation.index(max(validation))]
+
+    @property
+    def best_seed_score(self) -> float:
+        """The primary metric on the test split of the best seed, x 100."""
+        return self.scores[self.seeds.index(self.best_seed)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,6 @@ from layerprobe.encoders import Checkpoint, TruncatedEncoder, count_blocks, find
 from layerprobe.encoders.heads import check_masked_lm
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.finetuning import outcomes
-from layerprobe.finetuning.confirmation import mean_interval
 from layerprobe.finetuning.saved import MODEL, has_model
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.results import (
@@ -41,6 +40,7 @@ from layerprobe.results import (
     TaskSettings,
     TextFile,
     check_level,
+    mean_interval,
 )
 from layerprobe.study.adapting import adapt_in_store, load_corpus, stored_adaptation
 from layerprobe.study.comparison import LEVEL, compare_all
@@ -335,7 +335,9 @@ def _effect(layer: int, after: Sequence[FineTuningRun], straight: Sequence[FineT
     """Return the mean over seeds of the paired difference at a layer, with Student's t interval."""
     scores = [{run.seed: run.test[run.primary] for run in runs if run.layer == layer} for runs in (after, straight)]
     differences = np.array([scores[0][seed] - scores[1][seed] for seed in sorted(scores[0])])
-    return ChainEffect(layer=layer, value=float(differences.mean()), interval=mean_interval(differences, level))
+    return ChainEffect(
+        layer=layer, value=float(differences.mean()), interval=mean_interval(differences.tolist(), level)
+    )
 
 
 # ---- what is stored --------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from layerprobe.encoders.architecture import auto_class, check_layer, pooler_opt
 from layerprobe.encoders.loading import split_name
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export import Exported, Layout, Training, card, check_target, write_checkpoint
-from layerprobe.finetuning.saved import SavedRun, load_saved_run
-from layerprobe.results import ModelDescription, Pooling, Study, metric_title, to_dict
+from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
+from layerprobe.results import FineTuningRun, ModelDescription, Pooling, Study, metric_title, seed_scores, to_dict
 from layerprobe.study.options import Options, found
 
 
@@ -156,18 +156,24 @@ def _check_study(study: Study, model: ModelDescription) -> None:
 
 
 def _training(saved: SavedRun) -> Training:
-    run = saved.run
+    run, runs = saved.run, runs_of_layer(saved)
     return Training(
         data=saved.origin.task,
         pairs=saved.origin.pairs,
         seed=run.seed,
         settings={_words(name): str(value) for name, value in to_dict(run.protocol).items()},
-        metrics={
-            f"{split} {metric_title(name)}": value
-            for split, scores in (("validation", run.validation), ("test", run.test))
-            for name, value in scores.items()
-        },
+        metrics=_metrics(run),
+        seeds=tuple(each.seed for each in runs),
+        over_seeds={name: seed_scores([_metrics(each)[name] for each in runs]) for name in _metrics(run)},
     )
+
+
+def _metrics(run: FineTuningRun) -> dict[str, float]:
+    return {
+        f"{split} {metric_title(name)}": value
+        for split, scores in (("validation", run.validation), ("test", run.test))
+        for name, value in scores.items()
+    }
 
 
 def _words(name: str) -> str:

@@ -215,3 +215,17 @@ def test_help_loads_no_model_library() -> None:
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_finetune_prints_every_seed_and_names_the_best_by_validation(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    arguments = ("finetune", pair[0], "-t", pairs_file, "--layers", "2", *QUICK)
+    runs = layerprobe(*arguments, "--json").json
+    text = layerprobe(*arguments).out
+    scores = [run["test"]["spearman"] for run in runs]
+    best = max(runs, key=lambda run: run["validation"]["spearman"])
+    assert " ".join(f"{score:.2f}" for score in scores) in text
+    assert f"{best['seed']} ({best['test']['spearman']:.2f})" in text
+    assert f"{sum(scores) / 2:.2f}" in text
+    assert "the best seed, by validation, is only named" in text

@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 
 from layerprobe.errors import DataError
 from layerprobe.export import Layout, Training, card
-from layerprobe.results import ModelDescription, Pooling
+from layerprobe.results import ModelDescription, Pooling, seed_scores
 from layerprobe.study.exporting import export_model
 from tests.models import save_tiny
 
@@ -186,3 +186,19 @@ def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> No
     model: ModelDescription = load_encoder(str(bert), device="cpu").description
     export_model(bert, tmp_path / "out", layer=2, study=study_of(model))
     assert "| 2 | 0.8700 | exported, recommended |" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_of_several_seeds_the_mean_counts_and_this_one_stands_beside_it() -> None:
+    training = dataclasses.replace(
+        TRAINING, seeds=(2, 3), over_seeds={"test spearman": seed_scores([72.0, 70.0])}, metrics={"test spearman": 70.0}
+    )
+    text = card(described(), 2, LAYOUT, training=training)
+    assert "| test spearman | 71.00 ± 1.41 | 58.29 to 83.71 | 72.00 70.00 | 70.00 |" in text
+    assert "this checkpoint, seed 3" in text
+    assert "the score of this layer is the mean, not one seed's" in text
+
+
+def test_one_seed_says_that_nothing_is_known_of_others() -> None:
+    text = card(described(), 2, LAYOUT, training=TRAINING)
+    assert "| test spearman | 70.00 |" in text
+    assert "One seed: how far another would be from it is not known." in text

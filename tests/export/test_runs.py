@@ -201,3 +201,16 @@ def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
     (directory,) = saved_models(checkpoint, found, TASK, options=settings)
     export_model(directory, tmp_path / "out")
     assert "started from random numbers** (seed 5)" in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_the_card_has_the_other_seeds_of_the_layer(bert: Path, tmp_path: Path) -> None:
+    options = Options(cache_dir=tmp_path / "cache", device="cpu")
+    found = finetune(str(bert), (1, 2), TASK, seeds=(0, 3), protocol=PROTOCOL, options=options, save_models=True)
+    directories = saved_models(str(bert), found, TASK, options=options)
+    (directories[0].parent / "layer-001-seed-7").mkdir()
+    (directories[0].parent / "layer-001-seed-7" / "result.json").write_text("{")  # a write that was cut short
+    export_model(directories[0], tmp_path / "out")
+    text = (tmp_path / "out" / "README.md").read_text()
+    scores = [run.test["spearman"] for run in found if run.layer == 1]
+    assert f"{scores[0]:.2f} {scores[1]:.2f}" in text
+    assert "of the seeds 0, 3;" in text

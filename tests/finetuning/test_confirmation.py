@@ -13,7 +13,7 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
-from layerprobe.finetuning.confirmation import MARGIN, compared_layers, mean_interval, outcome
+from layerprobe.finetuning.confirmation import MARGIN, compared_layers, outcome
 from layerprobe.prediction import plateau_rule
 from layerprobe.results import (
     Confirmation,
@@ -22,6 +22,7 @@ from layerprobe.results import (
     Protocol,
     SimilarityCurve,
     from_json,
+    mean_interval,
     to_json,
 )
 
@@ -116,9 +117,9 @@ def test_the_interval_of_the_effect_is_scipys(scores: list[tuple[float, float]],
 
 def test_the_interval_of_a_mean_by_hand() -> None:
     """t(0.975, 4) = 2.776 of the tables; mean 3, standard deviation sqrt(2.5), standard error sqrt(0.5)."""
-    low, high = mean_interval(np.array([1.0, 2.0, 3.0, 4.0, 5.0]), 0.95) or (0, 0)
+    low, high = mean_interval([1.0, 2.0, 3.0, 4.0, 5.0], 0.95) or (0, 0)
     assert (low, high) == pytest.approx((3 - 2.776 * 0.5**0.5, 3 + 2.776 * 0.5**0.5), abs=1e-3)
-    assert mean_interval(np.array([1.0]), 0.95) is None
+    assert mean_interval([1.0], 0.95) is None
 
 
 @pytest.mark.parametrize("n_seeds", [3, 5])
@@ -129,7 +130,7 @@ def test_intervals_cover_the_true_effect(n_seeds: int) -> None:
     for _ in range(4000):
         luck = rng.normal(0, 2, n_seeds)
         earlier, last = (80 + luck + rng.normal(0, 1, n_seeds) for _ in range(2))
-        low, high = mean_interval(earlier - (last - 1.5), 0.95) or (0, 0)
+        low, high = mean_interval((earlier - (last - 1.5)).tolist(), 0.95) or (0, 0)
         covered += low <= 1.5 <= high
     assert 0.93 < covered / 4000 < 0.97
 

@@ -34,6 +34,7 @@ PLOTS = {
     "cka-map": 13,
     "zero-shot": 2 * 13,
     "tmft": 6 * (5 + 1) + 3 * (3 + 1),
+    "seeds": 2 * (6 * (5 + 2) + 3 * (3 + 2)),
     "parameters": 6 + 3,
 }
 """Every figure of a whole study, and how many points it draws."""

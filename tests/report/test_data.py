@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import statistics
 
 from layerprobe.report import layer_csv, layer_rows
 from layerprobe.report.data import LayerRow
@@ -25,8 +26,19 @@ def test_the_csv_reads_back_as_the_rows(any_study: Study) -> None:
     assert list(lines[0]) == [field.name for field in dataclasses.fields(LayerRow)]
     for line, row in zip(lines, layer_rows(any_study), strict=True):
         expected = dataclasses.asdict(row)
-        metric = line.pop("metric")
-        assert {name: float(cell) if cell else None for name, cell in line.items()} | {"metric": metric} == expected
+        found: dict[str, object] = {"metric": line.pop("metric")}
+        found |= {name: tuple(map(float, line.pop(name).split())) for name in BY_SEED}
+        assert {name: float(cell) if cell else None for name, cell in line.items()} | found == expected
+
+
+BY_SEED = ("tmft_seed_numbers", "tmft_by_seed", "tmft_validation_by_seed")
+
+
+def test_a_layer_has_its_seeds_and_the_best_of_them_by_validation(whole: Study) -> None:
+    row = layer_rows(whole)[9]
+    assert row.tmft_seed_numbers == (0, 1, 2, 3, 4)
+    assert statistics.fmean(row.tmft_by_seed) == row.tmft_mean
+    assert row.tmft_best_seed == max(row.tmft_seed_numbers, key=row.tmft_validation_by_seed.__getitem__)
 
 
 def test_a_layer_that_was_not_run_has_empty_cells() -> None:

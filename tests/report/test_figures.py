@@ -9,11 +9,20 @@ from collections.abc import Sequence
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.report import cka_curve, cka_map, other_map, parameters_against_score, pareto_front, tmft, zero_shot
+from layerprobe.report import (
+    cka_curve,
+    cka_map,
+    other_map,
+    parameters_against_score,
+    pareto_front,
+    seeds,
+    tmft,
+    zero_shot,
+)
 from layerprobe.report.figures import similarity, style
-from layerprobe.results import LayerOutcome, Measure, Study
+from layerprobe.results import LayerOutcome, Measure, Study, seed_scores
 
-from .conftest import STUDIES, outcome
+from .conftest import STUDIES, confirmed, outcome
 
 
 def test_cka_curve_draws_every_layer_and_names_its_axes(plain: Study) -> None:
@@ -191,6 +200,35 @@ def test_tmft_of_one_seed_has_bars_of_no_length() -> None:
     assert "no interval" in mean.hovertext[0]
 
 
+@pytest.mark.parametrize("count", [3, 20])
+def test_every_seed_of_both_splits_is_drawn_and_the_best_has_a_ring(count: int) -> None:
+    study = confirmed(STUDIES["plain"](), seeds=count)
+    assert study.confirmation
+    outcomes = study.confirmation.outcomes
+    validation, _, rings, test, mean, test_rings = seeds(study).data
+    assert list(validation.y) == [score for one in outcomes for score in one.validation["spearman"]]
+    assert list(test.y) == [score for one in outcomes for score in one.scores]
+    assert list(mean.y) == [one.mean for one in outcomes]
+    assert list(rings.y) == [max(one.validation["spearman"]) for one in outcomes]
+    assert list(test_rings.y) == [one.best_seed_score for one in outcomes]
+    assert (validation.yaxis, test.yaxis) == ("y", "y2")
+    assert all(abs(x - layer) < 0.5 for x, (layer, _) in zip(test.x, test.customdata, strict=True))
+
+
+def test_the_bars_of_validation_are_intervals_too(whole: Study) -> None:
+    mean = seeds(whole).data[1]
+    assert whole.confirmation
+    for y, up, one in zip(mean.y, mean.error_y.array, whole.confirmation.outcomes, strict=True):
+        interval = seed_scores(one.validation["spearman"], whole.confirmation.level).interval
+        assert interval
+        assert y + up == pytest.approx(interval[1])
+
+
+def test_one_entry_of_the_legend_for_both_splits(whole: Study) -> None:
+    shown = [trace.name for trace in seeds(whole).data if trace.showlegend]
+    assert shown == ["electra-base-discriminator", "bert-base-cased", "best seed by validation"]
+
+
 def test_pareto_front_keeps_what_no_other_beats() -> None:
     points = {0: (10, 50.0), 1: (20, 49.0), 2: (20, 60.0), 3: (30, 60.0), 4: (40, 70.0), 5: (50, 65.0)}
     outcomes = [outcome(layer, parameters, mean, seeds=1) for layer, (parameters, mean) in points.items()]
@@ -212,7 +250,7 @@ def test_parameters_against_score_draws_the_front_and_labels_the_layers(whole: S
     assert list(reference.text) == ["9", "10", "12"]
 
 
-@pytest.mark.parametrize(("figure", "missing"), [(zero_shot, "zero-shot"), (tmft, "fine-tuned")])
+@pytest.mark.parametrize(("figure", "missing"), [(zero_shot, "zero-shot"), (tmft, "fine-tuned"), (seeds, "fine-tuned")])
 def test_a_figure_without_data_says_what_is_missing(figure: object, missing: str, plain: Study) -> None:
     assert callable(figure)
     with pytest.raises(DataError, match=missing):
@@ -223,7 +261,7 @@ def test_a_figure_without_data_says_what_is_missing(figure: object, missing: str
 def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
     study = STUDIES[kind]()
     written = "".join(
-        figure(study).to_json() for figure in (cka_curve, cka_map, zero_shot, tmft, parameters_against_score)
+        figure(study).to_json() for figure in (cka_curve, cka_map, zero_shot, tmft, seeds, parameters_against_score)
     )
     colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))
     assert colours - {style.TRANSPARENT} <= set(style.DARK)

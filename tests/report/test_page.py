@@ -191,9 +191,9 @@ def test_another_measure_than_cka_is_told(plain: Study) -> None:
 
 def test_steps_and_diagnostics_are_folded(measured: Study) -> None:
     read = Page(render(measured))
-    # Steps, the model, the reference and two further ones.
-    assert [attributes.get("open") for attributes in read.all("details")] == [None] * 5
-    assert len(read.all("summary")) == 5
+    # Every seed, steps, the model, the reference and two further ones.
+    assert [attributes.get("open") for attributes in read.all("details")] == [None] * 6
+    assert len(read.all("summary")) == 6
     assert "layer 8 less layer 7−0.160[−0.180, −0.140]0.0100<\u00a00.001" in read.text
     assert "layer 3 less layer 2−0.010[−0.030, 0.010]0.01000.317" in read.text
 
@@ -333,3 +333,12 @@ def test_labels_are_short_and_distinct(names: tuple[str, str], expected: tuple[s
     reference = dataclasses.replace(plain.comparison.reference, name=names[1])
     comparison = dataclasses.replace(plain.comparison, model=model, reference=reference)
     assert words.labels(dataclasses.replace(plain, comparison=comparison)) == expected
+
+
+def test_every_seed_is_in_a_table_and_the_best_is_named(whole: Study) -> None:
+    text = Page(render(whole)).text
+    assert whole.confirmation
+    one = whole.confirmation.outcomes[0]
+    assert " ".join(f"{score:.2f}" for score in one.scores) in text
+    assert " ".join(f"{score:.2f}" for score in one.validation["spearman"]) in text
+    assert "A ring is the best seed of a layer by validation" in text

@@ -6,11 +6,26 @@ from typing import Any
 
 import pytest
 
-from layerprobe.reproduction import experiment, read_paper
+from layerprobe.reproduction import (
+    PaperScores,
+    PlannedModel,
+    ReproducedLayer,
+    experiment,
+    experiment_names,
+    judgement,
+    notes_on,
+    planned_models,
+    read_paper,
+    reproduced_layer,
+)
+from layerprobe.results import LayerOutcome, seed_scores
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
 from tests.models import save_tiny
 
 ELECTRA = "google/electra-base-discriminator"
+BERT = "google-bert/bert-base-cased"
+KO_ELECTRA = "monologg/koelectra-base-v3-discriminator"
+KLUE = "klue/bert-base"
 
 
 def figures() -> dict[str, Any]:
@@ -54,9 +69,76 @@ def test_mrpc_sick_and_the_best_layer_are_the_paper_s() -> None:
     assert {key: test[key] for key in expected} == expected
 
 
+def test_table_1_and_the_languages_are_the_paper_s() -> None:
+    found, columns = figures(), {"tmft": None, "word_similarity_then_tmft": "word similarity"}
+    columns["dapt_then_tmft"] = "domain adaptation"
+    names = {model.hub_id: model.name for model in read_paper().models}
+    ours = {(s.before, names[s.model]): [s.layer, s.test["spearman"]] for s in experiment("table1").scores}
+    expected = {
+        (before, name): [int(str(layer).rstrip("*")), score]
+        for column, before in columns.items()
+        for name, (layer, _, score) in found["table_1_stsb"][column].items()
+    }
+    assert ours == expected
+    for language in ("ko", "de", "es"):
+        flat = [
+            score
+            for value in found["other_figures"][f"stsb {language}"].values()
+            for score in (value.values() if isinstance(value, dict) else (value,))
+        ]
+        assert sorted(s.test["spearman"] for s in experiment(language).scores) == sorted(flat)
+
+
+def test_the_layers_of_table_1_have_the_paper_s_parameters() -> None:
+    names = {model.hub_id: model.name for model in read_paper().models}
+    columns = {None: "tmft", "word similarity": "word_similarity_then_tmft", "domain adaptation": "dapt_then_tmft"}
+    table = figures()["table_1_stsb"]
+    for score in experiment("table1").scores:
+        _, millions, _ = table[columns[score.before]][names[score.model]]
+        assert read_paper().model(score.model).millions(score.layer) == pytest.approx(millions, abs=0.01)
+
+
+def test_the_scores_beside_cka_are_the_paper_s() -> None:
+    best = figures()["other_figures"]["stsb ELECTRA discriminator best test layer"]
+    last = {(row[1], row[2]): row[6] for row in figures()["table_2_stsb"]["rows"]}
+    for pair in experiment("figure3").pairs:
+        assert pair.last == last[pair.model, pair.last_layer]
+        size = pair.model.split("-")[1]
+        if "discriminator" in pair.model:
+            assert [pair.best_layer, pair.best] == best[size]
+        else:
+            assert (pair.best_layer, pair.best) == (pair.last_layer, pair.last)
+
+
+def test_what_was_chosen_here_is_told() -> None:
+    named = {row[1] for row in figures()["table_2_stsb"]["rows"]}
+    assert {model.hub_id for model in read_paper().models if model.chosen is None} == named
+    planned = planned_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
+    chosen, replaced = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
+    assert chosen.startswith(f"{KLUE} is chosen here")
+    assert replaced == f"folder was run in place of {KO_ELECTRA}"
+
+
 def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
     found = layerprobe("reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
     assert (found["runs"], found["steps_a_run"], found["steps"]) == (39, 1800, 39 * 1800)
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_every_experiment_says_what_it_costs(layerprobe: Layerprobe, name: str) -> None:  # noqa: F811
+    found = layerprobe("reproduce", name, "--dry-run", "--json").json
+    assert found["gpu_hours"] > 0
+    assert {layer["model"] for layer in found["layers"]} == set(experiment(name).models)
+    text = layerprobe("reproduce", name, "--dry-run").out
+    assert all(note in text for note in found["notes"])
+
+
+def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe) -> None:  # noqa: F811
+    found = layerprobe("reproduce", "table1", "--dry-run", "--json").json["layers"]
+    alone, words, adapted = [layer for layer in found if layer["model"] == BERT]
+    assert (words["runs"], words["steps"]) == (10, 5 * (1800 + 50 * 25))
+    assert adapted["gpu_hours"] == pytest.approx(alone["gpu_hours"] + 7)
+    assert adapted["steps"] == alone["steps"]
 
 
 def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
@@ -71,7 +153,141 @@ def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_fil
 
 def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tmp_path: Path) -> None:  # noqa: F811
     model = save_tiny("electra", tmp_path / "model")
-    assert "table2, figure2a, mrpc, sick, got 'x'" in layerprobe("reproduce", "x").error
+    assert "random, pareto, got 'x'" in layerprobe("reproduce", "x").error
     assert "got nobody/x" in layerprobe("reproduce", "table2", "--dry-run", "--models", "nobody/x").error
     outside = layerprobe("reproduce", "table2", "-t", pairs_file, "--models", f"{ELECTRA}={model}")
     assert "from 0 to 3" in outside.error
+
+
+def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedLayer:
+    found = seed_scores(test)
+    ours = LayerOutcome(
+        layer=3,
+        parameters=10,
+        seeds=tuple(range(len(test))),
+        primary="spearman",
+        test={"spearman": test},
+        validation={"spearman": tuple(reversed(test))},
+        mean=found.mean,
+        std=found.std,
+        interval=found.interval,
+    )
+    scores = PaperScores(model=ELECTRA, layer=3, validation={}, test={} if paper is None else {"spearman": paper})
+    return reproduced_layer(scores, PlannedModel(hub_id=ELECTRA, runs=ELECTRA), ours, ("spearman",))
+
+
+def test_a_difference_is_judged_by_the_deviation_of_our_seeds() -> None:
+    near, far = reproduced((74.0, 75.0, 76.0), 76.9), reproduced((74.0, 75.0, 76.0), 77.1)
+    score = far.score("test", "spearman")
+    assert (score.mean, score.std, score.deviations) == (75.0, 1.0, pytest.approx(-2.1))
+    assert far.best_seed == 0  # by validation, which is the other way round
+    assert judgement([near, far], "spearman") == (
+        "1 of 2 test scores lie within 2 standard deviations of our seeds; "
+        f"the farthest is {ELECTRA} at layer 3, by -2.10."
+    )
+
+
+def test_one_seed_is_not_judged() -> None:
+    assert judgement([reproduced((74.0,), 75.0)], "spearman").startswith("With one seed, or equal ones, no difference")
+    assert judgement([reproduced((74.0, 75.0), None)], "spearman") == "The paper gives no figure to compare with."
+
+
+# ---- each runs on tiny models -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> str:
+    return str(save_tiny("electra", tmp_path / "model", num_hidden_layers=12))
+
+
+def test_table_1_runs_tmft_alone_and_names_the_rest(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+) -> None:
+    arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
+    done = layerprobe(*arguments, "--json").json
+    assert [(layer["layer"], layer["scores"][1]["paper"]) for layer in done["layers"]] == [(3, 75.29)]
+    assert [(one["before"], one["layer"], one["test"]["spearman"]) for one in done["not_run"]] == [
+        ("word similarity", 3, 76.71),
+        ("domain adaptation", 7, 79.9),
+    ]
+    shown = layerprobe(*arguments)
+    assert "Only TMFT alone is run" in shown.out
+    assert "76.71" in shown.out
+    assert "2 runs of" in shown.err  # what it costs is what is run
+
+
+@pytest.mark.parametrize(("name", "model"), [("ko", KO_ELECTRA), ("de", "deepset/gelectra-base")])
+def test_a_language_says_seeds_interval_and_how_far(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+    name: str,
+    model: str,
+) -> None:
+    arguments = ("reproduce", name, "-t", pairs_file, "--seeds", "2", "--models", f"{model}={tiny}")
+    done = layerprobe(*arguments, "--json").json
+    for layer in done["layers"]:
+        assert layer["best_seed"] in layer["seeds"]
+        score = next(each for each in layer["scores"] if each["split"] == "test")
+        low, high = score["interval"]
+        assert low <= score["mean"] <= high
+        assert len(score["values"]) == 2
+    text = layerprobe(*arguments).out
+    assert done["sentence"] in text
+    assert f"{tiny} was run in place of {model}" in text
+
+
+def test_random_weights_are_others_than_the_trained_ones(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+) -> None:
+    common = ("-t", pairs_file, "--seeds", "1", "--models", f"{ELECTRA}={tiny}", "--json")
+    random = layerprobe("reproduce", "random", *common).json
+    trained = layerprobe("reproduce", "table2", *common).json
+    assert [layer["random_init"] for layer in random["layers"]] == [0, 0, 0]
+    assert random["sentence"] == "The paper gives no figure to compare with."
+    means = {layer["layer"]: layer["scores"][0]["mean"] for layer in random["layers"]}
+    assert all(means[layer["layer"]] != layer["scores"][0]["mean"] for layer in trained["layers"])
+
+
+def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
+    small = save_tiny("bert", tmp_path / "small", num_hidden_layers=2)
+    models = f"{ELECTRA}={tiny},google/bert_uncased_L-2_H-128_A-2={small}"
+    arguments = ("reproduce", "pareto", "-t", pairs_file, "--seeds", "1", "--models", models)
+    front = layerprobe(*arguments, "--json").json["front"]
+    assert front["paper"] == [["google/bert_uncased_L-2_H-128_A-2", 2], [ELECTRA, 3]]
+    assert front["ours"]
+    assert "by the paper: google/bert_uncased_L-2_H-128_A-2 at layer 2" in layerprobe(*arguments).out
+
+
+def test_figure_3_compares_curves_with_the_paper_s_scores(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+    tmp_path: Path,
+) -> None:
+    reference = save_tiny("bert", tmp_path / "reference", num_hidden_layers=12, seed=3)
+    models = f"{ELECTRA}={tiny},{BERT}={reference}"
+    arguments = ("reproduce", "figure3", "-t", pairs_file, "--models", models)
+    done = layerprobe(*arguments, "--json").json
+    (pair,) = done["pairs"]
+    assert len(pair["curve"]) == len(pair["biased"]) == 13
+    assert all(
+        low <= value <= high for low, value, high in zip(pair["lower"], pair["curve"], pair["upper"], strict=True)
+    )
+    assert pair["bears_out"] == bool(pair["drop_layers"])
+    text = layerprobe(*arguments).out
+    assert pair["sentence"] in text
+    assert "78.14" in text
+
+
+def test_figure_3_needs_a_pair(layerprobe: Layerprobe, pairs_file: Path, tiny: str) -> None:  # noqa: F811
+    outcome = layerprobe("reproduce", "figure3", "-t", pairs_file, "--models", f"{ELECTRA}={tiny}")
+    assert f"expected a model and its reference for figure3, such as {ELECTRA} and {BERT}" in outcome.error
+
+
+def test_korean_needs_a_copy(layerprobe: Layerprobe) -> None:  # noqa: F811
+    assert "expected --task with a copy of kor-sts" in layerprobe("reproduce", "ko").err

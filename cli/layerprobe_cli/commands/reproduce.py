@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe_cli.options import CacheDir, Json, Quiet, Tuning
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.tables import interval_text, show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.reproduction import Cost, ReproducedLayer, Reproduction
+    from layerprobe.reproduction import (
+        Cost,
+        LayerCost,
+        ReproducedLayer,
+        ReproducedPair,
+        Reproduction,
+        SimilarityReproduction,
+    )
     from layerprobe.results import Metric
 
 
 def reproduce(
     name: Annotated[
-        str, typer.Argument(help="Experiment: table2, figure2a, mrpc or sick.", metavar="NAME", show_default=False)
+        str,
+        typer.Argument(help="Experiment, such as table2; they are listed above.", metavar="NAME", show_default=False),
     ],
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the configuration and what it costs; no model, no network.")
@@ -33,7 +42,9 @@ def reproduce(
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", "-t", help="A copy of the data.", show_default="the data set on the Hub; sick has none"),
+        typer.Option(
+            "--task", "-t", help="A copy of the data.", show_default="the data set on the Hub; sick and ko have none"
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     cache_dir: CacheDir = None,
@@ -42,9 +53,10 @@ def reproduce(
 ) -> None:
     """Do an experiment of arXiv 2402.13130 again and print its figures beside ours. Finished runs are not repeated.
 
-    table2: STSB at the layers of Table 2. figure2a: STSB at every layer of ELECTRA's base discriminator. mrpc, sick:
-    the best and the last layer. Not here: Korean, German and Spanish STSB, for whose models the figures at hand name no
-    hub ids, and random weights, for which they give no figures.
+    table2, pareto: STSB at the layers of Table 2; pareto adds which models no smaller one beats. table1: TMFT alone;
+    word similarity or domain adaptation before it is a chain of steps. figure2a: every layer of ELECTRA's base
+    discriminator. figure3: CKA with BERT, without training. mrpc, sick, ko, de, es: the best and the last layer.
+    random: random weights.
 
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
@@ -58,7 +70,8 @@ def reproduce(
     if source is None and not dry_run:
         raise typer.BadParameter(f"expected --task with a copy of {data.name}, which is not read from the Hub")
     loaded = None if source is None else load_task(source, kind=data.kind)
-    estimate = cost(chosen, planned, seeds=seed_list, train=None if loaded is None else len(loaded.train))
+    counted = chosen if dry_run else chosen.alone
+    estimate = cost(counted, planned, seeds=seed_list, train=None if loaded is None else len(loaded.train))
     if dry_run or loaded is None:
         if json:
             print_json(estimate)
@@ -68,6 +81,7 @@ def reproduce(
 
     # after the data: what is wrong with it is told before torch is loaded
     from layerprobe import Options
+    from layerprobe.reproduction import SimilarityReproduction
     from layerprobe.study.reproduction import reproduce as reproduce_experiment
 
     show_notes([*loaded.notes, _cost_sentence(estimate)], loaded.warnings, quiet=quiet)
@@ -76,6 +90,8 @@ def reproduce(
         done = reproduce_experiment(name, loaded, models=replaced, seeds=seed_list, options=options, progress=progress)
     if json:
         print_json(done)
+    elif isinstance(done, SimilarityReproduction):
+        _print_similarity(done)
     else:
         _print_reproduction(done)
 
@@ -93,58 +109,170 @@ def _replacements(models: str | None) -> dict[str, str] | None:
 def _print_cost(cost: Cost) -> None:
     typer.echo(f"{cost.experiment}: {cost.title} ({cost.source} of arXiv 2402.13130)\n")
     print_table(
-        ("model", "layer", "parameters", "runs", "steps", "GPU hours"),
+        ("model", "layer", "how", "parameters", "runs", "steps", "GPU hours"),
         [
             (
                 _ran(layer.model, layer.runs_model),
                 str(layer.layer),
+                _how(layer, trained=cost.runs > 0),
                 "" if layer.parameters is None else f"{layer.parameters:.2f} M",
                 str(layer.runs),
                 str(layer.steps),
-                "" if layer.gpu_hours is None else f"{layer.gpu_hours:.2f}",
+                _hours(layer.gpu_hours),
             )
             for layer in cost.layers
         ],
     )
     how = cost.protocol
-    typer.echo(
-        f"\n{cost.data}: {cost.train} training pairs; AdamW at {how.learning_rate:g}, "
-        f"weight decay {how.weight_decay:g}, "
-        f"{how.epochs} epochs in batches of {how.batch_size}, {100 * how.warmup:g} % warm-up, {how.pooling} pooling; "
-        f"seeds {', '.join(map(str, cost.seeds))}"
-    )
+    if cost.runs:
+        typer.echo(
+            f"\n{cost.data}: {cost.train} training pairs; AdamW at {how.learning_rate:g}, "
+            f"weight decay {how.weight_decay:g}, {how.epochs} epochs in batches of {how.batch_size}, "
+            f"{100 * how.warmup:g} % warm-up, {how.pooling} pooling; "
+            f"seeds {', '.join(map(str, cost.seeds))}"
+        )
+    else:
+        typer.echo(f"\n{cost.data}: the texts of the test split; {how.pooling} pooling")
     typer.echo(_cost_sentence(cost))
     typer.echo(f"The hours are {cost.assumptions}. Texts are taken to be {cost.tokens} tokens long.")
+    if any(layer.before for layer in cost.layers):
+        typer.echo(f"\n{NOT_RUN} {BEFORE}")
+    _print_notes(cost.notes)
+
+
+NOT_RUN = "Only TMFT alone is run by this command."
+BEFORE = (
+    "What comes before it is a chain of steps: 50 epochs on word pairs in batches of 128, or 10 epochs of masked "
+    "language modelling on the sentences of SNLI and MultiNLI (`layerprobe adapt`), then TMFT."
+)
+
+
+def _how(layer: LayerCost, *, trained: bool) -> str:
+    if layer.random_init is not None:
+        return f"TMFT of random weights, seed {layer.random_init}"
+    if not trained:
+        return "embed"
+    return f"{layer.before}, then TMFT" if layer.before else "TMFT"
+
+
+def _hours(hours: float | None) -> str:
+    if hours is None:
+        return ""
+    return f"{hours:.2f}" if hours >= 0.005 else "<0.01"
+
+
+def _print_notes(notes: Sequence[str]) -> None:
+    if notes:
+        typer.echo("")
+    for note in notes:
+        typer.echo(f"note: {note}")
 
 
 def _cost_sentence(cost: Cost) -> str:
+    if not cost.runs:
+        return f"Nothing is trained; with the paper's models {_hours(cost.gpu_hours)} GPU hours (estimated)"
     unknown = sum(layer.gpu_hours is None for layer in cost.layers)
     left_out = f", without {unknown} layers of unknown size" if unknown else ""
-    return (
-        f"{cost.runs} runs of {cost.steps_a_run} steps, {cost.steps} steps together; with the paper's models about "
-        f"{cost.gpu_hours:.1f} GPU hours{left_out} (estimated)"
-    )
+    steps = f"{cost.runs} runs of {cost.steps_a_run} steps, {cost.steps} steps together"
+    if any(layer.before for layer in cost.layers):
+        steps = f"{cost.runs} runs, {cost.steps} steps together"
+    return f"{steps}; with the paper's models about {cost.gpu_hours:.1f} GPU hours{left_out} (estimated)"
+
+
+# ---- results ------------------------------------------------------------------------------------------
 
 
 def _print_reproduction(done: Reproduction) -> None:
     from layerprobe.results import metric_title
 
     typer.echo(f"{metric_title(done.primary)} x 100 on {done.task}; paper: {done.source} of arXiv 2402.13130\n")
-    columns = ("paper", "ours", "difference")
-    header = ("model", "layer", *(f"{split} {what}" for split in ("validation", "test") for what in columns), "seeds")
-    print_table(header, [_cells(layer, done.primary) for layer in done.layers])
+    header = (
+        "model",
+        "layer",
+        "split",
+        "paper",
+        "ours",
+        "std",
+        "interval",
+        "difference",
+        "in std",
+        "by seed",
+        "best seed",
+    )
+    rows = [_cells(layer, split, done.primary) for layer in done.layers for split in ("validation", "test")]
+    print_table(header, rows)
+    typer.echo(f"\n{done.sentence}")
+    typer.echo("The best seed is the best by validation: it is named, and ours is the mean of all.")
+    if done.front is not None:
+        typer.echo(f"\nNo other is both smaller and better, by the paper: {_points(done.front.paper) or 'nothing'}")
+        typer.echo(f"No other is both smaller and better, by ours: {_points(done.front.ours)}")
+    if done.not_run:
+        typer.echo(f"\nThe paper's figures of what is not run. {NOT_RUN} {BEFORE}\n")
+        print_table(
+            ("model", "layer", "how", f"paper's test {metric_title(done.primary)}"),
+            [
+                (one.model, str(one.layer), f"{one.before}, then TMFT", f"{one.test[done.primary]:.2f}")
+                for one in done.not_run
+            ],
+        )
+    _print_notes(done.notes)
 
 
-def _cells(layer: ReproducedLayer, metric: Metric) -> tuple[str, ...]:
-    cells = []
-    for split in ("validation", "test"):
-        score = layer.score(split, metric)
-        cells += [
-            "" if score.paper is None else f"{score.paper:.2f}",
-            f"{score.mean:.2f}" if score.std is None else f"{score.mean:.2f} ± {score.std:.2f}",
-            "" if score.difference is None else f"{score.difference:+.2f}",
-        ]
-    return (_ran(layer.model, layer.runs_model), str(layer.layer), *cells, str(len(layer.seeds)))
+def _cells(layer: ReproducedLayer, split: str, metric: Metric) -> tuple[str, ...]:
+    score = layer.score(split, metric)
+    random = "" if layer.random_init is None else f" (random weights, seed {layer.random_init})"
+    return (
+        _ran(layer.model, layer.runs_model) + random,
+        str(layer.layer),
+        split,
+        "" if score.paper is None else f"{score.paper:.2f}",
+        f"{score.mean:.2f}",
+        "" if score.std is None else f"{score.std:.2f}",
+        interval_text(score.interval),
+        "" if score.difference is None else f"{score.difference:+.2f}",
+        "" if score.deviations is None else f"{score.deviations:+.1f}",
+        " ".join(f"{value:.2f}" for value in score.values),
+        str(layer.best_seed),
+    )
+
+
+def _points(points: Sequence[tuple[str, int]]) -> str:
+    return ", ".join(f"{name} at layer {layer}" for name, layer in points)
+
+
+def _print_similarity(done: SimilarityReproduction) -> None:
+    typer.echo(
+        f"{done.measure.title} by layer on {done.n_texts} texts of {done.task}; "
+        f"paper: {done.source} of arXiv 2402.13130"
+    )
+    for pair in done.pairs:
+        _print_pair(pair)
+    typer.echo(f"\n{done.sentence}")
+    _print_notes(done.notes)
+
+
+def _print_pair(pair: ReproducedPair) -> None:
+    paper = pair.paper
+    model, reference = _ran(paper.model, pair.runs_model), _ran(paper.reference, pair.runs_reference)
+    typer.echo(f"\n{model} with {reference}")
+    fine_tuned = {paper.best_layer: f"{paper.best:.2f}", paper.last_layer: f"{paper.last:.2f}"}
+    print_table(
+        ("layer", "CKA", "95 % interval", "biased CKA", "flag", "paper's fine-tuned Spearman"),
+        [
+            (
+                str(layer),
+                f"{value:.4f}",
+                f"{low:.4f} to {high:.4f}",
+                f"{biased:.4f}",
+                "drop" if layer in pair.drop_layers else "",
+                fine_tuned.get(layer, ""),
+            )
+            for layer, (value, low, high, biased) in enumerate(
+                zip(pair.curve, pair.lower, pair.upper, pair.biased, strict=True)
+            )
+        ],
+    )
+    typer.echo(pair.sentence)
 
 
 def _ran(model: str, other: str) -> str:

@@ -24,13 +24,14 @@
     showTips: false,
   };
   // The sizes on paper are those of style.css; a browser does not resize figures to the sheet by itself.
-  const onPaper = (name) => (name.endsWith("-map") ? { width: 520, height: 480 } : { width: 680, height: 340 });
+  const paper = { "cka-map": [520, 480], "other-map": [520, 480], seeds: [680, 560] };
+  const onPaper = (name) => (([width, height]) => ({ width, height }))(paper[name] ?? [680, 340]);
   const draw = (dark, printing = false) => {
     for (const [name, figure] of Object.entries(figures)) {
       const { data, layout } = recoloured(figure, dark ? darkColours : {});
       Object.assign(layout, printing ? onPaper(name) : { autosize: true });
       layout.dragmode = false; // a finger on a figure scrolls the page
-      layout.xaxis.fixedrange = layout.yaxis.fixedrange = true;
+      for (const key of Object.keys(layout)) if (/^[xy]axis/.test(key)) layout[key].fixedrange = true;
       Plotly.react(`plot-${name}`, data, layout, config);
     }
   };

@@ -62,13 +62,13 @@ def _seeds_and_mean(
     mean = go.Scatter(
         x=[outcome.layer + shift for outcome in outcomes],
         y=[outcome.mean for outcome in outcomes],
-        hovertext=[outcome_text(outcome) for outcome in outcomes],
+        hovertext=[outcome_text(outcome.layer, outcome.tested) for outcome in outcomes],
         name=text(name),
         mode="lines+markers",
         legendgroup=name,
         line={"color": colour, "width": 1.5, "dash": dash},
         marker={"size": 9, "color": colour, "symbol": symbol},
-        error_y=error_bars(outcomes, colour),
+        error_y=error_bars([outcome.tested for outcome in outcomes], colour),
         hovertemplate=f"{text(name)}<br>%{{hovertext}}<extra></extra>",
     )
     return [seeds, mean]

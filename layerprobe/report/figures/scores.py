@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from layerprobe.errors import DataError
 from layerprobe.report import words
-from layerprobe.report.data import outcomes_by_layer, pareto_front
+from layerprobe.report.data import SeedSplit, outcomes_by_layer, over_seeds, pareto_front
 from layerprobe.report.figures.style import (
     CHOSEN,
     INK,
@@ -21,7 +22,11 @@ from layerprobe.report.figures.style import (
     styled,
     text,
 )
-from layerprobe.results import LayerOutcome, LayerScores, Study, metric_title
+from layerprobe.results import LayerOutcome, LayerScores, SeedScores, Study, metric_title
+
+SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
+MANY = 8
+"""More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
 
 
 def zero_shot(study: Study) -> go.Figure:
@@ -55,6 +60,33 @@ def tmft(study: Study) -> go.Figure:
     deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
     figure.update_yaxes(title=_score_axis(study))
+    shade_drop(figure, study)
+    return styled(figure)
+
+
+def seeds(study: Study) -> go.Figure:
+    """Return scores after fine-tuning by layer on validation, above, and on test: every seed, mean and interval.
+
+    The best seed of a layer, by validation, has a ring in both.
+
+    Raises:
+        DataError: If no layer was fine-tuned.
+    """
+    model, reference = words.labels(study)
+    outcomes = _outcomes(study)
+    figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
+    for row, split in enumerate(SPLITS, start=1):
+        for trace in (
+            *_seeds_and_mean(model, outcomes, study, is_model=True, split=split),
+            *_seeds_and_mean(reference, study.reference_outcomes, study, is_model=False, split=split),
+            _best_seeds([*outcomes, *study.reference_outcomes], study, split),
+        ):
+            # one entry of the legend for both rows
+            figure.add_trace(trace.update(showlegend=trace.showlegend is not False and row == 1), row=row, col=1)
+        figure.update_yaxes(title=f"{split.capitalize()}<br>{metric_title(study.metric)} × 100", row=row, col=1)
+    deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
+    layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
+    figure.update_xaxes(title=None, row=1, col=1)
     shade_drop(figure, study)
     return styled(figure)
 
@@ -123,11 +155,16 @@ def _zero_shot_line(name: str, scores: LayerScores, study: Study, is_model: bool
     )
 
 
-def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool) -> list[go.Scatter]:
+def _seeds_and_mean(
+    name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool, split: SeedSplit = "test"
+) -> list[go.Scatter]:
+    if not outcomes:
+        return []
     colour = MODEL if is_model else REFERENCE
     group = "model" if is_model else "reference"
-    dots = [point for outcome in outcomes for point in _seed_points(outcome)]
-    seeds = go.Scatter(
+    found = [over_seeds(study, outcome, split) for outcome in outcomes]
+    dots = [point for outcome in outcomes for point in _seed_points(outcome, split)]
+    every_seed = go.Scatter(
         x=[x for x, _, _ in dots],
         y=[y for _, y, _ in dots],
         customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
@@ -135,36 +172,58 @@ def _seeds_and_mean(name: str, outcomes: Sequence[LayerOutcome], study: Study, i
         mode="markers",
         legendgroup=group,
         showlegend=False,
-        marker={"size": 6, "color": colour, "opacity": 0.5},
+        marker={"size": 6 if max(len(one.seeds) for one in outcomes) <= MANY else 4, "color": colour, "opacity": 0.5},
         hovertemplate="layer %{customdata[0]}, seed %{customdata[1]}"
-        f"<br>test {metric_title(study.metric)} %{{y:.2f}}<extra></extra>",
+        f"<br>{split} {metric_title(study.metric)} %{{y:.2f}}<extra></extra>",
     )
     mean = go.Scatter(
         x=[outcome.layer for outcome in outcomes],
-        y=[outcome.mean for outcome in outcomes],
-        hovertext=[outcome_text(outcome) for outcome in outcomes],
+        y=[one.mean for one in found],
+        hovertext=[outcome_text(outcome.layer, one) for outcome, one in zip(outcomes, found, strict=True)],
         name=text(name),
         mode="lines+markers",
         legendgroup=group,
         line={"color": colour, "width": 1.5, "dash": "dot"},
         marker=_markers(study, [outcome.layer for outcome in outcomes], is_model),
-        error_y=error_bars(outcomes, colour),
+        error_y=error_bars(found, colour),
         hovertemplate="%{hovertext}<extra></extra>",
     )
-    return [seeds, mean]
+    return [every_seed, mean]
 
 
-def _seed_points(outcome: LayerOutcome) -> list[tuple[float, float, int]]:
+def _best_seeds(outcomes: Sequence[LayerOutcome], study: Study, split: SeedSplit) -> go.Scatter:
+    """Return a ring around the best seed of every layer, by validation."""
+    best = [
+        (outcome, *point)
+        for outcome in outcomes
+        for point in _seed_points(outcome, split)
+        if point[2] == outcome.best_seed
+    ]
+    return go.Scatter(
+        x=[x for _, x, _, _ in best],
+        y=[y for _, _, y, _ in best],
+        customdata=[[outcome.layer, seed] for outcome, _, _, seed in best],
+        name="best seed by validation",
+        mode="markers",
+        legendgroup="best",
+        marker={"size": 10, "symbol": "circle-open", "color": CHOSEN, "line": {"width": 1.5}},
+        hovertemplate="layer %{customdata[0]}: seed %{customdata[1]} is the best by validation"
+        f"<br>{split} {metric_title(study.metric)} %{{y:.2f}}; the mean is the score<extra></extra>",
+    )
+
+
+def _seed_points(outcome: LayerOutcome, split: SeedSplit) -> list[tuple[float, float, int]]:
     """Return x, y and seed of every run; beside the mean, and side by side, so that equals stay apart."""
-    count = len(outcome.seeds)
-    offsets = [0.16 + 0.16 * index / max(count - 1, 1) for index in range(count)]
-    pairs = zip(offsets, outcome.scores, outcome.seeds, strict=True)
+    count, values = len(outcome.seeds), {"test": outcome.test, "validation": outcome.validation}[split][outcome.primary]
+    width = 0.16 if count <= MANY else 0.26
+    offsets = [0.16 + width * index / max(count - 1, 1) for index in range(count)]
+    pairs = zip(offsets, values, outcome.seeds, strict=True)
     return [(outcome.layer + offset, score, seed) for offset, score, seed in pairs]
 
 
-def error_bars(outcomes: Iterable[LayerOutcome], colour: str) -> dict[str, Any]:
+def error_bars(found: Iterable[SeedScores], colour: str) -> dict[str, Any]:
     """Return the intervals of the means."""
-    bounds = [(outcome.mean, *(outcome.interval or (outcome.mean, outcome.mean))) for outcome in outcomes]
+    bounds = [(one.mean, *(one.interval or (one.mean, one.mean))) for one in found]
     return {
         "type": "data",
         "symmetric": False,
@@ -181,7 +240,7 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
         x=_millions(outcomes),
         y=[outcome.mean for outcome in outcomes],
         text=[str(outcome.layer) for outcome in outcomes],
-        hovertext=[outcome_text(outcome) for outcome in outcomes],
+        hovertext=[outcome_text(outcome.layer, outcome.tested) for outcome in outcomes],
         name=text(name),
         mode="markers+text",
         textposition="top center",
@@ -192,9 +251,10 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
     )
 
 
-def outcome_text(outcome: LayerOutcome) -> str:
+def outcome_text(layer: int, found: SeedScores) -> str:
     """Return what is shown of an outcome that is pointed at."""
-    return f"layer {outcome.layer}: {words.mean_and_std(outcome)}<br>{words.interval(outcome.interval)}"
+    each = f"<br>by seed {words.by_seed(found.values)}" if 1 < len(found.values) <= MANY else ""
+    return f"layer {layer}: {words.mean_and_std(found)}<br>{words.interval(found.interval)}{each}"
 
 
 def _millions(outcomes: Iterable[LayerOutcome]) -> list[float]:

@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layerprobe.report import words
-from layerprobe.report.data import LayerRow, layer_rows, outcomes_by_layer
+from layerprobe.report.data import LayerRow, SeedSplit, layer_rows, outcomes_by_layer, over_seeds
 from layerprobe.report.markup import Markup, element, join
-from layerprobe.report.sections.parts import CONFIRM_COMMAND, ZERO_SHOT_COMMAND, figure, missing, row, section, table
+from layerprobe.report.sections.parts import (
+    CONFIRM_COMMAND,
+    ZERO_SHOT_COMMAND,
+    figure,
+    folded,
+    missing,
+    row,
+    section,
+    table,
+)
 from layerprobe.results import Study, metric_title
 
 
@@ -30,7 +39,38 @@ def fine_tuning(study: Study) -> Markup:
     by_layer = figure("tmft", words.tmft_finding(study), f"Small dots are seeds; {_bars(study)}")
     cost = "Labels are layers, the line is the Pareto front: the best score for at most so many parameters."
     by_size = figure("parameters", words.parameters_finding(study), cost)
-    return join(section("tmft", heading, by_layer), section("parameters", "Score for the size", by_size))
+    by_seed = figure(
+        "seeds", words.seeds_finding(study), f"Small dots are seeds; {_bars(study)} {RINGS}", kind="plot tall"
+    )
+    every_seed = folded("Every seed", table("Every seed", SEED_HEAD, _seed_lines(study)))
+    return join(
+        section("tmft", heading, by_layer),
+        section("seeds", "Scores by seed", by_seed, every_seed),
+        section("parameters", "Score for the size", by_size),
+    )
+
+
+RINGS = "A ring is the best seed of a layer by validation: it is named, and the score of a layer is the mean of all."
+SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
+SEED_HEAD = ("Layer", "Split", "Mean ± deviation", "Interval of the mean", "By seed", "Best seed")
+
+
+def _seed_lines(study: Study) -> Iterator[Markup]:
+    model, reference = words.labels(study)
+    both = ((model, tuple(outcomes_by_layer(study).values())), (reference, study.reference_outcomes))
+    for name, outcomes in both:
+        label = f" of {name}" if study.reference_outcomes else ""
+        for outcome in outcomes:
+            for split in SPLITS:
+                found = over_seeds(study, outcome, split)
+                cells = (
+                    split,
+                    words.mean_and_std(found),
+                    words.interval(found.interval),
+                    words.by_seed(found.values),
+                    str(outcome.best_seed),
+                )
+                yield row(f"{outcome.layer}{label}", cells)
 
 
 def _bars(study: Study) -> str:
