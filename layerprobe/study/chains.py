@@ -7,12 +7,11 @@ further processes, find these done.
 from __future__ import annotations
 
 import itertools
+import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-
-import numpy as np
 
 from layerprobe.encoders import Checkpoint, TruncatedEncoder, count_blocks, find_checkpoint
 from layerprobe.encoders.heads import check_masked_lm
@@ -334,10 +333,8 @@ def _straight(work: _Work, bar: _Bar) -> tuple[FineTuningRun, ...]:
 def _effect(layer: int, after: Sequence[FineTuningRun], straight: Sequence[FineTuningRun], level: float) -> ChainEffect:
     """Return the mean over seeds of the paired difference at a layer, with Student's t interval."""
     scores = [{run.seed: run.test[run.primary] for run in runs if run.layer == layer} for runs in (after, straight)]
-    differences = np.array([scores[0][seed] - scores[1][seed] for seed in sorted(scores[0])])
-    return ChainEffect(
-        layer=layer, value=float(differences.mean()), interval=mean_interval(differences.tolist(), level)
-    )
+    differences = [scores[0][seed] - scores[1][seed] for seed in sorted(scores[0])]
+    return ChainEffect(layer=layer, value=statistics.fmean(differences), interval=mean_interval(differences, level))
 
 
 # ---- what is stored --------------------------------------------------------------------------------------
