@@ -261,3 +261,23 @@ def test_minilm_finds_the_paraphrases_of_stsb(shared_data: Path, tmp_path: Path)
     found = retrieve(model, task, options=Options(device="cpu", cache_dir=tmp_path))
     assert found.best_layer == 6
     np.testing.assert_allclose(found.scores, (93.13, 93.14, 93.03, 93.89, 93.76, 93.69, 94.45), atol=0.02)
+
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    relevant: dict[str, set[str]] = {name: set() for name in task.query_ids}
+    for query, document, _ in task.relevance:
+        relevant[task.query_ids[query]].add(task.document_ids[document])
+    judge = InformationRetrievalEvaluator(
+        dict(zip(task.query_ids, task.queries, strict=True)),
+        dict(zip(task.document_ids, task.documents, strict=True)),
+        relevant,
+        **{f"{name}_at_k": [10] for name in ("mrr", "ndcg", "precision_recall", "accuracy", "map")},
+    )
+    theirs = judge(SentenceTransformer(model, device="cpu"))
+    unweighted = dataclasses.replace(
+        task, relevance=tuple((query, document, 1.0) for query, document, _ in task.relevance)
+    )
+    ours = retrieve(model, unweighted, options=Options(device="cpu", cache_dir=tmp_path))
+    for metric in ("ndcg@10", "mrr@10", "recall@10"):
+        assert ours.values(metric)[6] == pytest.approx(100 * theirs[f"cosine_{metric}"], abs=1e-4)
