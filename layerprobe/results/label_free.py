@@ -49,8 +49,8 @@ class Views:
     def __post_init__(self) -> None:
         if self.n_texts < 2 or self.n_views < 2 or not 0 < self.dropped < 1:
             raise DataError(
-                "expected at least two views of two texts, without a share of words between 0 and 1, "
-                f"got {self.n_views} views of {self.n_texts} texts without {self.dropped:g}"
+                "expected at least two views of two texts and a share of dropped words between 0 and 1, "
+                f"got {self.n_views} views of {self.n_texts} texts and {self.dropped:g}"
             )
 
 
