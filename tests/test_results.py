@@ -18,6 +18,9 @@ from layerprobe.errors import DataError
 from layerprobe.results import (
     AdaptationProtocol,
     BudgetScores,
+    AdaptStep,
+    Chain,
+    ChainCurve,
     Comparison,
     Comparisons,
     Confirmation,
@@ -29,6 +32,7 @@ from layerprobe.results import (
     EpochMetrics,
     Evidence,
     Examples,
+    FinetuneStep,
     FineTuningRun,
     Interval,
     LabelFreeMetrics,
@@ -50,6 +54,7 @@ from layerprobe.results import (
     SimilarityMap,
     Study,
     Task,
+    TaskSettings,
     TextFile,
     TokenMetrics,
     TunedLayers,
@@ -66,6 +71,7 @@ from layerprobe.results import (
 KINDS = [kind for kind in vars(results).values() if dataclasses.is_dataclass(kind)]
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
 
 
 LAYER = st.integers(0, 2)
@@ -156,6 +162,20 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
     BudgetScores: {"rules": st.just(())},
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
+    TaskSettings: {"source": NAMES, "merge": st.just(False)},
+    AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
+    Chain: {
+        "model": NAMES,
+        "steps": st.tuples(st.deferred(lambda: values_of(AdaptStep)), st.deferred(lambda: values_of(FinetuneStep))),
+        "layers": st.none() | st.just((0, 2)),
+        "reference": st.none() | NAMES,
+        "cka": st.just(True),
+        **{"random_init": st.none(), "seeds": st.just((0, 1)), "control": st.just((5,))},
+    },
+    ChainCurve: {
+        **{"values": THREE, "other_layers": st.tuples(LAYER, LAYER, LAYER)},
+        **dict.fromkeys(("lower", "upper"), st.none() | THREE),
+    },
     Profile: {
         "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),
         "layers": st.tuples(st.builds(LayerProfile, layer=LAYER, parameters=st.just(7), costs=st.just((COST,)))),
