@@ -18,6 +18,8 @@ from layerprobe.finetuning import Objective, fine_tune, tmft
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.tmft import PreparedExamples, Trainer, prepare
 from layerprobe.results import Examples, Protocol, Task, TaskKind
+from layerprobe.study import finetune
+from layerprobe.study.options import Options
 from tests.finetuning.test_tmft import numbers, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
 
@@ -182,6 +184,25 @@ def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task, batch
     assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in whole.epochs], abs=1e-5)
     assert run.test == pytest.approx(whole.test, abs=0.5)
     assert run.best_epoch == whole.best_epoch
+
+
+def test_the_option_reaches_the_run_and_is_no_part_of_its_name(
+    folder: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = widths(monkeypatch)
+    found = [
+        finetune(
+            str(folder),
+            [1],
+            task,
+            seeds=[0],
+            protocol=Protocol(epochs=1, batch_size=8),
+            options=Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens),
+        )
+        for batch_tokens in (10, 10_000)
+    ]
+    assert {n for n, _ in shapes} == {1, 2}  # of up to 6 tokens: single texts in evaluation, pairs in training
+    assert found[0] == found[1]
 
 
 def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:
