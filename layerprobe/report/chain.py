@@ -289,7 +289,7 @@ def _cka(result: ChainResult) -> Markup | None:
             if each.to_reference is not None and len(each.to_reference.values) == last + 1
         )
         finding = (
-            f"With {found.reference}, layer {last} has {words.number(found.start_to_reference.values[-1], 3)} before"
+            f"With {short_name(found.reference)}, layer {last} has {words.number(found.start_to_reference.values[-1], 3)} before"
             f"{after}."
         )
         parts.append(figure("chain-reference", finding, "The grey curve is the start."))
