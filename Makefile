@@ -37,6 +37,7 @@ bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
 	$(BIN)/python tests/benchmarks/bench_extraction.py
 	$(BIN)/python tests/benchmarks/bench_similarity.py
+	$(BIN)/python tests/benchmarks/bench_pretraining.py
 
 # ---- the environment ------------------------------------------------------------------------------------
 

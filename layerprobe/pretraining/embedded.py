@@ -4,10 +4,10 @@
 detection, both on the synthetic language, with the same sentences, order and number of steps. Their weights
 ship with the package.
 
-The shipped weights were made before `layerprobe pretrain` was there, by a loop of their own with the recipe below. It
-differed in details: `mlm` had the class of BERT, token type embeddings and the norm of the embeddings were not tied,
-the masks of the two models were not the same ones, and copies of sentences were kept. So this makes a pair by the
-recipe, not these weights (about half an hour of processor time):
+The shipped weights were made by the loop of commit d3c5f83, before `layerprobe pretrain` was there, with the recipe
+below. It differed in details: `mlm` had the class of BERT, token type embeddings and the norm of the embeddings were
+not tied, the masks of the two models were not the same ones, and copies of sentences were kept. So this makes a pair by
+the recipe, not these weights (about half an hour of processor time):
 
     python -m layerprobe.pretraining.embedded DIRECTORY
 """

@@ -83,20 +83,22 @@ def card(pretraining: Pretraining) -> str:
     if protocol.has_generator:
         parts.append(f"`{GENERATOR}/` holds the generator; its embeddings are those of the encoder.")
     if pretraining.metrics:
-        parts += ["Measured on sequences that were held out:", as_block(measured_lines(pretraining.metrics))]
+        parts += ["Measured on sequences that were held out:", as_block(_aligned(measured_table(pretraining.metrics)))]
     parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RESULT}`.")
     return "\n\n".join(parts) + "\n"
 
 
-def measured_lines(metrics: tuple[Measured, ...]) -> list[str]:
-    """Return a table of what was measured: a line for each, one below the other."""
+def measured_table(metrics: tuple[Measured, ...]) -> list[list[str]]:
+    """Return what was measured as cells: the names, then a row a measurement; nothing where a rate counts nothing."""
     names = list(metrics[-1].held_out)
-    rows = [["step", *(name.replace("_", " ") for name in names)]]
-    rows += [[str(each.step), *(shown(each.held_out.get(name)) for name in names)] for each in metrics]
+    rows = [[str(each.step), *(_shown(each.held_out.get(name)) for name in names)] for each in metrics]
+    return [["step", *(name.replace("_", " ") for name in names)], *rows]
+
+
+def _shown(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-
-
-def shown(value: float | None) -> str:
-    """Return a loss or a rate as text, nothing where there is none."""
-    return "" if value is None else f"{value:.4f}"

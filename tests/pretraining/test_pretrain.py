@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -237,6 +238,13 @@ def test_bfloat16_is_autocast_over_float32_weights(made: Made, tmp_path: Path) -
     losses = [[each.held_out["mlm_loss"] for each in run.metrics] for run in (found, exact)]
     np.testing.assert_allclose(np.array(losses[0], float), np.array(losses[1], float), atol=0.1)
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
+
+
+def test_progress_tells_loss_and_speed(tmp_path: Path) -> None:
+    told: list[str] = []
+    job("rtd", tmp_path / "out", steps=3, progress=lambda task, done, total: told.append(task))
+    assert told[-4] == "pretraining"
+    assert all(re.fullmatch(r"pretraining loss \d+\.\d{3}, [\d,]+ tokens/s", text) for text in told[-3:])
 
 
 # ---- corpora ------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ def test_the_folders_are_models_of_every_other_command(layerprobe: Layerprobe, t
         done = layerprobe("pretrain", *arguments, "--evaluate-every", "2")
         assert done.code == 0, done.err
         lines = done.out.splitlines()
-        assert [line.split()[0] for line in lines[:4]] == ["step", "0", "2", "4"]
+        assert [line.split()[0] for line in lines[:5]] == ["step", "----", "0", "2", "4"]
         assert lines[-1].startswith(f"Folder: {tmp_path / name}")
         assert (", generator: " in lines[-1]) == (name == "rtd")
         again = layerprobe("pretrain", *arguments, "--json", "--quiet")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe_cli.options import Json, Quiet
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _protocol(objective: Any, shape: Shape, budget: Budget, sequences: Sequences
 
 
 def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:
-    if corpus == ["language"] and not Path("language").exists():
+    if corpus == ["language"]:  # a file of that name is ./language
         if column is not None:
             raise typer.BadParameter("expected no --column with --corpus language")
         return "language"
@@ -207,12 +207,11 @@ def _duration(seconds: float) -> str:
 
 
 def _print_pretraining(found: Pretraining, out: Path) -> None:
-    from layerprobe.pretraining.folder import measured_lines
+    from layerprobe.pretraining.folder import measured_table
 
     if found.metrics:
-        header, *rows = measured_lines(found.metrics)
-        typer.echo(header)
-        typer.echo("\n".join(rows))
+        header, *rows = measured_table(found.metrics)
+        print_table(header, rows)
         typer.echo(
             f"\n{found.protocol.steps:,} steps, {found.n_tokens:,} tokens, {found.tokens_per_second:,.0f} tokens/s, "
             f"{_duration(found.seconds)} on {found.computed_on}"
