@@ -387,6 +387,14 @@ Level = Annotated[
         min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.", rich_help_panel="Comparison"
     ),
 ]
+AllSeeds = Annotated[
+    bool,
+    typer.Option(
+        "--all-seeds",
+        help="Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.",
+        rich_help_panel="Fine-tuning",
+    ),
+]
 Layers = Annotated[
     str,
     typer.Option(

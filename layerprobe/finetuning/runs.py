@@ -87,6 +87,11 @@ class RunFolder:
         return FileLock(folder / "lock")
 
 
+def never(runs: Sequence[FineTuningRun]) -> bool:
+    """Return False: all seeds are wanted."""
+    return False
+
+
 def fine_tune_layers(
     load: Callable[[], Encoder],
     layers: Sequence[int],
@@ -95,6 +100,7 @@ def fine_tune_layers(
     seeds: Sequence[int],
     protocol: Protocol,
     folder: RunFolder,
+    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
     save_models: bool = False,
     prompt: str = "",
     progress: Progress = silent,
@@ -110,6 +116,7 @@ def fine_tune_layers(
         seeds: One run each.
         protocol: How to fine-tune.
         folder: Where runs are kept.
+        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
         save_models: Whether the best epoch's checkpoint of every run is kept in its directory; a finished run
             without one is made again, with the same numbers.
         prompt: What the task's sentences begin with; told beside the checkpoint.
@@ -123,15 +130,21 @@ def fine_tune_layers(
     """
     loaded = functools.cache(lambda: _told_what_is_cut(load(), task, protocol))
     # a run that is named twice is one run: copies would narrow the intervals over seeds
-    jobs = list(dict.fromkeys((layer, seed) for seed in seeds for layer in layers))
+    layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
     # a block costs about as much as the rest of a step
-    total = sum(layer + 1.0 for layer, _ in jobs)
-    done, runs = 0.0, []
-    for layer, seed in jobs:
-        report = part_of(progress, start=done, share=layer + 1.0, whole=total)
-        keep = functools.partial(saving_model, prompt=prompt) if save_models else None
-        runs.append(_load_or_run(folder, loaded, layer, task, seed=seed, protocol=protocol, keep=keep, progress=report))
-        done += layer + 1.0
+    total = sum(layer + 1.0 for layer in layers) * len(seeds)
+    done = 0.0
+    runs: list[FineTuningRun] = []
+    for seed in seeds:
+        for layer in layers:
+            report = part_of(progress, start=done, share=layer + 1.0, whole=total)
+            keep = functools.partial(saving_model, prompt=prompt) if save_models else None
+            runs.append(
+                _load_or_run(folder, loaded, layer, task, seed=seed, protocol=protocol, keep=keep, progress=report)
+            )
+            done += layer + 1.0
+        if enough(runs):
+            break
     return runs
 
 

@@ -6,7 +6,15 @@ embedding module; truncating at layer l keeps the embeddings and blocks 1 .. l.
 """
 
 from layerprobe.results.adaptation import Adaptation, AdaptationMetrics, AdaptationProtocol
-from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.finetuning import (
+    Confirmation,
+    EpochMetrics,
+    FineTuningRun,
+    LayerOutcome,
+    Protocol,
+    SavedSeeds,
+    Verdict,
+)
 from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
@@ -80,6 +88,7 @@ __all__ = [
     "Profile",
     "Protocol",
     "Provenance",
+    "SavedSeeds",
     "ScoreMethod",
     "SimilarityCurve",
     "SimilarityMap",

@@ -55,6 +55,7 @@ def run(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     level: float = DEFAULT_LEVEL,
+    all_seeds: bool = False,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
     further_references: Sequence[str | Path | Checkpoint] = (),
@@ -76,6 +77,7 @@ def run(
         seeds: One fine-tuning run each.
         protocol: The paper's by default.
         level: Confidence level of the intervals.
+        all_seeds: Run all seeds also where fewer settle the verdict; see `confirm`.
         measure: Which CKA; debiased linear of raw features by default.
         alignment: same-index, relative-depth or best-match.
         further_references: More models to compare with; the prediction is from the first.
@@ -133,6 +135,7 @@ def run(
             seeds=seeds,
             protocol=protocol,
             level=level,
+            all_seeds=all_seeds,
             options=options,
             progress=progress,
         )
@@ -141,7 +144,7 @@ def run(
                 base_checkpoint,
                 reference_layers,
                 task,
-                seeds=seeds,
+                seeds=confirmed.outcomes[-1].seeds,
                 protocol=protocol,
                 options=options,
                 progress=progress,
