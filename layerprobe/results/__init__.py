@@ -45,6 +45,7 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
+from layerprobe.results.sweeps import FailedRun
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 
 __all__ = [
@@ -69,6 +70,7 @@ __all__ = [
     "Estimator",
     "Evidence",
     "Examples",
+    "FailedRun",
     "FineTuningRun",
     "Interval",
     "Kernel",

@@ -3,11 +3,12 @@
 Each stage is one function; what was done before is read from the store instead of done again.
 """
 
+from layerprobe._version import versions
 from layerprobe.study.adapting import adapt, load_corpus
 from layerprobe.study.comparison import compare, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options
-from layerprobe.study.pipeline import doctor, run, versions
+from layerprobe.study.pipeline import doctor, run
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.profiling import profile
 from layerprobe.study.scoring import fitted_on, zero_shot

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
-from layerprobe._version import __version__
+from layerprobe._version import __version__, versions
 from layerprobe.encoders import (
     Checkpoint,
     resolve_device,
@@ -203,9 +201,3 @@ def doctor(
     options = options or Options()
     checkpoint = found(model, random_init, options)
     return examine(load(checkpoint, options))
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that the numbers depend on."""
-    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}
