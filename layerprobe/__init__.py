@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
+        Sweep,
         adapt,
         compare,
         compare_all,
@@ -31,9 +32,11 @@ if TYPE_CHECKING:
         extract,
         finetune,
         load_corpus,
+        load_sweep,
         predict,
         profile,
         run,
+        sweep,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -47,6 +50,7 @@ _HOMES = {
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
+        "Sweep",
         "adapt",
         "compare",
         "compare_all",
@@ -55,9 +59,11 @@ _HOMES = {
         "extract",
         "finetune",
         "load_corpus",
+        "load_sweep",
         "predict",
         "profile",
         "run",
+        "sweep",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
@@ -72,6 +78,7 @@ __all__ = [
     "Options",
     "Protocol",
     "Study",
+    "Sweep",
     "Task",
     "__version__",
     "adapt",
@@ -90,6 +97,7 @@ __all__ = [
     "from_json",
     "linear_cka",
     "load_corpus",
+    "load_sweep",
     "load_task",
     "load_texts",
     "load_word_similarity",
@@ -97,6 +105,7 @@ __all__ = [
     "profile",
     "rbf_cka",
     "run",
+    "sweep",
     "to_json",
     "write_report",
     "zero_shot",

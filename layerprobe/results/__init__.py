@@ -19,7 +19,7 @@ from layerprobe.results.metrics import METRICS, Metric, Split, TaskKind, metric_
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
-from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.results.serialisation import digest, from_dict, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
     Alignment,
@@ -45,7 +45,7 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.sweeps import FailedRun
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 
 __all__ = [
@@ -86,6 +86,7 @@ __all__ = [
     "ModelDescription",
     "Normalize",
     "PermutationNull",
+    "PlannedRun",
     "Pooling",
     "Profile",
     "Protocol",
@@ -96,6 +97,10 @@ __all__ = [
     "SimilarityMap",
     "Split",
     "Study",
+    "SweepCurve",
+    "SweepModel",
+    "SweepResult",
+    "SweepTask",
     "Task",
     "TaskKind",
     "TextFile",
@@ -105,6 +110,7 @@ __all__ = [
     "check_layers",
     "check_level",
     "digest",
+    "from_dict",
     "from_json",
     "metric_title",
     "primary_metric",

@@ -71,10 +71,10 @@ def finetune(
     return fine_tune_layers(
         lambda: load(checkpoint, options),
         layers,
-        _prompted(task, options.prompt),
+        with_prompt(task, options.prompt),
         seeds=seeds,
         protocol=protocol,
-        folder=_run_folder(checkpoint, task, protocol, options),
+        folder=run_folder(checkpoint, task, protocol, options),
         enough=enough,
         save_models=save_models,
         prompt=options.prompt,
@@ -103,13 +103,16 @@ def saved_models(
     """
     options = options or Options()
     checkpoint = found(model, random_init, options)
-    folders = {run.protocol: _run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
 
 
-def _run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
-    root, prompted = Store(options.cache_dir).root, _prompted(task, options.prompt)
-    return RunFolder.of(root, checkpoint, prompted, protocol, computed_on=_computed_on(options))
+def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
+    """Return the folder that `finetune` has the runs in."""
+    root = Store(options.cache_dir).root
+    return RunFolder.of(
+        root, checkpoint, with_prompt(task, options.prompt), protocol, computed_on=_computed_on(options)
+    )
 
 
 def confirm(
@@ -203,7 +206,7 @@ def _computed_on(options: Options) -> str:
     return f"{resolve_device(options.device).type} {dtype_name(options)}"
 
 
-def _prompted(task: Task, prompt: str) -> Task:
+def with_prompt(task: Task, prompt: str) -> Task:
     """Return the task with the prompt before every text, as extraction has it."""
 
     def prompted(split: Examples) -> Examples:
