@@ -28,6 +28,7 @@ from layerprobe_cli.commands import (
     report,
     reproduce,
     run,
+    sweep,
 )
 from layerprobe_cli.options import expanded
 from layerprobe_cli.output import fail
@@ -81,6 +82,7 @@ for module in (
     adapt,
     finetune,
     confirm,
+    sweep,
     reproduce,
     report,
     export,

@@ -20,6 +20,7 @@ COMMANDS = (
     "adapt",
     "finetune",
     "confirm",
+    "sweep",
     "reproduce",
     "report",
     "export",
