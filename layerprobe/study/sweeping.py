@@ -19,6 +19,7 @@ from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder, count_blocks, find_checkpoint, resolve_device
 from layerprobe.errors import DataError, LayerProbeError, ModelError, TrainingError
 from layerprobe.finetuning import RunFolder, load_or_run, outcomes, told_what_is_cut
+from layerprobe.pool import Lost, pooled
 from layerprobe.results import (
     FailedRun,
     FineTuningRun,
@@ -32,7 +33,6 @@ from layerprobe.results import (
 )
 from layerprobe.study.options import Options, load
 from layerprobe.study.plans import Sweep
-from layerprobe.study.pool import Lost, pooled
 from layerprobe.study.tuning import DEFAULT_LEVEL, check_layers, run_folder, with_prompt
 from layerprobe.tasks import load_task, load_word_similarity
 

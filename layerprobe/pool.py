@@ -61,7 +61,7 @@ def pooled(
             in its module. An answer of None means: not now; the job is put at the end.
         settings: One process each.
         jobs: In the order they are begun.
-        waiting: Told a job that is waited for, when there is nothing else to do.
+        waiting: Told a job that is waited for, once, when there is nothing else to do.
 
     Raises:
         LayerProbeError: If the processes cannot be started.
@@ -70,6 +70,7 @@ def pooled(
     queue, tries = collections.deque(jobs), collections.Counter[J]()
     later: collections.deque[tuple[float, J]] = collections.deque()
     workers: list[_Worker[S, J, A]] = []
+    told: set[J] = set()
     unready, left = 0, len(queue)
     try:
         workers.extend(_Worker(start, setting) for setting in settings[:left])
@@ -79,6 +80,9 @@ def pooled(
                     worker.give(queue.popleft())
                 elif worker.idle and later and later[0][0] <= time.monotonic():
                     worker.give(later.popleft()[1])
+            if not queue and later and any(worker.idle for worker in workers) and later[0][1] not in told:
+                told.add(later[0][1])
+                waiting(later[0][1])
             due = None if not later else max(later[0][0] - time.monotonic(), 0.0)
             ready = wait([worker.pipe for worker in workers], None if all(w.busy for w in workers) else due)
             for worker in [worker for worker in workers if worker.pipe in ready]:
@@ -116,8 +120,6 @@ def pooled(
                         left -= 1
                         yield job, value
                         continue
-                    if not queue and not later:
-                        waiting(job)
                     later.append((time.monotonic() + PAUSE, job))
     finally:
         for worker in workers:
