@@ -39,10 +39,12 @@ PAUSE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """In place of an answer: every process that tried the job was killed."""
+    """In place of an answer: every process that tried the job was killed, or one raised what nobody expected."""
 
     exit_code: int
     """Of the last one; negative: the signal."""
+    trace: str | None = None
+    """The traceback of what was raised."""
 
 
 def pooled(
@@ -65,7 +67,7 @@ def pooled(
 
     Raises:
         LayerProbeError: If the processes cannot be started.
-        RuntimeError: If a job raises; with its traceback.
+        RuntimeError: If `start` raises; with its traceback.
     """
     queue, tries = collections.deque(jobs), collections.Counter[J]()
     later: collections.deque[tuple[float, J]] = collections.deque()
@@ -89,6 +91,20 @@ def pooled(
                 try:
                     kind, value = worker.pipe.recv()
                 except (EOFError, OSError):
+                    kind, value = "ended", None
+                if kind == "log":
+                    logger.log(*value)
+                elif kind == "ready":
+                    worker.ready = True
+                elif kind == "answer":
+                    job, worker.job = worker.job, None
+                    assert job is not None
+                    if value is None:
+                        later.append((time.monotonic() + PAUSE, job))
+                    else:
+                        left -= 1
+                        yield job, value
+                else:
                     exit_code, job = worker.end(), worker.job
                     workers.remove(worker)
                     unready = 0 if worker.ready else unready + 1
@@ -96,31 +112,19 @@ def pooled(
                         raise LayerProbeError(
                             f"the worker processes end before they are ready (exit code {exit_code}): in a script, "
                             'begin the sweep under `if __name__ == "__main__":`'
-                        ) from None
+                        )
+                    if job is None and value is not None:
+                        raise RuntimeError(f"a worker process raised:\n{value}")
                     tries.update([] if job is None else [job])
-                    if job is not None and tries[job] < TRIES:
+                    lost = job is not None and (tries[job] == TRIES or value is not None)
+                    if job is not None and not lost:
                         logger.warning("a worker process ended (exit code %d): its run is begun again", exit_code)
                         queue.append(job)
                     if queue or later:
                         workers.append(_Worker(start, worker.setting))
-                    if job is not None and tries[job] == TRIES:
+                    if job is not None and lost:
                         left -= 1
-                        yield job, Lost(exit_code)
-                    continue
-                if kind == "log":
-                    logger.log(*value)
-                elif kind == "raised":
-                    raise RuntimeError(f"a worker process raised:\n{value}")
-                elif kind == "ready":
-                    worker.ready = True
-                else:
-                    job, worker.job = worker.job, None
-                    assert job is not None
-                    if value is not None:
-                        left -= 1
-                        yield job, value
-                        continue
-                    later.append((time.monotonic() + PAUSE, job))
+                        yield job, Lost(exit_code, value)
     finally:
         for worker in workers:
             worker.end()

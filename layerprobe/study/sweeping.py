@@ -240,8 +240,7 @@ class _State:
             self.runs[job] = answer
             return
         if isinstance(answer, Lost):
-            answer = _ended(job, answer)
-            self.found.folder(job).save_failure(answer)
+            answer = self._lost(job, answer)
         self.failed[job] = answer
         logger.warning(
             "%s on %s, layer %d, seed %d failed: %s",
@@ -251,6 +250,17 @@ class _State:
             job.seed,
             answer.message,
         )
+
+    def _lost(self, job: _Job, lost: Lost) -> FailedRun:
+        if lost.trace is not None:
+            logger.error("%s", lost.trace)
+            return _failed(job, f"an error that was not expected, and is not marked: {lost.trace.splitlines()[-1]}")
+        how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
+        failed = _failed(
+            job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch"
+        )
+        self.found.folder(job).save_failure(failed)
+        return failed
 
     def result(self) -> SweepResult:
         """Return it as a value."""
@@ -281,12 +291,6 @@ class _State:
             return None
         pace = sum(run.seconds for run in self.runs.values()) / sum(costs[job] for job in self.runs)
         return left * pace / self.workers
-
-
-def _ended(job: _Job, lost: Lost) -> FailedRun:
-    how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
-    message = f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch"
-    return FailedRun(layer=job.layer, seed=job.seed, message=message, step=None, versions=versions())
 
 
 # ---- in the processes ---------------------------------------------------------------------------------

@@ -47,10 +47,18 @@ def killed(folder: Path) -> Callable[[str], tuple[str, int]]:
 
 
 def raising(setting: str) -> Callable[[str], str]:
+    """Of jobs named `bad`."""
+
     def work(job: str) -> str:
-        raise ValueError(f"{setting} and {job}")
+        if job == "bad":
+            raise ValueError(f"{setting} and {job}")
+        return job
 
     return work
+
+
+def raising_at_start(setting: str) -> Callable[[str], str]:
+    raise ValueError(f"{setting} alone")
 
 
 def unstartable(setting: str) -> Callable[[str], str]:

@@ -80,9 +80,19 @@ def test_a_killed_process_costs_its_job_only(tmp_path: Path, caplog: pytest.LogC
     assert caplog.messages == ["a worker process ended (exit code -9): its run is begun again"] * 2
 
 
-def test_what_a_job_raises_is_told_with_its_traceback() -> None:
-    with pytest.raises(RuntimeError, match=r"(?s)in work.*ValueError: here and there"):
-        list(pooled(pool_jobs.raising, ["here"], ["there"]))
+def test_what_a_job_raises_costs_that_job_only() -> None:
+    answers = dict(pooled(pool_jobs.raising, ["here"], ["good", "bad", "fine"]))
+    lost = answers.pop("bad")
+    assert isinstance(lost, Lost)
+    assert lost.trace is not None
+    assert "in work" in lost.trace
+    assert lost.trace.endswith("ValueError: here and bad\n")
+    assert answers == {"good": "good", "fine": "fine"}
+
+
+def test_what_the_start_raises_is_told_with_its_traceback() -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)in raising_at_start.*ValueError: here alone"):
+        list(pooled(pool_jobs.raising_at_start, ["here"], ["job"]))
 
 
 def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:

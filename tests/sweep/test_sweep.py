@@ -11,15 +11,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 from layerprobe.encoders import find_checkpoint
 from layerprobe.errors import DataError, ModelError, TaskError
 from layerprobe.finetuning import RunFolder
+from layerprobe.pool import Lost
 from layerprobe.results import FailedRun, SweepModel, SweepResult, SweepTask, from_json
-from layerprobe.study import Options, Sweep, finetune, planned_runs, sweep
+from layerprobe.study import Options, Sweep, finetune, planned_runs, sweep, sweeping
 from layerprobe.study.tuning import run_folder
 from layerprobe.tasks import load_task
 from tests.sweep.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, plan_of, results_in
@@ -37,7 +41,7 @@ def folder_of(inputs: Path, cache: Path, model: str) -> RunFolder:
     return run_folder(checkpoint, task, PROTOCOL, Options(device="cpu", cache_dir=cache))
 
 
-def sweeping(inputs: Path, cache: Path, workers: int) -> subprocess.Popen[str]:
+def sweep_process(inputs: Path, cache: Path, workers: int) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.sweep.tiny", str(inputs), str(cache), str(workers)],
         cwd=Path(__file__).parents[2],
@@ -126,7 +130,7 @@ def test_the_time_left_is_told(inputs: Path, cache: Path) -> None:
 
 def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
     """kill -9: what was finished is not made again, and nothing is left half-written."""
-    with sweeping(inputs, tmp_path, 2) as process:
+    with sweep_process(inputs, tmp_path, 2) as process:
         assert process.stdout is not None
         while process.stdout.readline().strip() != "3":
             assert process.poll() is None
@@ -144,7 +148,7 @@ def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, in
 
 
 def test_two_sweeps_on_one_folder_share_the_work(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
-    with sweeping(inputs, tmp_path, 1) as one, sweeping(inputs, tmp_path, 1) as other:
+    with sweep_process(inputs, tmp_path, 1) as one, sweep_process(inputs, tmp_path, 1) as other:
         outputs = [process.communicate(timeout=300) for process in (one, other)]
     for output, errors in outputs:
         assert from_json(SweepResult, output[output.index("{") :]) == undisturbed, errors
@@ -243,6 +247,52 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     result = sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
     assert [len(curve.failed) for curve in result.curves] == [1, 0]
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
+
+
+@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
+def test_a_run_whose_process_is_lost_fails_and_is_marked_where_it_was_killed(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
+) -> None:
+    def lose(
+        start: object, settings: object, jobs: list[Any], **options: object
+    ) -> Generator[tuple[Any, Lost], None, None]:
+        yield from ((job, Lost(-signal.SIGKILL, trace)) for job in jobs)
+
+    monkeypatch.setattr(sweeping, "pooled", lose)
+    result = sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
+    assert (result.n_failed, result.n_left) == (6, 0)
+    message = result.curves[0].failed[0].message
+    assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
+    assert len(list(tmp_path.rglob("failed.json"))) == (0 if trace else 6)
+
+
+# ---- where runs are made ------------------------------------------------------------------------------
+
+
+def devices_and_threads(inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto") -> list[Any]:
+    plan = plan_of(inputs, tmp_path)
+    found = sweeping._found(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
+    settings = sweeping._settings(found, workers, retry_failed=False)
+    return [(setting.options.device, setting.threads) for setting in settings]
+
+
+def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices_and_threads(inputs, tmp_path, None) == [("cpu", 8)]
+    assert devices_and_threads(inputs, tmp_path, 3) == [("cpu", 2)] * 3
+    assert devices_and_threads(inputs, tmp_path, 20) == [("cpu", 1)] * 20
+
+
+def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "resolve_device", lambda device: torch.device(device.replace("auto", "cuda")))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr("layerprobe.study.tuning.resolve_device", lambda device: torch.device("cuda"))
+    devices = [device for device, _ in devices_and_threads(inputs, tmp_path, None)]
+    assert devices == ["cuda:0", "cuda:1", "cuda:2"]
+    devices = [device for device, _ in devices_and_threads(inputs, tmp_path, 4)]
+    assert devices == ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]
+    assert [device for device, _ in devices_and_threads(inputs, tmp_path, None, "cuda:1")] == ["cuda:1"]
 
 
 # ---- bad input ----------------------------------------------------------------------------------------
