@@ -69,65 +69,105 @@ def pooled(
         LayerProbeError: If the processes cannot be started.
         RuntimeError: If `start` raises; with its traceback.
     """
-    queue, tries = collections.deque(jobs), collections.Counter[J]()
-    later: collections.deque[tuple[float, J]] = collections.deque()
-    workers: list[_Worker[S, J, A]] = []
-    told: set[J] = set()
-    unready, left = 0, len(queue)
+    pool = _Pool(start, jobs, waiting)
     try:
-        workers.extend(_Worker(start, setting) for setting in settings[:left])
-        while left:
-            for worker in workers:
-                if worker.idle and queue:
-                    worker.give(queue.popleft())
-                elif worker.idle and later and later[0][0] <= time.monotonic():
-                    worker.give(later.popleft()[1])
-            if not queue and later and any(worker.idle for worker in workers) and later[0][1] not in told:
-                told.add(later[0][1])
-                waiting(later[0][1])
-            due = None if not later else max(later[0][0] - time.monotonic(), 0.0)
-            ready = wait([worker.pipe for worker in workers], None if all(w.busy for w in workers) else due)
-            for worker in [worker for worker in workers if worker.pipe in ready]:
-                try:
-                    kind, value = worker.pipe.recv()
-                except (EOFError, OSError):
-                    kind, value = "ended", None
+        pool.begin(settings)
+        while pool.left:
+            pool.assign()
+            for worker, kind, value in pool.messages():
                 if kind == "log":
                     logger.log(*value)
                 elif kind == "ready":
                     worker.ready = True
-                elif kind == "answer":
-                    job, worker.job = worker.job, None
-                    assert job is not None
-                    if value is None:
-                        later.append((time.monotonic() + PAUSE, job))
-                    else:
-                        left -= 1
-                        yield job, value
                 else:
-                    exit_code, job = worker.end(), worker.job
-                    workers.remove(worker)
-                    unready = 0 if worker.ready else unready + 1
-                    if unready == _STARTS:
-                        raise LayerProbeError(
-                            f"the worker processes end before they are ready (exit code {exit_code}): in a script, "
-                            'begin the sweep under `if __name__ == "__main__":`'
-                        )
-                    if job is None and value is not None:
-                        raise RuntimeError(f"a worker process raised:\n{value}")
-                    tries.update([] if job is None else [job])
-                    lost = job is not None and (tries[job] == TRIES or value is not None)
-                    if job is not None and not lost:
-                        logger.warning("a worker process ended (exit code %d): its run is begun again", exit_code)
-                        queue.append(job)
-                    if queue or later:
-                        workers.append(_Worker(start, worker.setting))
-                    if job is not None and lost:
-                        left -= 1
-                        yield job, Lost(exit_code, value)
+                    answer = pool.answered(worker, value) if kind == "answer" else pool.ended(worker, value)
+                    if answer is not None:
+                        pool.left -= 1
+                        yield answer
     finally:
-        for worker in workers:
+        pool.end()
+
+
+class _Pool(Generic[S, J, A]):
+    """The processes, and the jobs that none of them has."""
+
+    def __init__(self, start: Start[S, J, A], jobs: Sequence[J], waiting: Callable[[J], None]) -> None:
+        self.start, self.waiting = start, waiting
+        self.queue = collections.deque(jobs)
+        self.later: collections.deque[tuple[float, J]] = collections.deque()
+        """Jobs that could not be done, and from when on they are tried again."""
+        self.left = len(jobs)
+        self.workers: list[_Worker[S, J, A]] = []
+        self.tries: collections.Counter[J] = collections.Counter()
+        self.told: set[J] = set()
+        self.unready = 0
+
+    def begin(self, settings: Sequence[S]) -> None:
+        for setting in settings[: self.left]:
+            self.workers.append(_Worker(self.start, setting))
+
+    def end(self) -> None:
+        for worker in self.workers:
             worker.end()
+
+    def assign(self) -> None:
+        """Give idle processes their next jobs."""
+        for worker in self.workers:
+            if worker.idle and self.queue:
+                worker.give(self.queue.popleft())
+            elif worker.idle and self.later and self.later[0][0] <= time.monotonic():
+                worker.give(self.later.popleft()[1])
+        if self.later and not self.queue and any(worker.idle for worker in self.workers):
+            job = self.later[0][1]
+            if job not in self.told:
+                self.told.add(job)
+                self.waiting(job)
+
+    def messages(self) -> Iterator[tuple[_Worker[S, J, A], str, Any]]:
+        """Wait for processes to say something, or for a job to be tried again; give what they say."""
+        due = None
+        if self.later and any(worker.idle for worker in self.workers):
+            due = max(self.later[0][0] - time.monotonic(), 0.0)
+        ready = wait([worker.pipe for worker in self.workers], due)
+        for worker in [worker for worker in self.workers if worker.pipe in ready]:
+            try:
+                kind, value = worker.pipe.recv()
+            except (EOFError, OSError):
+                kind, value = "ended", None
+            yield worker, kind, value
+
+    def answered(self, worker: _Worker[S, J, A], answer: A | None) -> tuple[J, A] | None:
+        """Take the answer to a job; None where it is to be tried again."""
+        job, worker.job = worker.job, None
+        assert job is not None
+        if answer is not None:
+            return job, answer
+        self.later.append((time.monotonic() + PAUSE, job))
+        return None
+
+    def ended(self, worker: _Worker[S, J, A], trace: str | None) -> tuple[J, Lost] | None:
+        """Begin another process in place of one that ended; return its job where that is not tried again."""
+        exit_code, job = worker.end(), worker.job
+        self.workers.remove(worker)
+        self.unready = 0 if worker.ready else self.unready + 1
+        if self.unready == _STARTS:
+            raise LayerProbeError(
+                f"the worker processes end before they are ready (exit code {exit_code}): in a script, begin the sweep "
+                'under `if __name__ == "__main__":`'
+            )
+        if job is None and trace is not None:
+            raise RuntimeError(f"a worker process raised:\n{trace}")
+        lost = None
+        if job is not None:
+            self.tries[job] += 1
+            if trace is not None or self.tries[job] == TRIES:
+                lost = job, Lost(exit_code, trace)
+            else:
+                logger.warning("a worker process ended (exit code %d): its run is begun again", exit_code)
+                self.queue.append(job)
+        if self.queue or self.later:
+            self.workers.append(_Worker(self.start, worker.setting))
+        return lost
 
 
 class _Worker(Generic[S, J, A]):
@@ -149,10 +189,6 @@ class _Worker(Generic[S, J, A]):
     @property
     def idle(self) -> bool:
         return self.ready and self.job is None
-
-    @property
-    def busy(self) -> bool:
-        return not self.idle
 
     def give(self, job: J) -> None:
         self.job = job
