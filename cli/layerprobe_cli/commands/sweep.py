@@ -107,9 +107,9 @@ def sweep(
     """Fine-tune over layers, seeds, tasks and models, some runs at a time. Finished runs are not repeated.
 
     A killed sweep goes on with the same command; two on one folder share the work; a run that fails is marked, and
-    the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init), a table
-    `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and `options`; --print-toml
-    writes one.
+    the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init), a
+    table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and `options`;
+    --print-toml writes one.
 
     Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
