@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
+        Sweep,
         adapt,
         compare,
         compare_all,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         label_free_metrics,
         load_chain,
         load_corpus,
+        load_sweep,
         predict,
         pretrain,
         profile,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         run,
         run_chain,
         score,
+        sweep,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -75,6 +78,7 @@ _HOMES = {
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
+        "Sweep",
         "adapt",
         "compare",
         "compare_all",
@@ -85,6 +89,7 @@ _HOMES = {
         "label_free_metrics",
         "load_chain",
         "load_corpus",
+        "load_sweep",
         "predict",
         "pretrain",
         "profile",
@@ -92,6 +97,7 @@ _HOMES = {
         "run",
         "score",
         "run_chain",
+        "sweep",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
@@ -108,6 +114,7 @@ __all__ = [
     "PretrainingProtocol",
     "Protocol",
     "Study",
+    "Sweep",
     "Task",
     "__version__",
     "adapt",
@@ -130,6 +137,7 @@ __all__ = [
     "load_chain",
     "load_corpus",
     "load_retrieval",
+    "load_sweep",
     "load_task",
     "load_texts",
     "load_word_similarity",
@@ -142,6 +150,7 @@ __all__ = [
     "run",
     "run_chain",
     "score",
+    "sweep",
     "to_json",
     "write_report",
     "write_zoo",

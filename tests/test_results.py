@@ -17,8 +17,8 @@ from layerprobe import results
 from layerprobe.errors import DataError
 from layerprobe.results import (
     AdaptationProtocol,
-    BudgetScores,
     AdaptStep,
+    BudgetScores,
     Chain,
     ChainCurve,
     Comparison,

@@ -33,7 +33,15 @@ from layerprobe.results.dropbench import (
     ZooEntry,
     ZooProvenance,
 )
-from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.finetuning import (
+    Confirmation,
+    EpochMetrics,
+    FineTuningRun,
+    LayerOutcome,
+    Protocol,
+    SavedSeeds,
+    Verdict,
+)
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
@@ -50,7 +58,7 @@ from layerprobe.results.pretraining import (
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
 from layerprobe.results.retrieval import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.results.seeds import SeedScores, mean_interval, pareto_front, seed_scores
-from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.results.serialisation import digest, from_dict, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
     Alignment,
@@ -76,6 +84,7 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 from layerprobe.results.toml import chain_to_toml
 from layerprobe.results.training import Measured
@@ -117,6 +126,7 @@ __all__ = [
     "Estimator",
     "Evidence",
     "Examples",
+    "FailedRun",
     "FineTuningRun",
     "FinetuneStep",
     "Interval",
@@ -137,6 +147,7 @@ __all__ = [
     "Normalize",
     "Outcome",
     "PermutationNull",
+    "PlannedRun",
     "PlannedStep",
     "Pooling",
     "Pretraining",
@@ -150,6 +161,7 @@ __all__ = [
     "RetrievalScores",
     "RetrievalTask",
     "RuleScores",
+    "SavedSeeds",
     "Score",
     "ScoreMethod",
     "SeedScores",
@@ -157,6 +169,10 @@ __all__ = [
     "SimilarityMap",
     "Split",
     "Study",
+    "SweepCurve",
+    "SweepModel",
+    "SweepResult",
+    "SweepTask",
     "Task",
     "TaskKind",
     "TaskSettings",
@@ -175,6 +191,7 @@ __all__ = [
     "check_layers",
     "check_level",
     "digest",
+    "from_dict",
     "from_json",
     "mean_interval",
     "metric_title",
