@@ -25,6 +25,7 @@ from layerprobe.results import (
     Difference,
     DropPrediction,
     DropProbability,
+    EncoderSize,
     EpochMetrics,
     Evidence,
     Examples,
@@ -37,6 +38,8 @@ from layerprobe.results import (
     Measure,
     ModelDescription,
     PermutationNull,
+    PretrainingObjective,
+    PretrainingProtocol,
     Profile,
     Protocol,
     Provenance,
@@ -142,6 +145,12 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if kind in (Protocol, AdaptationProtocol):
         return st.builds(kind, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
+    if kind is PretrainingProtocol:
+        size = values_of(EncoderSize)
+        return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))
+    if kind is EncoderSize:
+        size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
+        return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))
     if kind is Examples:
         pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
             lambda rows: zip(*rows, strict=True)
