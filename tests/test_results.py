@@ -29,6 +29,7 @@ from layerprobe.results import (
     Difference,
     DropPrediction,
     DropProbability,
+    EncoderSize,
     EpochMetrics,
     Evidence,
     Examples,
@@ -45,6 +46,8 @@ from layerprobe.results import (
     Measure,
     ModelDescription,
     PermutationNull,
+    PretrainingObjective,
+    PretrainingProtocol,
     Profile,
     Protocol,
     Provenance,
@@ -210,6 +213,12 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         fields = {name: values_of(hint) for name, hint in typing.get_type_hints(kind).items() if name != "merge"}
         merged = st.builds(kind, source=st.text(), merge=st.just(True), split_seed=fields["split_seed"])
         return st.one_of(st.builds(kind, **fields), merged)
+    if kind is PretrainingProtocol:
+        size = values_of(EncoderSize)
+        return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))
+    if kind is EncoderSize:
+        size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
+        return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))
     if kind is Examples:
         pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
             lambda rows: zip(*rows, strict=True)
