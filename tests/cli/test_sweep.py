@@ -155,7 +155,12 @@ def living_in_group(group: int) -> list[int]:
 
 def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: Path) -> None:
     toml.write_text(toml.read_text().replace("epochs = 1", "epochs = 4000"))
-    command = [sys.executable, "-m", "layerprobe_cli.main", "sweep", str(toml), "--cache-dir", str(tmp_path / "cache")]
+    # a shell that starts its jobs in the background has them ignore SIGINT, and what is ignored is inherited
+    main = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from layerprobe_cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", main, "sweep", str(toml), "--cache-dir", str(tmp_path / "cache")]
     with subprocess.Popen(
         command,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

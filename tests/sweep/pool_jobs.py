@@ -83,5 +83,6 @@ def working_for_ever(folder: Path) -> Callable[[int], int]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits that it is ignored
     for _ in pooled(working_for_ever, [Path(sys.argv[1])] * 2, [1, 2]):
         raise AssertionError
