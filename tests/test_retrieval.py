@@ -125,6 +125,26 @@ def test_a_document_with_the_id_of_the_query_is_not_ranked(models: dict[str, str
         dataclasses.replace(task, relevance=tuple((i, i, 1.0) for i in range(40)))
 
 
+def test_ids_that_are_equal_by_chance_change_nothing(
+    models: dict[str, str], options: Options, scores: RetrievalScores
+) -> None:
+    task = task_of(query_ids=tuple(f"d{i:02}" for i in range(40)))
+    assert task.own == (-1,) * 40
+    assert retrieve(models["bert"], task, options=options).by_query == scores.by_query
+
+
+def test_the_query_itself_may_have_more_text_or_other_spaces() -> None:
+    task = RetrievalTask(
+        name="toy",
+        query_ids=("a", "b", "c", "d", "e"),
+        queries=("one two", "one two", "three", "four", "five"),
+        document_ids=("b", "a", "c", "d"),
+        documents=("a title one  two", "one\ntwo", "thirty", "four and more"),
+        relevance=((0, 0, 1.0), (1, 1, 1.0), (2, 1, 1.0), (3, 3, 1.0), (4, 3, 1.0)),
+    )
+    assert task.own == (1, 0, -1, -1, -1), "c has another text, d is judged relevant, e has no document"
+
+
 def test_of_equal_documents_the_higher_id_comes_first(models: dict[str, str], options: Options) -> None:
     # documents 3 and 40 are one text, and it is the query itself
     task = task_of(queries=((PAIRS.second or ())[3],) * 2, query_ids=("a", "b"), relevance=((0, 3, 1.0), (1, 40, 1.0)))

@@ -22,7 +22,7 @@ class RetrievalTask:
     name: str
     """As the user gave it."""
     query_ids: tuple[str, ...]
-    """Distinct. A document with the id of a query is not ranked for it."""
+    """Distinct."""
     queries: tuple[str, ...]
     """The text of every query; each has a relevant document."""
     document_ids: tuple[str, ...]
@@ -54,7 +54,9 @@ class RetrievalTask:
                 raise DataError(f"expected numbers of queries and documents, got {query} and {document}")
             if not (math.isfinite(gain) and gain > 0):
                 raise DataError(f"expected gains above 0, got {gain} for document {self.document_ids[document]!r}")
-            if self.query_ids[query] == self.document_ids[document]:
+            if self.query_ids[query] == self.document_ids[document] and same_text(
+                self.queries[query], self.documents[document]
+            ):
                 raise DataError(f"expected no query that finds itself, got {self.query_ids[query]!r}")
         if len({pair[:2] for pair in self.relevance}) < len(self.relevance):
             raise DataError("expected one gain for a query and a document, got several")
@@ -62,9 +64,39 @@ class RetrievalTask:
             raise DataError(f"expected a relevant document for every query, {without} have none: leave them out")
 
     @property
+    def own(self) -> tuple[int, ...]:
+        """By query, the number of the document that is the query itself, which is not ranked for it; -1 for none.
+
+        That is the one with its id whose text has that of the query in it (queries can be whole documents or their
+        titles) and that is not judged relevant. An equal id alone says nothing: both can be numbered from 0.
+        """
+        numbers = {name: number for number, name in enumerate(self.document_ids)}
+        judged = {(query, document) for query, document, _ in self.relevance}
+        found = []
+        for query, (name, text) in enumerate(zip(self.query_ids, self.queries, strict=True)):
+            document = numbers.get(name, -1)
+            itself = document >= 0 and _words(text) in _words(self.documents[document])
+            found.append(document if itself and (query, document) not in judged else -1)
+        return tuple(found)
+
+    @property
     def digest(self) -> str:
         """Return a sha256 of all ids, texts and gains."""
         return digest([self.query_ids, self.queries, self.document_ids, self.documents, self.relevance])
+
+
+def same_text(first: str, second: str) -> bool:
+    """Return whether two texts are the same but for white space.
+
+    Example:
+        >>> same_text("two  words", "two words ")
+        True
+    """
+    return _words(first) == _words(second)
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

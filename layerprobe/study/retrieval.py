@@ -94,7 +94,7 @@ def evaluate_retrieval(
     """Return how well every layer finds the relevant documents; no model is needed.
 
     Every document is ranked for every query by the similarity of their embeddings; of equal ones the document with
-    the higher id comes first, as in trec_eval. A document with the id of the query is not ranked, as in BEIR.
+    the higher id comes first, as in trec_eval. A document that is the query itself (`RetrievalTask.own`) is not ranked.
     Memory is that of one layer and of blocks of 64 MB.
 
     Args:
@@ -178,14 +178,13 @@ class _Judged:
         for query, document, gain in task.relevance:
             judgements[query].append((place[document], gain))
         pairs = [judgements[query] for query in range(len(task.queries))]
-        place_of_id = {name: place[document] for document, name in enumerate(task.document_ids)}
         return cls(
             queries=queries.rows(task.queries),
             texts=texts,
             documents=numbers,
             relevant=[np.array([document for document, _ in each]) for each in pairs],
             gains=[np.array([gain for _, gain in each]) for each in pairs],
-            own=np.array([place_of_id.get(name, -1) for name in task.query_ids]),
+            own=np.array([place.get(document, -1) for document in task.own]),
         )
 
     def ranks(

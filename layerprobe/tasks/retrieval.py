@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.results import RetrievalTask
+from layerprobe.results.retrieval import same_text
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import MIN_EXAMPLES
@@ -160,17 +162,18 @@ def _task(name: str, found: _Found, relevant_from: float | None) -> RetrievalTas
             continue
         if query not in found.queries or document not in found.documents:
             unknown += 1
-        elif query == document:
+        elif query == document and same_text(found.queries[query], found.documents[document]):
             own += 1
         else:
             gains[query, document] = max(gain, gains.get((query, document), gain))
     asked = {query for query, _ in gains}
     kept = [query for query in found.queries if query in asked]
     if len(kept) < MIN_EXAMPLES or len(found.documents) < MIN_EXAMPLES:
+        reasons = [f"{count(unknown, 'judgement')} of unknown ids"] if unknown else []
+        reasons += [f"{count(own, 'judgement')} of a document with the id and the text of its query"] if own else []
         raise TaskError(
             f"{name} has {len(kept)} queries with a relevant document and {count(len(found.documents), 'document')}, "
-            f"expected at least {MIN_EXAMPLES} of each: "
-            + (f"{unknown} judgements are of unknown ids" if unknown else "give more, or check the relevance")
+            f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
     number = {query: i for i, query in enumerate(kept)}
     place = {document: i for i, document in enumerate(found.documents)}
@@ -184,8 +187,10 @@ def _task(name: str, found: _Found, relevant_from: float | None) -> RetrievalTas
     warnings += (
         [f"{count(unknown, 'judgement')} left out: the query or the document is unknown or empty"] if unknown else []
     )
-    warnings += [f"{count(own, 'judgement')} left out: a document is not sought by the query of its id"] if own else []
-    return RetrievalTask(
+    warnings += (
+        [f"{count(own, 'judgement')} left out: the document has the id and the text of its query"] if own else []
+    )
+    task = RetrievalTask(
         name=name,
         query_ids=tuple(kept),
         queries=tuple(found.queries[query] for query in kept),
@@ -195,3 +200,15 @@ def _task(name: str, found: _Found, relevant_from: float | None) -> RetrievalTas
         notes=tuple(notes),
         warnings=tuple(warnings),
     )
+    return dataclasses.replace(task, warnings=(*warnings, *_ranked_with_equal_ids(task)))
+
+
+def _ranked_with_equal_ids(task: RetrievalTask) -> Iterable[str]:
+    """Yield a warning of documents that BEIR's own evaluation would not rank."""
+    numbers = {name: i for i, name in enumerate(task.document_ids)}
+    equal = sum(name in numbers for name in task.query_ids) - sum(document >= 0 for document in task.own)
+    if equal:
+        yield (
+            f"{count(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "
+            "like all others, which BEIR's evaluation does not do"
+        )

@@ -101,7 +101,7 @@ def test_relevance_begins_at_a_number(beir: Path) -> None:
 
 
 def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
-    write_jsonl(beir / "corpus.jsonl", [*CORPUS, {"_id": "q0", "text": "as the query"}, {"_id": "d5", "text": " "}])
+    write_jsonl(beir / "corpus.jsonl", [*CORPUS, {"_id": "q0", "text": "question  0"}, {"_id": "d5", "text": " "}])
     write_jsonl(beir / "queries.jsonl", [*QUERIES, {"_id": "q6", "text": ""}])
     extra = [("q0", "q0", 1), ("q0", "d5", 1), ("q0", "d9", 1), ("q9", "d1", 1), ("q6", "d1", 1), ("q1", "d2", 1)]
     write_tsv(beir / "qrels" / "test.tsv", [*QRELS, *extra])
@@ -112,9 +112,30 @@ def test_what_cannot_be_scored_is_left_out_and_counted(beir: Path) -> None:
         f"{beir / 'corpus.jsonl'}: replaced control characters by a space in 1 text",
         f"{beir / 'queries.jsonl'}: dropped 1 text with an empty text",
         "4 judgements left out: the query or the document is unknown or empty",
-        "1 judgement left out: a document is not sought by the query of its id",
+        "1 judgement left out: the document has the id and the text of its query",
     )
     assert task.warnings[0] == f"{beir / 'corpus.jsonl'}: dropped 1 document with an empty text"
+
+
+@pytest.mark.parametrize("shift", [0, 1])
+def test_queries_and_documents_may_both_be_numbered_from_0(beir: Path, shift: int) -> None:
+    write_jsonl(beir / "corpus.jsonl", [{"_id": str(i), "text": f"answer {i}"} for i in range(30)])
+    write_jsonl(beir / "queries.jsonl", [{"_id": str(i), "text": f"question {i}"} for i in range(30)])
+    write_tsv(beir / "qrels" / "test.tsv", [(i, (i + shift) % 30, 1) for i in range(30)])
+    task = load_retrieval(beir)
+    assert task.relevance == tuple((i, (i + shift) % 30, 1.0) for i in range(30))
+    assert task.own == (-1,) * 30
+    assert task.warnings == (
+        "30 documents with the id of a query but another text, or judged relevant to it: ranked like all others, which "
+        "BEIR's evaluation does not do",
+    )
+
+
+def test_queries_that_only_find_themselves_are_named(beir: Path) -> None:
+    write_jsonl(beir / "corpus.jsonl", QUERIES)
+    write_tsv(beir / "qrels" / "test.tsv", [(f"q{i}", f"q{i}", 1) for i in range(6)])
+    with pytest.raises(TaskError, match="6 judgements of a document with the id and the text of its query"):
+        load_retrieval(beir)
 
 
 # ---- tables of pairs ----------------------------------------------------------------------------------
@@ -192,7 +213,7 @@ def with_judgements(*rows: tuple[Any, ...], header: tuple[str, ...] = HEADER) ->
         (with_judgements(*QRELS, header=("a", "b", "c")), "expected the columns query-id, corpus-id and score; it has"),
         (with_judgements(*QRELS[:3]), "has 3 queries with a relevant document and 4 documents, expected at least 4"),
         (with_judgements(*[(f"q{i}", "d1", 0) for i in range(6)]), "has 0 queries .*: give more, or check the relevan"),
-        (with_judgements(*[(f"x{i}", "d1", 1) for i in range(6)]), "has 0 queries .*: 6 judgements are of unknown ids"),
+        (with_judgements(*[(f"x{i}", "d1", 1) for i in range(6)]), "has 0 queries .*: 6 judgements of unknown ids"),
     ],
 )
 def test_a_bad_folder_is_one_clear_line(beir: Path, change: Callable[[Path], None], message: str) -> None:
