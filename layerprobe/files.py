@@ -39,6 +39,16 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
         raise StoreError(f"cannot {doing} {path}: {error.strerror or error}: {advice}") from error
 
 
+def from_home(path: str | Path) -> Path:
+    """Return a path with ~ as the user's home; ~name stays as it is where there is no such user.
+
+    Example:
+        >>> from_home("~nobody-of-that-name/x.toml").as_posix()
+        '~nobody-of-that-name/x.toml'
+    """
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
+
+
 def make_directory(path: Path) -> None:
     """Make a directory with its parents.
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from layerprobe import files
-from layerprobe.errors import StoreError
+from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import make_directory, problem_with, sha256_of, store_errors, write_whole
+from layerprobe.store import Store
+from layerprobe.study import load_chain, load_corpus, load_sweep
+from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
+from layerprobe.training.folder import check_target
 
 
 def fails_with(code: int) -> Any:
@@ -101,3 +106,31 @@ def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert problem_with(path, size=3, sha256=sha256) == "its checksum is not that of the manifest"
     assert problem_with(tmp_path / "b", size=3, sha256=None) == "the file is missing"
     assert str(problem_with(tmp_path / "a" / "b", size=3, sha256=None)).startswith("it cannot be read")
+
+
+NOWHERE = "~nobody-of-that-name"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: load_chain(f"{NOWHERE}/x.toml"),
+        lambda: load_sweep(f"{NOWHERE}/x.toml"),
+        lambda: load_retrieval(f"{NOWHERE}/x.tsv"),
+        lambda: load_texts(f"{NOWHERE}/x.txt"),
+        lambda: load_corpus([f"{NOWHERE}/x.txt.gz"]),
+        lambda: load_task(f"{NOWHERE}/x.csv"),
+        lambda: load_word_similarity(f"{NOWHERE}/x.csv"),
+    ],
+)
+def test_the_home_of_nobody_is_a_file_that_is_not_there(read: Callable[[], object]) -> None:
+    with pytest.raises(LayerProbeError, match=f"{NOWHERE}/x"):
+        read()
+
+
+def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for written, meant in (("~/a", tmp_path / "a"), (f"{NOWHERE}/a", tmp_path / NOWHERE / "a")):
+        assert check_target(Path(written), object, record="a.json", what="model", overwrite=False) == (meant, None)
+        assert Store(written).root.absolute() == meant

@@ -43,7 +43,7 @@ from layerprobe.encoders.encoder import (
     tokenize_for,
 )
 from layerprobe.errors import ModelError
-from layerprobe.files import sha256_of
+from layerprobe.files import from_home, sha256_of
 from layerprobe.results import ModelDescription, check_attn
 
 logger = logging.getLogger(__name__)
@@ -101,9 +101,11 @@ def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_c
         trust_remote_code: Run model code that comes with the checkpoint.
 
     Raises:
-        ModelError: If the model or its tokenizer cannot be had.
+        ModelError: If the model or its tokenizer cannot be had, or no generator takes the seed.
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
+    if random_init is not None and not 0 <= random_init < 2**63:
+        raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {random_init}")
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers():
         commit = _commit(source, revision)
@@ -199,8 +201,7 @@ def split_name(name: str) -> tuple[str, str | None]:
         ('google/electra-base-discriminator', 'main')
     """
     if name.startswith("~"):
-        with contextlib.suppress(RuntimeError):  # there is no such user
-            name = str(Path(name).expanduser())
+        name = str(from_home(name))
     if Path(name).is_dir():
         return name, None
     source, _, revision = name.partition("@")

@@ -19,6 +19,7 @@ from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
 from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
+from layerprobe.files import from_home
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.results import Pooling
 
@@ -118,7 +119,7 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(os.path.expanduser(path)))  # noqa: PTH111 - Path.expanduser raises for unknown users
+    return Path(os.path.realpath(from_home(path)))
 
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:

@@ -25,7 +25,7 @@ from platformdirs import user_cache_path
 
 from layerprobe._version import __version__
 from layerprobe.errors import DataError, StoreError
-from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.files import from_home, make_directory, store_errors, write_whole
 from layerprobe.store.entries import Entry, entry_of, problems_of
 from layerprobe.store.key import FORMAT_VERSION, StoreKey, sample_ids, texts_digest
 from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
@@ -57,9 +57,9 @@ class Store:
     """
 
     def __init__(self, root: str | Path | None = None, *, rows_per_shard: int | None = None) -> None:
-        self.root = Path(
+        self.root = from_home(
             root or os.environ.get("LAYERPROBE_CACHE") or user_cache_path("layerprobe", appauthor=False)
-        ).expanduser()
+        )
         self._rows_per_shard = rows_per_shard
 
     # ---- embeddings ---------------------------------------------------------------------------------------

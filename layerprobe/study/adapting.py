@@ -19,11 +19,12 @@ from layerprobe.adaptation import check_target, train, workplace_for, write_adap
 from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.errors import DataError
-from layerprobe.files import make_directory, store_errors
+from layerprobe.files import from_home, make_directory, store_errors
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Adaptation, AdaptationProtocol, TextFile, digest
 from layerprobe.store import Store
 from layerprobe.study.options import Options, computed_on, found, load
+from layerprobe.study.tuning import check_seeds
 from layerprobe.tasks import load_texts
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.training import tokenize_corpus
@@ -74,13 +75,14 @@ def adapt(
 
     Raises:
         ModelError: If the model cannot be had, or cannot fill in masked tokens.
-        DataError: If there are too few texts, or there is something else at `out`.
+        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
         TrainingError: If the loss is not finite.
         StoreError: If another process is at it, or the disk cannot be written.
 
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
     """
     options, protocol = options or Options(), protocol or AdaptationProtocol()
+    check_seeds([seed])
     if options.dtype == "float16":
         raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
@@ -250,7 +252,7 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
 
 
 def _load_compressed(path: str | Path) -> TextFile:
-    file = Path(path).expanduser()
+    file = from_home(path)
     if not file.name.lower().endswith(".txt.gz"):
         raise DataError(f"expected compressed texts to be a .txt.gz file with one a line, got {path}")
     try:

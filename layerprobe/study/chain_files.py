@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
+from layerprobe.files import from_home
 from layerprobe.results import AdaptationProtocol, AdaptStep, Chain, FinetuneStep, Protocol, TaskSettings
 from layerprobe.tasks.tables import SUFFIXES
 
@@ -48,7 +49,7 @@ def load_chain(path: str | Path) -> Chain:
     Raises:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
     """
-    file = Path(path).expanduser()
+    file = from_home(path)
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

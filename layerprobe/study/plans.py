@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.files import from_home
 from layerprobe.results import Protocol, SweepModel, SweepTask, from_dict
 from layerprobe.study.options import Options
 from layerprobe.study.tuning import PAPER_SEEDS, agreed, check_precision, check_seeds
@@ -72,7 +73,7 @@ def load_sweep(path: str | Path) -> Sweep:
     Raises:
         DataError: If the file cannot be read, or a key or a value is not what it should be.
     """
-    file = Path(path).expanduser()
+    file = from_home(path)
     try:
         data = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -116,7 +117,7 @@ def _task(table: Mapping[str, Any], where: str, folder: Path) -> SweepTask:
 
 def _beside(folder: Path, name: str) -> str:
     """Return what is meant by `name` in a file of `folder`: a path beside it, or a name of the hub."""
-    path = folder / Path(name).expanduser()
+    path = folder / from_home(name)
     is_path = path.exists() or name.startswith((".", "~")) or path.suffix.lower() in SUFFIXES
     return str(path) if is_path else name
 

@@ -22,6 +22,7 @@ from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, w
 from layerprobe.pretraining.training import Run, plan, prepare
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Pretraining, PretrainingPlan, PretrainingProtocol, TextFile, digest
+from layerprobe.study.tuning import check_seeds
 from layerprobe.training import train
 
 # Counts what the weights depend on beyond the fingerprint; raise it when models or loop change them.
@@ -89,12 +90,13 @@ def pretrain(
         The numbers before, during and after; they are in the folder, too.
 
     Raises:
-        DataError: If there are too few texts, or there is something else at `out`.
+        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
         TrainingError: If the loss is not finite.
         StoreError: If another process is at it, or the disk cannot be written.
 
     Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
     """
+    check_seeds([seed])
     protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
     if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
         raise DataError(
@@ -171,8 +173,9 @@ def plan_pretraining(
         progress: Told the texts that are tokenised.
 
     Raises:
-        DataError: If there are too few texts.
+        DataError: If there are too few texts, or no generator takes the seed.
     """
+    check_seeds([seed])
     protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
     given = _texts(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from layerprobe.errors import TaskError
+from layerprobe.files import from_home
 from layerprobe.results import Task, TaskKind, TextFile
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
@@ -75,7 +76,7 @@ def load_task(
     if kind is not None and kind not in get_args(TaskKind):
         raise TaskError(f"expected a kind of task, one of {', '.join(get_args(TaskKind))}, got {kind!r}")
     given = {"validation": validation, "test": test}
-    tables, notes = _tables(source, {role: Path(path).expanduser() for role, path in given.items() if path is not None})
+    tables, notes = _tables(source, {role: from_home(path) for role, path in given.items() if path is not None})
     rows: dict[str, list[Row]] = {}
     warnings: list[str] = []
     for role, table in tables.items():
@@ -115,7 +116,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     Raises:
         TaskError: If the file or a column is not what it should be, or there is no text.
     """
-    file = Path(path).expanduser()
+    file = from_home(path)
     on_hub = _is_on_hub(path)
     if not on_hub:
         check_file(file)
@@ -166,13 +167,13 @@ def _cells(table: Table, columns: Columns | None, documents: str | None) -> list
 
 def _is_on_hub(source: str | Path) -> bool:
     """Return whether a source is the name of a data set and no file."""
-    path = Path(source).expanduser()
+    path = from_home(source)
     return not path.exists() and path.suffix.lower() not in SUFFIXES and is_hub_name(str(source))
 
 
 def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; files that were given go before those that were found."""
-    path = Path(source).expanduser()
+    path = from_home(source)
     if _is_on_hub(source):
         tables = hub_tables(str(source))
         return tables | {role: read_table(file) for role, file in given.items()}, []

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from layerprobe.errors import TaskError
+from layerprobe.files import from_home
 from layerprobe.results import RetrievalTask
 from layerprobe.results.retrieval import same_text
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns
@@ -50,7 +51,7 @@ def load_retrieval(
     """
     if relevant_from is not None and not math.isfinite(relevant_from):
         raise TaskError(f"expected a finite relevance to begin at, got {relevant_from}")
-    path = Path(source).expanduser()
+    path = from_home(source)
     if path.is_dir():
         if columns is not None:
             raise TaskError(f"expected no columns with the folder {path}: its files have _id, text, query-id, ...")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.errors import TaskError
+from layerprobe.files import from_home
 from layerprobe.results import Task
 from layerprobe.tasks.columns import is_number, task_columns
 from layerprobe.tasks.discovery import data_files
@@ -79,8 +80,8 @@ def load_word_similarity(
 
 def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
     if not isinstance(source, (str, Path)):
-        return [Path(path).expanduser() for path in source]
-    path = Path(source).expanduser()
+        return [from_home(path) for path in source]
+    path = from_home(source)
     if not path.is_dir():
         return [path]
     if not (files := data_files(path)):

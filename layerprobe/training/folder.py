@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from layerprobe.errors import DataError
+from layerprobe.files import from_home
 from layerprobe.folders import folder_errors
 from layerprobe.results import from_json
 
@@ -31,7 +32,7 @@ def check_target(
         DataError: If there is something else, or a file.
         StoreError: If the folder cannot be read.
     """
-    target = Path(os.path.realpath(out.expanduser()))
+    target = Path(os.path.realpath(from_home(out)))
     with folder_errors(out, advice=f"choose another place for the {what}"):
         if not target.exists():
             return target, None

@@ -317,3 +317,9 @@ def test_minilm_learns_captions(shared_data: Path, tmp_path: Path) -> None:
     assert curve[0] > 0.9999
     assert list(curve) == sorted(curve, reverse=True)
     assert 0.95 < curve[6] < 0.99
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63])
+def test_a_seed_that_no_generator_takes_is_refused(folder: Path, tmp_path: Path, seed: int) -> None:
+    with pytest.raises(DataError, match=r"expected seeds from 0 to 2\^63 - 1, at least one, got"):
+        adapt(folder, TEXTS, tmp_path / "out", protocol=PROTOCOL, seed=seed)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from layerprobe.encoders import load_encoder, loading
+from layerprobe.encoders import find_checkpoint, load_encoder, loading
 from layerprobe.errors import ModelError
 
 Saved = Callable[[str], Path]
@@ -178,3 +178,9 @@ def test_code_in_a_checkpoint_is_not_run(folder: Path) -> None:
     change_config(folder, model_type="own", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
     assert_one_line(folder, "brings code of its own: read it, then allow it with --trust-remote-code")
     assert not trace.exists()
+
+
+def test_a_seed_that_no_generator_takes_is_refused(checkpoint: Saved) -> None:
+    for seed in (-1, 2**63):
+        with pytest.raises(ModelError, match=r"expected a seed of random weights from 0 to 2\^63 - 1, got "):
+            find_checkpoint(str(checkpoint("bert")), random_init=seed)

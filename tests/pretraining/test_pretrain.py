@@ -432,3 +432,8 @@ def test_captions_are_learnt(name: str, shared_data: Path, tmp_path: Path) -> No
     assert first is not None
     assert last is not None
     assert last < first - 2
+
+
+def test_a_negative_seed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"expected seeds from 0 to 2\^63 - 1, at least one, got \[-1\]"):
+        job("mlm", tmp_path / "out", seed=-1)

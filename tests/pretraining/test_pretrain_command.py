@@ -78,3 +78,12 @@ def test_refusals_are_one_line(layerprobe: Layerprobe, texts: Path, tmp_path: Pa
     assert "a whole batch, got 2" in refused(tmp_path / "out", "--corpus", few)
     assert "a hidden size that 3 attention heads divide" in refused(tmp_path / "out", "--corpus", texts, "--heads", "3")
     assert layerprobe("pretrain", tmp_path / "out", "--corpus", "language", "--column", "a", *QUICK).code == 2
+
+
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+def test_a_seed_that_no_generator_takes_is_one_line(
+    layerprobe: Layerprobe, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    found = layerprobe("pretrain", tmp_path / "out", "--corpus", "language", *QUICK, "--seed", str(10**20), *arguments)
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "expected seeds from 0 to 2^63 - 1, at least one, got [100000000000000000000]" in found.err
