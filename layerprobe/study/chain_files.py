@@ -163,8 +163,8 @@ class _Keys:
         return self.path(name) if is_path else name
 
     def path(self, name: str) -> str:
-        """Return a path, relative ones from the folder of the file."""
-        return name if self.folder is None or name.startswith("~") else str(self.folder / name)
+        """Return a path, relative ones from the folder of the file, so that it holds wherever it is written again."""
+        return name if self.folder is None or name.startswith("~") else str((self.folder / name).absolute())
 
     def done(self) -> None:
         """Raise DataError if there are keys that nothing took."""

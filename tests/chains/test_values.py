@@ -129,6 +129,18 @@ def test_folders_are_relative_to_the_file_and_hub_ids_are_not(tmp_path: Path) ->
     assert chain_from_toml(text.format("org/model"), folder=tmp_path).model == "org/model"
 
 
+def test_a_chain_written_down_elsewhere_names_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "chains" / "model").mkdir(parents=True)
+    (tmp_path / "copies").mkdir()
+    text = 'model = "model"\n[[step]]\nadapt = "~/a.txt"\n[[step]]\nfinetune = "data.csv"\nvalidation = "../b.csv"'
+    (tmp_path / "chains" / "here.toml").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    chain = load_chain("chains/here.toml")
+    assert chain.model == str(tmp_path / "chains" / "model")
+    (tmp_path / "copies" / "here.toml").write_text(chain_to_toml(chain))
+    assert load_chain("copies/here.toml") == chain
+
+
 STEP = '[[step]]\nfinetune = "stsb"\n'
 
 
