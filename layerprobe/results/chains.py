@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
@@ -10,6 +12,7 @@ from layerprobe.results.adaptation import Adaptation, AdaptationProtocol
 from layerprobe.results.finetuning import LayerOutcome, Protocol
 from layerprobe.results.metrics import Metric, TaskKind, metric_title
 from layerprobe.results.models import Pooling
+from layerprobe.results.seeds import mean_interval
 from layerprobe.results.similarity import Measure
 
 LISTED = 4
@@ -225,13 +228,36 @@ class ChainTrail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainEffect:
-    """What the steps before the last one add to its score at one layer."""
+    """What the steps before the last one add to its score at one layer.
+
+    The seeds are those of fine-tuning. All of them follow one adaptation with one seed, so intervals are for that
+    adaptation and say nothing of how others would differ.
+    """
 
     layer: int
     value: float
     """Mean over seeds of (test score after those steps - test score without them), primary metric x 100."""
     interval: tuple[float, float] | None
-    """Of the paired difference, Student's t; None for one seed."""
+    """Of the paired difference at this layer alone, Student's t; None for one seed."""
+    joint: tuple[float, float] | None = None
+    """Wider: with those of all other layers it holds at the level (Bonferroni), so also for layers chosen by it."""
+
+    @classmethod
+    def of(cls, layer: int, differences: Sequence[float], *, level: float, n_layers: int) -> ChainEffect:
+        """Return the effect at one of several layers.
+
+        Args:
+            layer: Which.
+            differences: By seed, at least one.
+            level: Confidence level of the intervals.
+            n_layers: How many layers the chain has effects of.
+        """
+        return cls(
+            layer=layer,
+            value=statistics.fmean(differences),
+            interval=mean_interval(differences, level),
+            joint=mean_interval(differences, 1 - (1 - level) / n_layers),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,23 +357,30 @@ class ChainResult:
     def effect_sentence(self) -> str:
         """What the steps before the last one add, in words; empty without a baseline.
 
-        A few layers are named one by one, of more only those whose interval excludes 0.
+        A few layers are named one by one with the interval of each; of more only those whose joint interval excludes
+        0, with that.
         """
         if not self.effects:
             return ""
         what = f"{self.first_steps[0].upper()}{self.first_steps[1:]} first"
         unit = f"{metric_title(self.primary)} x 100 on {self.chain.finetunings[-1].task_name}"
-        certain = tuple(
-            each for each in self.effects if each.interval and not each.interval[0] <= 0 <= each.interval[1]
-        )
-        shown = self.effects if len(self.effects) <= LISTED else certain
+        n_layers = len(self.effects)
+        all_named = n_layers <= LISTED
+        ends = [each.interval if all_named else each.joint for each in self.effects]
+        shown = [
+            f"{each.value:+.2f}{_interval(found)} at layer {each.layer}"
+            for each, found in zip(self.effects, ends, strict=True)
+            if all_named or (found and not found[0] <= 0 <= found[1])
+        ]
         if not shown:
-            return f"{what} adds nothing that is sure at any of {len(self.effects)} layers ({unit})."
-        listed = ", ".join(f"{each.value:+.2f}{_interval(each.interval)} at layer {each.layer}" for each in shown)
+            return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
+        listed = ", ".join(shown)
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
-        left = len(self.effects) - len(shown)
+        seeds += " after one adaptation" if self.chain.adaptations else ""
+        intervals = "intervals" if all_named else f"intervals for all {n_layers} layers together"
+        left = n_layers - len(shown)
         ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
-        return f"{what} adds {listed} ({unit}, {self.level:.0%} intervals, {seeds}){ending}."
+        return f"{what} adds {listed} ({unit}, {self.level:.0%} {intervals}, {seeds}){ending}."
 
     @property
     def cka_sentence(self) -> str:

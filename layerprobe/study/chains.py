@@ -7,7 +7,6 @@ further processes, find these done.
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -40,7 +39,6 @@ from layerprobe.results import (
     TaskSettings,
     TextFile,
     check_level,
-    mean_interval,
 )
 from layerprobe.study.adapting import adapt_in_store, load_corpus, stored_adaptation
 from layerprobe.study.comparison import LEVEL, compare_all
@@ -98,7 +96,7 @@ def run_chain(
         n_blocks=work.n_blocks,
         trail=walked.trail(level),
         direct=outcomes(direct, level=level),
-        effects=tuple(_effect(layer, last, direct, level) for layer in sorted(work.layers)) if direct else (),
+        effects=_effects(work.layers, last, direct, level) if direct else (),
         controls=tuple(each.trail(level) for each in controls),
         similarities=None if before is None else _similarities(work, before, walked, level, progress),
         computed_on=computed_on(work.options),
@@ -330,11 +328,17 @@ def _straight(work: _Work, bar: _Bar) -> tuple[FineTuningRun, ...]:
     )
 
 
-def _effect(layer: int, after: Sequence[FineTuningRun], straight: Sequence[FineTuningRun], level: float) -> ChainEffect:
-    """Return the mean over seeds of the paired difference at a layer, with Student's t interval."""
-    scores = [{run.seed: run.test[run.primary] for run in runs if run.layer == layer} for runs in (after, straight)]
-    differences = [scores[0][seed] - scores[1][seed] for seed in sorted(scores[0])]
-    return ChainEffect(layer=layer, value=statistics.fmean(differences), interval=mean_interval(differences, level))
+def _effects(
+    layers: Sequence[int], after: Sequence[FineTuningRun], straight: Sequence[FineTuningRun], level: float
+) -> tuple[ChainEffect, ...]:
+    """Return the mean over seeds of the paired difference at each layer, with Student's t intervals."""
+    first, second = ({(run.layer, run.seed): run.test[run.primary] for run in runs} for runs in (after, straight))
+    differences: dict[int, list[float]] = {layer: [] for layer in sorted(layers)}
+    for layer, seed in sorted(first):
+        differences[layer].append(first[layer, seed] - second[layer, seed])
+    return tuple(
+        ChainEffect.of(layer, values, level=level, n_layers=len(differences)) for layer, values in differences.items()
+    )
 
 
 # ---- what is stored --------------------------------------------------------------------------------------

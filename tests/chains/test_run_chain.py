@@ -87,6 +87,8 @@ def test_the_effect_is_the_paired_difference_over_seeds(whole: ChainResult, by_h
         expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
         assert effect.value == pytest.approx(np.mean(differences))
         assert effect.interval == pytest.approx((expected.low, expected.high))
+        joint = stats.ttest_1samp(differences, 0).confidence_interval(0.975)  # one of two layers
+        assert effect.joint == pytest.approx((joint.low, joint.high))
 
 
 def test_cka_is_that_of_the_first_seed_with_the_start(whole: ChainResult, by_hand: dict[str, Any]) -> None:

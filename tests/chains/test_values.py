@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -228,13 +229,29 @@ def test_a_result_reads_back(whole: ChainResult) -> None:
 
 def test_a_sentence_lists_few_layers_and_of_many_the_certain_ones(whole: ChainResult) -> None:
     assert whole.effect_sentence.count(" at layer ") == 2
-    many = tuple(ChainEffect(layer=layer, value=1.0 - layer, interval=(0.5 - layer, 1.5 - layer)) for layer in range(6))
+    many = tuple(
+        ChainEffect(layer=n, value=1.0 - n, interval=(0.9 - n, 1.1 - n), joint=(0.5 - n, 1.5 - n)) for n in range(6)
+    )
     told = dataclasses.replace(whole, effects=many).effect_sentence
     assert "adds +1.00 [0.50, 1.50] at layer 0, -1.00 [-1.50, -0.50] at layer 2," in told
     assert "at layer 1," not in told
     assert told.endswith("; at 1 other layer the interval holds 0.")
-    unsure = tuple(dataclasses.replace(effect, interval=(-9.0, 9.0)) for effect in many)
+    assert "95% intervals for all 6 layers together, 2 seeds after one adaptation)" in told
+    unsure = tuple(dataclasses.replace(effect, joint=(-9.0, 9.0)) for effect in many)
     assert "adds nothing that is sure at any of 6 layers" in dataclasses.replace(whole, effects=unsure).effect_sentence
+
+
+def test_few_chains_without_an_effect_name_a_layer(whole: ChainResult) -> None:
+    rng, n_layers, n_chains = np.random.default_rng(0), 13, 400
+    named = 0
+    for _ in range(n_chains):
+        differences = rng.normal(size=(n_layers, 5))
+        effects = tuple(
+            ChainEffect.of(layer, values, level=0.95, n_layers=n_layers)
+            for layer, values in enumerate(differences.tolist())
+        )
+        named += "at layer" in dataclasses.replace(whole, effects=effects).effect_sentence
+    assert 0.02 < named / n_chains < 0.09, "expected about 5 %; intervals of single layers would name one in 47 %"
 
 
 def test_a_sentence_says_the_range_of_cka_where_there_are_many_layers(whole: ChainResult) -> None:
