@@ -118,6 +118,8 @@ class TextFile:
     """Where each text comes from, if the file says so."""
     warnings: tuple[str, ...] = ()
     """What was changed in the data or left out, with counts."""
+    embedded: bool = False
+    """Whether they are sentences of the embedded language, which has a tokenizer of its own and no end."""
 
     def __post_init__(self) -> None:
         if self.documents is not None and len(self.documents) != len(self.texts):

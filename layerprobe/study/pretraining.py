@@ -106,7 +106,7 @@ def pretrain(
     given = _texts(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
     texts_digest = digest(texts)
-    fingerprint = digest([PRETRAINING_VERSION, place.name, given.name == LANGUAGE, texts_digest, protocol, seed])
+    fingerprint = digest([PRETRAINING_VERSION, place.name, given.embedded, texts_digest, protocol, seed])
     target, _ = check_target(Path(out), overwrite=overwrite)
     workplace = workplace_for(target)
     with workplace.held():
@@ -197,7 +197,7 @@ def _prepared(
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
     tokenizer: Any
     warnings = list(given.warnings)
-    if given.name == LANGUAGE:
+    if given.embedded:
         tokenizer = word_tokenizer(Language(seed=LANGUAGE_SEED), max_length=protocol.max_length)
     else:
         tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
@@ -226,7 +226,7 @@ def _texts(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     sentences = read * max(1, protocol.max_length // 12) if protocol.packed else read
     n = min(MOST_SENTENCES, sentences + sentences // 8 + protocol.held_out)
     found = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
-    return TextFile(name=LANGUAGE, texts=tuple(found))
+    return TextFile(name=LANGUAGE, texts=tuple(found), embedded=True)
 
 
 def _place(device: str, dtype: str) -> _Place:

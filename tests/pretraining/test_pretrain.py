@@ -260,6 +260,12 @@ def test_the_language_is_as_long_as_the_run_and_has_no_unknown_words(tmp_path: P
     assert numbers(again) == numbers(found)
 
 
+def test_texts_that_are_called_language_are_texts(made: Made, tmp_path: Path) -> None:
+    found = job("mlm", tmp_path / "out", texts=TextFile(name="language", texts=TEXTS))
+    assert found.tokenizer_digest == made["mlm"][0].tokenizer_digest
+    assert_same_weights(tmp_path / "out", made["mlm"][1])
+
+
 def test_packed_sequences_are_longer(tmp_path: Path) -> None:
     plain, packed = (job("mlm", tmp_path / str(p), packed=p, batch_size=4, steps=4) for p in (False, True))
     assert packed.n_texts < plain.n_texts
