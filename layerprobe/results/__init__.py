@@ -34,6 +34,7 @@ from layerprobe.results.dropbench import (
     ZooProvenance,
 )
 from layerprobe.results.finetuning import (
+    MARGIN,
     Confirmation,
     EpochMetrics,
     FineTuningRun,
@@ -92,6 +93,7 @@ from layerprobe.results.training import Measured
 __all__ = [
     "ATTENTION",
     "LABEL_KINDS",
+    "MARGIN",
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",

@@ -287,7 +287,7 @@ def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pyte
 def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "resolve_device", lambda device: torch.device(device.replace("auto", "cuda")))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr("layerprobe.study.tuning._computed_on", lambda options: "cuda float32")
+    monkeypatch.setattr("layerprobe.study.tuning.computed_on", lambda options: "cuda float32")
     devices = [device for device, _ in devices_and_threads(inputs, tmp_path, None)]
     assert devices == ["cuda:0", "cuda:1", "cuda:2"]
     devices = [device for device, _ in devices_and_threads(inputs, tmp_path, 4)]
