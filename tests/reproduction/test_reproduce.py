@@ -301,7 +301,7 @@ def test_what_cannot_be_adapted_is_told_before_any_training(
     corpus: Path,
     tmp_path: Path,
 ) -> None:
-    model = save_tiny("gpt2", tmp_path / "gpt2", num_hidden_layers=12)
+    model = save_tiny("gpt2", tmp_path / "gpt2", num_hidden_layers=7)
     arguments = ("-t", pairs_file, "--models", f"{ELECTRA}={model}", "--corpus", corpus)
     assert "cannot be trained by masked language modelling" in layerprobe("reproduce", "table1", *arguments).error
     assert not list((tmp_path / "cache").rglob("result.json"))
