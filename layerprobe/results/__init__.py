@@ -85,7 +85,7 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask, sweep_names
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 from layerprobe.results.toml import chain_to_toml
 from layerprobe.results.training import Measured
@@ -200,6 +200,7 @@ __all__ = [
     "pareto_front",
     "primary_metric",
     "seed_scores",
+    "sweep_names",
     "to_bytes",
     "to_dict",
     "to_json",
