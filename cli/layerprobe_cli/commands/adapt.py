@@ -74,9 +74,10 @@ def adapt(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a model go on with masked language modelling on your own texts (domain-adaptive pretraining).
+    """Go on with masked language modelling on your own texts.
 
-    The folder is an ordinary checkpoint of the encoder: give it to any other command as the model.
+    This is domain-adaptive pretraining. The folder is an ordinary checkpoint of the encoder: give it to any other
+    command as the model.
 
     Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
     """

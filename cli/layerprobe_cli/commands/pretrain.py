@@ -117,11 +117,11 @@ def pretrain(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Pretrain a small encoder from nothing, by the objective of BERT, of ELECTRA, or one between them.
+    """Pretrain a small encoder from nothing.
 
-    With one seed and corpus all objectives begin with the same weights and see the same batches with the same tokens
-    masked. The folder is an ordinary checkpoint: give it to any other command as the model or the reference. A
-    generator is in its folder [bold]generator[/bold].
+    The objective is that of BERT, of ELECTRA, or one between them. With one seed and corpus all objectives begin with
+    the same weights and see the same batches with the same tokens masked. The folder is an ordinary checkpoint:
+    give it to any other command as the model or the reference. A generator is in its folder [bold]generator[/bold].
 
     Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
     """

@@ -70,12 +70,12 @@ def reproduce(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Do an experiment of arXiv 2402.13130 again and print its figures beside ours. Finished runs are not repeated.
+    """Do an experiment of arXiv 2402.13130 again.
 
-    table2, pareto: STSB at the layers of Table 2; pareto adds which models no smaller one beats. table1: TMFT alone,
-    with --words after word similarity, with --corpus after domain adaptation. figure2a: every layer of ELECTRA's base
-    discriminator. figure3: CKA with BERT, without training. mrpc, sick, ko, de, es: the best and the last layer.
-    random: random weights.
+    Its figures are printed beside ours; finished runs are not repeated. table2, pareto: STSB at the layers of Table
+    2; pareto adds which models no smaller one beats. table1: TMFT alone, with --words after word similarity, with
+    --corpus after domain adaptation. figure2a: every layer of ELECTRA's base discriminator. figure3: CKA with BERT,
+    without training. mrpc, sick, ko, de, es: the best and the last layer. random: random weights.
 
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
