@@ -13,7 +13,7 @@ from layerprobe.report import words
 from layerprobe.report.figures.sweeps import sweep_curves
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.report.page import compose, write_page
-from layerprobe.report.sections.parts import figure, row, section, table
+from layerprobe.report.sections.parts import downloads, figure, row, section, table
 from layerprobe.results import LayerOutcome, SweepCurve, SweepResult, metric_title, sweep_names, to_json
 
 CSV_COLUMNS = ("model", "task", "kind", "metric", "layer", "parameters", "seed", "test", "validation", "failed")
@@ -43,7 +43,7 @@ def render_sweep(result: SweepResult) -> str:
         body=join(
             _header(result),
             *(_task(number, name, curves, result) for number, (name, curves) in enumerate(tasks)),
-            _data(),
+            downloads("sweep", table="Table"),
         ),
         data=to_json(result),
         table=sweep_csv(result),
@@ -135,17 +135,6 @@ def _finding(label: str, curve: SweepCurve) -> str:
         return f"{label} has no finished run."
     best = max(curve.outcomes, key=lambda found: found.mean)
     return f"{label} scores highest at layer {best.layer}, {words.number(best.mean)}."
-
-
-def _data() -> Markup:
-    buttons = (
-        element("button", label, type="button", data_source=source, data_filename=f"sweep.{end}", data_kind=kind)
-        for source, label, end, kind in (
-            ("study", "Everything (JSON)", "json", "application/json"),
-            ("table", "Table (CSV)", "csv", "text/csv"),
-        )
-    )
-    return section("data", "Data", element("p", *buttons, class_="downloads"))
 
 
 def _counted(n: int, what: str) -> str:
