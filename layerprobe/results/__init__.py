@@ -18,7 +18,6 @@ from layerprobe.results.chains import (
     ChainTrail,
     FinetuneStep,
     PlannedStep,
-    TaskSettings,
 )
 from layerprobe.results.dropbench import (
     Bench,
@@ -85,8 +84,8 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask, sweep_names
-from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, sweep_names
+from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TaskSettings, TextFile
 from layerprobe.results.toml import chain_to_toml
 from layerprobe.results.training import Measured
 
@@ -174,7 +173,6 @@ __all__ = [
     "SweepCurve",
     "SweepModel",
     "SweepResult",
-    "SweepTask",
     "Task",
     "TaskKind",
     "TaskSettings",

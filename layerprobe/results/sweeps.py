@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from layerprobe.errors import DataError
 from layerprobe.names import distinct_names
 from layerprobe.results.finetuning import LayerOutcome
 from layerprobe.results.metrics import Metric, TaskKind
@@ -36,35 +35,6 @@ class SweepModel:
     """Seed of fresh random weights instead of the trained ones."""
     layers: tuple[int, ...] | None = None
     """Blocks kept; the sweep's layers by default."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepTask:
-    """A task of a sweep: where it is, and how it is read, as `load_task` and `load_word_similarity` have it."""
-
-    source: str
-    """A file, a folder, `stsb`, or the hub id of a data set."""
-    columns: str | None = None
-    """Columns by name or number, joined by commas."""
-    kind: TaskKind | None = None
-    """What is learnt; found out by default."""
-    merge: bool = False
-    """Whether all files of a folder are taken as scored word pairs."""
-    score_range: tuple[float, float] | None = None
-    """Lowest and highest possible score."""
-    validation: str | None = None
-    """A file with the validation split."""
-    test: str | None = None
-    """A file with the test split."""
-    split_seed: int = 0
-    """Of the split of what comes in one piece."""
-
-    def __post_init__(self) -> None:
-        others = (self.columns, self.score_range, self.validation, self.test)
-        if self.merge and (any(others) or self.kind not in (None, "sts")):
-            raise DataError(
-                "expected no columns, score range, validation or test file, and no kind but sts, where files are merged"
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,7 +37,6 @@ from layerprobe.results import (
     Measure,
     PlannedStep,
     Task,
-    TaskSettings,
     TextFile,
     check_level,
     mean_interval,
@@ -47,7 +46,7 @@ from layerprobe.study.comparison import LEVEL, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options, computed_on, found, load
 from layerprobe.study.tuning import check_layers, check_precision, finetune, run_folder, saved_models
-from layerprobe.tasks import load_task, load_word_similarity
+from layerprobe.tasks import load_settings
 
 Place = tuple[int, int]
 """Layer and seed."""
@@ -67,7 +66,7 @@ class ChainData:
         """Load what a chain names."""
         return cls(
             corpora=tuple(load_corpus(step.texts) for step in chain.adaptations),
-            tasks=tuple(load_step_task(step.task) for step in chain.finetunings),
+            tasks=tuple(load_settings(step.task) for step in chain.finetunings),
         )
 
 
@@ -160,25 +159,6 @@ def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options 
             )
         )
     return ChainPlan(chain=chain, layers=work.layers, steps=tuple(steps))
-
-
-def load_step_task(settings: TaskSettings) -> Task:
-    """Load the task of a fine-tuning step.
-
-    Raises:
-        TaskError: If it is not what it should be.
-    """
-    if settings.merge:
-        return load_word_similarity(settings.source, seed=settings.split_seed)
-    return load_task(
-        settings.source,
-        columns=settings.columns,
-        kind=settings.kind,
-        score_range=settings.score_range,
-        validation=settings.validation,
-        test=settings.test,
-        seed=settings.split_seed,
-    )
 
 
 # ---- what is needed --------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def _parts(
     """Return what is fine-tuned of a model; what is wrong with it is told before any of it is."""
     scores = runnable.of_model(model.hub_id)
     checkpoint = found(model.runs, None, options)
-    check_layers(checkpoint, [score.layer for score in scores])
+    check_layers(checkpoint, sorted({score.layer for score in scores}))
     parts = []
     for before, init in dict.fromkeys((score.before, score.random_init) for score in scores):
         layers = tuple(sorted(score.layer for score in scores if (score.before, score.random_init) == (before, init)))

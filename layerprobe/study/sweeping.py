@@ -27,14 +27,13 @@ from layerprobe.results import (
     SweepCurve,
     SweepModel,
     SweepResult,
-    SweepTask,
     Task,
     check_level,
 )
 from layerprobe.study.options import Options, load
 from layerprobe.study.plans import Sweep
 from layerprobe.study.tuning import DEFAULT_LEVEL, check_layers, run_folder, with_prompt
-from layerprobe.tasks import load_task, load_word_similarity
+from layerprobe.tasks import load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -159,7 +158,7 @@ class _Found:
 
 
 def _found(plan: Sweep) -> _Found:
-    tasks = tuple(_load_task(task) for task in plan.tasks)
+    tasks = tuple(load_settings(task) for task in plan.tasks)
     told = [
         (level, f"{source.source}: {line}")
         for source, task in zip(plan.tasks, tasks, strict=True)
@@ -191,20 +190,6 @@ def _found(plan: Sweep) -> _Found:
             for t, task in enumerate(tasks)
         },
         costs=costs,
-    )
-
-
-def _load_task(task: SweepTask) -> Task:
-    if task.merge:
-        return load_word_similarity(task.source, seed=task.split_seed)
-    return load_task(
-        task.source,
-        columns=task.columns,
-        kind=task.kind,
-        score_range=task.score_range,
-        validation=task.validation,
-        test=task.test,
-        seed=task.split_seed,
     )
 
 

@@ -30,7 +30,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe import Sweep
-    from layerprobe.results import LayerOutcome, PlannedRun, SweepCurve, SweepResult, SweepTask
+    from layerprobe.results import LayerOutcome, PlannedRun, SweepCurve, SweepResult, TaskSettings
 
 REWRITE = 5.0
 """Seconds from one writing of the report to the next, at least."""
@@ -51,16 +51,16 @@ class TaskSources(TaskSource):
         ),
     ] = None  # type: ignore[assignment]
 
-    def sweep_tasks(self) -> tuple[SweepTask, ...]:
+    def sweep_tasks(self) -> tuple[TaskSettings, ...]:
         """Return where the tasks are."""
-        from layerprobe.results import SweepTask
+        from layerprobe.results import TaskSettings
 
         if not self.task:
             raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
         return tuple(
-            SweepTask(
+            TaskSettings(
                 source=source,
-                columns=self.columns,
+                columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
                 kind=self.kind,
                 merge=self.merge,
                 score_range=two_numbers(self.score_range),
