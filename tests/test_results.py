@@ -56,7 +56,6 @@ from layerprobe.results import (
     SimilarityCurve,
     SimilarityMap,
     Study,
-    SweepTask,
     Task,
     TaskSettings,
     TextFile,
@@ -209,10 +208,9 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if kind in (Protocol, AdaptationProtocol):
         return st.builds(kind, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
-    if kind is SweepTask:  # files that are merged take no settings but the seed
-        fields = {name: values_of(hint) for name, hint in typing.get_type_hints(kind).items() if name != "merge"}
-        merged = st.builds(kind, source=st.text(), merge=st.just(True), split_seed=fields["split_seed"])
-        return st.one_of(st.builds(kind, **fields), merged)
+    if kind is TaskSettings:  # files that are merged take no settings but the seed
+        merged = st.builds(kind, source=NAMES, merge=st.just(True), split_seed=st.integers())
+        return st.one_of(values_with(kind, **OF_THREE_LAYERS[kind]), merged)
     if kind is PretrainingProtocol:
         size = values_of(EncoderSize)
         return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))

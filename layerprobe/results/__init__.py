@@ -18,7 +18,6 @@ from layerprobe.results.chains import (
     ChainTrail,
     FinetuneStep,
     PlannedStep,
-    TaskSettings,
 )
 from layerprobe.results.dropbench import (
     Bench,
@@ -34,6 +33,7 @@ from layerprobe.results.dropbench import (
     ZooProvenance,
 )
 from layerprobe.results.finetuning import (
+    MARGIN,
     Confirmation,
     EpochMetrics,
     FineTuningRun,
@@ -84,14 +84,15 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask
-from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, sweep_names
+from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TaskSettings, TextFile
 from layerprobe.results.toml import chain_to_toml
 from layerprobe.results.training import Measured
 
 __all__ = [
     "ATTENTION",
     "LABEL_KINDS",
+    "MARGIN",
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
@@ -172,7 +173,6 @@ __all__ = [
     "SweepCurve",
     "SweepModel",
     "SweepResult",
-    "SweepTask",
     "Task",
     "TaskKind",
     "TaskSettings",
@@ -198,6 +198,7 @@ __all__ = [
     "pareto_front",
     "primary_metric",
     "seed_scores",
+    "sweep_names",
     "to_bytes",
     "to_dict",
     "to_json",
