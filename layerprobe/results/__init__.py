@@ -35,6 +35,7 @@ from layerprobe.results.dropbench import (
 )
 from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
+from layerprobe.results.labs import LabFailure, LabModel, LabPlan, LabResult, LabStudy, ObjectiveEffect, PlannedModel
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
@@ -121,6 +122,11 @@ __all__ = [
     "FinetuneStep",
     "Interval",
     "Kernel",
+    "LabFailure",
+    "LabModel",
+    "LabPlan",
+    "LabResult",
+    "LabStudy",
     "LabelFreeMetrics",
     "LayerCurve",
     "LayerDiagnostics",
@@ -135,8 +141,10 @@ __all__ = [
     "Metric",
     "ModelDescription",
     "Normalize",
+    "ObjectiveEffect",
     "Outcome",
     "PermutationNull",
+    "PlannedModel",
     "PlannedStep",
     "Pooling",
     "Pretraining",
