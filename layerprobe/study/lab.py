@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import torch
 from filelock import FileLock, Timeout
 
 from layerprobe._version import __version__
 from layerprobe.encoders import find_checkpoint
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.prediction import write_zoo
 from layerprobe.prediction.effects import objective_effects
@@ -57,7 +59,7 @@ logger = logging.getLogger(__name__)
 # Counts what an entry depends on beyond its fingerprint; raise it when a stage changes numbers.
 LAB_VERSION = 1
 LEVEL = 0.95
-ZOO = "zoo.json"
+ZOO, RESULTS = "zoo.json", "lab.json"
 # Seconds between two looks at what other processes are at.
 PATIENCE = 2.0
 
@@ -76,6 +78,7 @@ def run_lab(
     study: LabStudy,
     out: str | Path,
     *,
+    workers: int = 1,
     level: float = LEVEL,
     options: Options | None = None,
     progress: Progress = silent,
@@ -89,6 +92,7 @@ def run_lab(
     Args:
         study: What `load_lab` read, or one made by hand.
         out: The folder of the study.
+        workers: Processes that share the work, this one among them; processor threads are divided by them.
         level: Confidence level of all intervals.
         options: How to load and embed. Embeddings and runs are kept in the folder, unless it says where.
         progress: Told what is being done.
@@ -99,15 +103,16 @@ def run_lab(
         StoreError: If a result cannot be written.
     """
     check_level(level)
-    work = _Work.of(study, Path(out), options or Options())
+    if workers < 1:
+        raise DataError(f"expected at least one process, got {workers}")
+    options = options or Options()
+    work = _Work.of(study, Path(out), options)
     make_directory(work.out / "entries")
-    pending = list(study.models)
-    while pending:
-        left = [model for model in pending if not work.tried(model, progress)]
-        if len(left) == len(pending):
-            time.sleep(PATIENCE)
-        pending = left
-    return work.result(level)
+    with _helped(study, Path(out), options, workers):
+        work.make_all(progress)
+    result = work.result(level)
+    write_whole(work.out / RESULTS, to_bytes(result))
+    return result
 
 
 def plan_lab(study: LabStudy, out: str | Path, *, options: Options | None = None) -> LabPlan:
@@ -123,6 +128,35 @@ def plan_lab(study: LabStudy, out: str | Path, *, options: Options | None = None
     """
     work = _Work.of(study, Path(out), options or Options())
     return LabPlan(study=study, models=tuple(map(work.planned, study.models)))
+
+
+@contextlib.contextmanager
+def _helped(study: LabStudy, out: Path, options: Options, workers: int) -> Iterator[None]:
+    """Have other processes take part meanwhile; they end with this one."""
+    if workers == 1:
+        yield
+        return
+    context = multiprocessing.get_context("spawn")
+    threads = torch.get_num_threads()
+    share = max(1, threads // workers)
+    others = [context.Process(target=_help, args=(study, out, options, share), daemon=True) for _ in range(workers - 1)]
+    for other in others:
+        other.start()
+    torch.set_num_threads(share)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        for other in others:
+            other.terminate()
+            other.join()
+
+
+def _help(study: LabStudy, out: Path, options: Options, threads: int) -> None:
+    torch.set_num_threads(threads)
+    # what goes wrong here goes wrong in the first process too, which tells of it
+    with contextlib.suppress(LayerProbeError):
+        _Work.of(study, out, options).make_all(silent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -189,6 +223,15 @@ class _Work:
         finally:
             lock.release()
 
+    def make_all(self, progress: Progress) -> None:
+        """Make the entries of all models; what other processes are at is waited for."""
+        pending = list(self.study.models)
+        while pending:
+            left = [model for model in pending if not self.tried(model, progress)]
+            if len(left) == len(pending):
+                time.sleep(PATIENCE)
+            pending = left
+
     # ---- one model ---------------------------------------------------------------------------------------
 
     def tried(self, model: LabModel, progress: Progress) -> bool:
@@ -205,7 +248,7 @@ class _Work:
 
     def make(self, model: LabModel, progress: Progress) -> None:
         models = self.study.models
-        told = f"{model.name} ({models.index(model) + 1} of {len(models)})"
+        told = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
 
         def named(task: str, done: float, total: float) -> None:
             progress(f"{told}: {task}", done, total)
