@@ -120,7 +120,7 @@ def _header(result: LabResult) -> Markup:
     missing = len(study.models) - len(result.zoo.entries)
     failed = [f"{each.model} is left out: {each.reason}" for each in result.failures]
     if missing > len(failed):
-        failed.append(f"{missing - len(failed)} models are not done yet: the same command goes on with them.")
+        failed.append(f"Not done yet: {missing - len(failed)} of {len(study.models)}; the same command goes on.")
     n_families = len(dict.fromkeys(entry.family for entry in result.zoo.entries))
     return element(
         "header",
@@ -132,8 +132,8 @@ def _header(result: LabResult) -> Markup:
         element(
             "p",
             f"{len(result.zoo.entries)} models: {n_families} objectives, {len(study.seeds)} seeds of the pretraining,"
-            f" sizes {', '.join(study.sizes)}; each fine-tuned at every layer with {len(study.finetuning_seeds)} seeds"
-            f" under {len(study.budgets)} budgets.",
+            f" sizes {', '.join(study.sizes)}; each fine-tuned at every layer with {len(study.finetuning_seeds)} seeds,"
+            f" budgets {', '.join(study.budgets)}.",
         ),
         element(
             "aside",

@@ -219,12 +219,8 @@ def _sentence(effect: ObjectiveEffect, level: float) -> str:
     ends = effect.interval
     how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {level:.0%} interval"
     pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
-    if not effect.certain:
-        said = "no sure difference in the drop"
+    if effect.certain:
+        said = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
     else:
-        said = "a larger drop" if effect.mean > 0 else "a smaller drop"
-    return (
-        f"{effect.family}, {effect.budget}: {said} than that of its MLM twin"
-        if effect.certain
-        else f"{effect.family}, {effect.budget}: {said} from its MLM twin"
-    ) + f": {effect.mean:+.2f} points{how} ({pairs})."
+        said = "no sure difference in the drop from its MLM twin"
+    return f"{effect.family}, {effect.budget}: {said}: {effect.mean:+.2f} points{how} ({pairs})."

@@ -54,7 +54,7 @@ def test_names_are_escaped_and_what_is_missing_is_told(result: LabResult) -> Non
     page = render_lab(changed)
     assert "<script>alert" not in page
     assert "s-random-seed0 is left out: &lt;script&gt;" in page
-    assert "1 models are not done yet" in page
+    assert "Not done yet: 1 of 6" in page
 
 
 def test_a_lonely_model_is_a_page_too(result: LabResult, tmp_path: Path) -> None:

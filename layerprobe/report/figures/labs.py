@@ -28,17 +28,13 @@ def scores_by_layer(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
     """Return test scores after fine-tuning by layer of models of one size, a line an objective."""
     tuned = [entry for entry in entries if budget in entry.budgets]
     curves = [(entry, [statistics.fmean(row) for row in entry.budgets[budget].test]) for entry in tuned]
-    figure = _lines(curves)
-    figure.update_yaxes(title=f"Test {metric_title(entries[0].metric)} × 100")
-    return figure
+    return _lines(curves, f"Test {metric_title(entries[0].metric)} × 100")
 
 
 def cka_by_layer(entries: Sequence[ZooEntry]) -> go.Figure:
     """Return CKA with the MLM model of another seed by layer of models of one size, a line an objective."""
     compared = [entry for entry in entries if OTHER_SEED in entry.cka]
-    figure = _lines([(entry, entry.cka[OTHER_SEED].values) for entry in compared])
-    figure.update_yaxes(title="CKA with the MLM model of another seed")
-    return figure
+    return _lines([(entry, entry.cka[OTHER_SEED].values) for entry in compared], "CKA with an MLM of another seed")
 
 
 def drops(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
@@ -74,7 +70,7 @@ def drops(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
     return styled(figure)
 
 
-def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]]) -> go.Figure:
+def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]], title: str) -> go.Figure:
     """Return a line of the mean over seeds for each objective, and a faint one for each seed."""
     figure = go.Figure()
     families = _named(entry.family for entry, _ in curves)
@@ -111,6 +107,7 @@ def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]]) -> go.Figure:
             )
         )
     layer_axis(figure, max((entry.n_blocks for entry, _ in curves), default=1) + 1)
+    figure.update_yaxes(title=title)
     return styled(figure)
 
 
