@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
     from layerprobe.study import (
         Options,
+        Sweep,
         adapt,
         compare,
         compare_all,
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
         load_chain,
         load_corpus,
         load_lab,
+        load_sweep,
         predict,
         pretrain,
         profile,
@@ -54,6 +56,7 @@ if TYPE_CHECKING:
         run_chain,
         run_lab,
         score,
+        sweep,
         zero_shot,
     )
     from layerprobe.study.exporting import export_model
@@ -79,6 +82,7 @@ _HOMES = {
     "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
     "layerprobe.study": (
         "Options",
+        "Sweep",
         "adapt",
         "compare",
         "compare_all",
@@ -90,6 +94,7 @@ _HOMES = {
         "load_chain",
         "load_corpus",
         "load_lab",
+        "load_sweep",
         "predict",
         "pretrain",
         "profile",
@@ -98,6 +103,7 @@ _HOMES = {
         "score",
         "run_chain",
         "run_lab",
+        "sweep",
         "zero_shot",
     ),
     "layerprobe.study.exporting": ("export_model",),
@@ -115,6 +121,7 @@ __all__ = [
     "PretrainingProtocol",
     "Protocol",
     "Study",
+    "Sweep",
     "Task",
     "__version__",
     "adapt",
@@ -138,6 +145,7 @@ __all__ = [
     "load_corpus",
     "load_lab",
     "load_retrieval",
+    "load_sweep",
     "load_task",
     "load_texts",
     "load_word_similarity",
@@ -151,6 +159,7 @@ __all__ = [
     "run_chain",
     "run_lab",
     "score",
+    "sweep",
     "to_json",
     "write_report",
     "write_zoo",

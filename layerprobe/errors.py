@@ -44,8 +44,9 @@ class StoreVersionError(StoreError):
 
 
 class TrainingError(LayerProbeError):
-    """Fine-tuning or pretraining failed, at `step` where it was at one; steps count from 1."""
+    """Fine-tuning or pretraining failed."""
 
     def __init__(self, message: str, *, step: int | None = None) -> None:
         super().__init__(message)
         self.step = step
+        """The step at which it failed, from 1; None where it is not known."""

@@ -1,4 +1,4 @@
-"""How long work tells that it moves on. Knows nothing but the shape of the call."""
+"""How long work tells that it moves on. Knows nothing but the shape of the call, and how to say how long."""
 
 from __future__ import annotations
 
@@ -23,3 +23,15 @@ def part_of(progress: Progress, *, start: float, share: float, whole: float) -> 
 
 def silent(task: str, done: float, total: float) -> None:
     """Report nothing."""
+
+
+def duration(seconds: float) -> str:
+    """Return a time in plain words.
+
+    Example:
+        >>> duration(42.3), duration(300), duration(9000)
+        ('42 s', '5 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

@@ -47,6 +47,7 @@ from layerprobe.results import (
     Measure,
     ModelDescription,
     PermutationNull,
+    PretrainingObjective,
     PretrainingProtocol,
     Profile,
     Protocol,
@@ -56,6 +57,7 @@ from layerprobe.results import (
     SimilarityCurve,
     SimilarityMap,
     Study,
+    SweepTask,
     Task,
     TaskSettings,
     TextFile,
@@ -227,6 +229,16 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if kind in (Protocol, AdaptationProtocol):
         return st.builds(kind, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
+    if kind is SweepTask:  # files that are merged take no settings but the seed
+        fields = {name: values_of(hint) for name, hint in typing.get_type_hints(kind).items() if name != "merge"}
+        merged = st.builds(kind, source=st.text(), merge=st.just(True), split_seed=fields["split_seed"])
+        return st.one_of(st.builds(kind, **fields), merged)
+    if kind is PretrainingProtocol:
+        size = values_of(EncoderSize)
+        return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))
+    if kind is EncoderSize:
+        size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
+        return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))
     if kind is Examples:
         pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
             lambda rows: zip(*rows, strict=True)

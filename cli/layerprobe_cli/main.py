@@ -35,6 +35,7 @@ from layerprobe_cli.commands import (
     retrieve,
     run,
     score,
+    sweep,
 )
 from layerprobe_cli.options import expanded
 from layerprobe_cli.output import fail
@@ -93,6 +94,7 @@ for module in (
     finetune,
     chain,
     confirm,
+    sweep,
     reproduce,
     report,
     export,

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
 MAX_SEEDS = 1000
+MAX_LAYER = 10_000
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")]
@@ -178,7 +179,7 @@ class TaskSource:
             self.task,
             columns=self.columns,
             kind=self.kind,
-            score_range=_two_numbers(self.score_range),
+            score_range=two_numbers(self.score_range),
             validation=self.validation,
             test=self.test,
             seed=self.split_seed,
@@ -433,6 +434,14 @@ Level = Annotated[
         min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.", rich_help_panel="Comparison"
     ),
 ]
+AllSeeds = Annotated[
+    bool,
+    typer.Option(
+        "--all-seeds",
+        help="Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.",
+        rich_help_panel="Fine-tuning",
+    ),
+]
 Layers = Annotated[
     str,
     typer.Option(
@@ -454,16 +463,30 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
     if not text:
         return ()
     n_blocks = count_blocks(checkpoint.config)
-    if text == "all":
+    listed = listed_layers(text)
+    if listed is None:
         return tuple(range(n_blocks + 1))
+    if listed[-1] > n_blocks:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {listed[-1]}")
+    return listed
+
+
+def listed_layers(text: str) -> tuple[int, ...] | None:
+    """Return the layers that `3,6,9-12` names, ascending; None for `all`.
+
+    Raises:
+        typer.BadParameter: If it is no list of layers.
+    """
+    if text == "all":
+        return None
     layers: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         ends = integers(f"{first},{last}" if dash else first, "--layers")
         if ends[0] > ends[-1]:
             raise typer.BadParameter(f"expected a range such as 2-5 for --layers, got {part.strip()!r}")
-        if ends[-1] > n_blocks:
-            raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {part.strip()}")
+        if ends[-1] > MAX_LAYER:
+            raise typer.BadParameter(f"expected layers up to {MAX_LAYER} for --layers, got {part.strip()!r}")
         layers.update(range(ends[0], ends[-1] + 1))
     return tuple(sorted(layers))
 
@@ -483,7 +506,12 @@ def integers(text: str, option: str) -> tuple[int, ...]:
     return numbers
 
 
-def _two_numbers(text: str | None) -> tuple[float, float] | None:
+def two_numbers(text: str | None) -> tuple[float, float] | None:
+    """Return the two numbers of `0,5`.
+
+    Raises:
+        typer.BadParameter: If it is no such text.
+    """
     if text is None:
         return None
     try:

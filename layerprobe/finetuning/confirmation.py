@@ -8,12 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
+from layerprobe.finetuning.looks import FIRST_LOOK, interval_at_look
+from layerprobe.progress import duration
 from layerprobe.results import (
     Confirmation,
     DropPrediction,
     FineTuningRun,
     LayerOutcome,
     Metric,
+    SavedSeeds,
     Verdict,
     check_level,
     mean_interval,
@@ -82,7 +85,12 @@ def outcomes(runs: Sequence[FineTuningRun], *, level: float = 0.95) -> tuple[Lay
 
 
 def confirmation(
-    prediction: DropPrediction, runs: Sequence[FineTuningRun], n_blocks: int, *, level: float = 0.95
+    prediction: DropPrediction,
+    runs: Sequence[FineTuningRun],
+    n_blocks: int,
+    *,
+    level: float = 0.95,
+    planned: int | None = None,
 ) -> Confirmation:
     """Say whether fine-tuning bears a prediction out.
 
@@ -99,9 +107,12 @@ def confirmation(
         runs: Runs of at least the two compared layers, with the same seeds.
         n_blocks: Blocks of the whole model.
         level: Confidence level of the intervals.
+        planned: Seeds at most, where there is a look after each seed from the third on and the first settled
+            verdict stands, see `critical_values`; the interval of the effect is then that of the look. By default
+            the runs are all there is.
 
     Raises:
-        DataError: If a compared layer has no runs, or the seeds differ.
+        DataError: If a compared layer has no runs, the seeds differ, or there are more than planned.
     """
     check_level(level)
     results = outcomes(runs, level=level)
@@ -112,8 +123,16 @@ def confirmation(
     if by_layer[earlier].seeds != by_layer[last].seeds:
         raise DataError(f"expected the same seeds at layers {earlier} and {last}")
     differences = np.array(by_layer[earlier].scores) - np.array(by_layer[last].scores)
-    interval = mean_interval(differences.tolist(), level)
+    n_seeds = len(differences)
+    if planned is not None and n_seeds > planned:
+        raise DataError(f"expected at most the {planned} seeds that were planned, got {n_seeds}")
+    values = differences.tolist()
+    interval = mean_interval(values, level) if planned is None else interval_at_look(values, level, planned=planned)
     verdict = _verdict(interval, predicted_drop=prediction.drops)
+    if planned is not None and planned <= FIRST_LOOK:
+        planned = None  # the only look is the ordinary one
+    early = planned is not None and n_seeds < planned and verdict != "undecided"
+    saved = _saved(runs, planned - n_seeds) if planned is not None and early else None
     return Confirmation(
         verdict=verdict,
         compared_layers=(earlier, last),
@@ -122,8 +141,26 @@ def confirmation(
         interval=interval,
         level=level,
         outcomes=results,
-        sentence=_sentence(verdict, prediction.drops, by_layer[earlier], by_layer[last], differences, interval, level),
+        sentence=_sentence(
+            verdict,
+            prediction.drops,
+            by_layer[earlier],
+            by_layer[last],
+            differences,
+            interval,
+            level,
+            planned=planned,
+            saved=saved,
+        ),
+        planned_seeds=planned,
+        saved=saved,
     )
+
+
+def _saved(runs: Sequence[FineTuningRun], seeds: int) -> SavedSeeds:
+    layers, made = {run.layer for run in runs}, {(run.layer, run.seed) for run in runs}
+    seconds = sum(run.seconds for run in runs) / len(made) * len(layers)
+    return SavedSeeds(seeds=seeds, runs=seeds * len(layers), seconds=seeds * seconds)
 
 
 def _verdict(interval: tuple[float, float] | None, *, predicted_drop: bool) -> Verdict:
@@ -145,15 +182,30 @@ def _sentence(
     differences: NDArray[np.float64],
     interval: tuple[float, float] | None,
     level: float,
+    *,
+    planned: int | None,
+    saved: SavedSeeds | None,
 ) -> str:
     claim = "the predicted drop" if predicted_drop else "the prediction of no drop"
     spread = "no interval" if interval is None else f"{level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
-    seeds = f"{len(differences)} seed{'s' if len(differences) > 1 else ''}"
+    seeds = _count(len(differences), "seed") if planned is None else f"{len(differences)} of {planned} seeds"
+    if planned is not None:
+        spread += f" adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
+    stopped = (
+        f" That is settled without the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
+        f"{duration(saved.seconds)}."
+        if saved
+        else ""
+    )
     return (
         f"Fine-tuning {_VERBS[verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last layer, "
         f"{last.layer}, {last.mean:.2f} (effect {differences.mean():+.2f} {metric_title(last.primary)} x 100, "
-        f"{spread}, {seeds})."
+        f"{spread}, {seeds}).{stopped}"
     )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 _VERBS: dict[Verdict, str] = {"confirmed": "confirms", "refuted": "refutes", "undecided": "does not decide"}

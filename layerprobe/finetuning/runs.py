@@ -11,21 +11,26 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
+from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, TrainingError
 from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import FineTuningRun, Protocol, Task, digest, from_json, to_bytes
+from layerprobe.results import FailedRun, FineTuningRun, Protocol, Task, digest, from_json, to_bytes
 
 logger = logging.getLogger(__name__)
 
 Keep = Callable[[Path, Encoder, int, Task], contextlib.AbstractContextManager[Path]]
 """Run directory, encoder, layer, task -> where the checkpoint goes; see `saving_model`."""
+
+T = TypeVar("T", FineTuningRun, FailedRun)
+FAILED = "failed.json"
 
 # Counts what a run's numbers depend on beyond its key; raise it when the training loop changes them.
 LOOP_VERSION = 3
@@ -61,17 +66,10 @@ class RunFolder:
         Raises:
             StoreError: If the disk does not let it be read.
         """
-        file = self.run_path(layer, seed) / "result.json"
-        try:
-            with store_errors("read", file):
-                text = file.read_text(encoding="utf-8") if file.exists() else None
-            return None if text is None else from_json(FineTuningRun, text)
-        except (DataError, UnicodeDecodeError) as error:
-            logger.warning("%s cannot be read (%s): the run is done again", file, error)
-            return None
+        return _read(FineTuningRun, self.run_path(layer, seed) / "result.json")
 
     def save(self, run: FineTuningRun) -> None:
-        """Write the result of a run: whole or not at all.
+        """Write the result of a run, whole or not at all, in place of a mark that it failed.
 
         Raises:
             StoreError: If the disk is full or the folder cannot be written.
@@ -79,12 +77,47 @@ class RunFolder:
         folder = self.run_path(run.layer, run.seed)
         make_directory(folder)
         write_whole(folder / "result.json", to_bytes(run))
+        with store_errors("remove", folder / FAILED):
+            (folder / FAILED).unlink(missing_ok=True)
+
+    def load_failure(self, layer: int, seed: int) -> FailedRun | None:
+        """Return why the run failed, or None; a garbled mark counts as none.
+
+        Raises:
+            StoreError: If the disk does not let it be read.
+        """
+        return _read(FailedRun, self.run_path(layer, seed) / FAILED)
+
+    def save_failure(self, failed: FailedRun) -> None:
+        """Mark a run as failed: whole or not at all.
+
+        Raises:
+            StoreError: If the disk is full or the folder cannot be written.
+        """
+        folder = self.run_path(failed.layer, failed.seed)
+        make_directory(folder)
+        write_whole(folder / FAILED, to_bytes(failed))
 
     def lock(self, layer: int, seed: int) -> FileLock:
         """Return the lock that a process holds while it makes a run."""
         folder = self.run_path(layer, seed)
         make_directory(folder)
         return FileLock(folder / "lock")
+
+
+def _read(kind: type[T], file: Path) -> T | None:
+    try:
+        with store_errors("read", file):
+            text = file.read_text(encoding="utf-8") if file.exists() else None
+        return None if text is None else from_json(kind, text)
+    except (DataError, UnicodeDecodeError) as error:
+        logger.warning("%s cannot be read (%s): the run is done again", file, error)
+        return None
+
+
+def never(runs: Sequence[FineTuningRun]) -> bool:
+    """Return False: all seeds are wanted."""
+    return False
 
 
 def fine_tune_layers(
@@ -96,13 +129,15 @@ def fine_tune_layers(
     protocol: Protocol,
     folder: RunFolder,
     batch_tokens: int | None = None,
+    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
     save_models: bool = False,
     prompt: str = "",
     progress: Progress = silent,
 ) -> list[FineTuningRun]:
     """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
 
-    A killed sweep loses the run it was at; the next one starts that run again and gives the same numbers.
+    A killed sweep loses the run it was at; the next one starts that run again and gives the same numbers. A run
+    that fails is marked, and not tried again while the mark is there.
 
     Args:
         load: Returns the pretrained encoder; called once, and only where a run is missing.
@@ -112,6 +147,7 @@ def fine_tune_layers(
         protocol: How to fine-tune.
         folder: Where runs are kept.
         batch_tokens: As `fine_tune` takes it.
+        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
         save_models: Whether the best epoch's checkpoint of every run is kept in its directory; a finished run
             without one is made again, with the same numbers.
         prompt: What the task's sentences begin with; told beside the checkpoint.
@@ -120,20 +156,19 @@ def fine_tune_layers(
     Raises:
         ModelError: If the model has no such layer.
         UnsupportedArchitectureError: If a model is to be saved that has no checkpoint.
-        TrainingError: If a run fails.
+        TrainingError: If a run fails, or did before.
         StoreError: If a result cannot be written.
     """
-    loaded = functools.cache(lambda: _told_what_is_cut(load(), task, protocol))
+    loaded = functools.cache(lambda: told_what_is_cut(load(), task, protocol))
     # a run that is named twice is one run: copies would narrow the intervals over seeds
-    jobs = list(dict.fromkeys((layer, seed) for seed in seeds for layer in layers))
+    layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
     # a block costs about as much as the rest of a step
-    total = sum(layer + 1.0 for layer, _ in jobs)
-    done, runs = 0.0, []
-    for layer, seed in jobs:
-        report = part_of(progress, start=done, share=layer + 1.0, whole=total)
-        keep = functools.partial(saving_model, prompt=prompt) if save_models else None
-        runs.append(
-            _load_or_run(
+    total = sum(layer + 1.0 for layer in layers) * len(seeds)
+    done = 0.0
+    runs: list[FineTuningRun] = []
+    for seed in seeds:
+        for layer in layers:
+            run = load_or_run(
                 folder,
                 loaded,
                 layer,
@@ -141,15 +176,18 @@ def fine_tune_layers(
                 seed=seed,
                 protocol=protocol,
                 batch_tokens=batch_tokens,
-                keep=keep,
-                progress=report,
+                keep=functools.partial(saving_model, prompt=prompt) if save_models else None,
+                progress=part_of(progress, start=done, share=layer + 1.0, whole=total),
             )
-        )
-        done += layer + 1.0
+            assert run is not None  # it was waited for
+            runs.append(run)
+            done += layer + 1.0
+        if enough(runs):
+            break
     return runs
 
 
-def _told_what_is_cut(encoder: Encoder, task: Task, protocol: Protocol) -> Encoder:
+def told_what_is_cut(encoder: Encoder, task: Task, protocol: Protocol) -> Encoder:
     """Warn of texts that fine-tuning cuts."""
     splits = (task.train, task.validation, task.test)
     texts = list(dict.fromkeys(text for examples in splits for text in examples.texts))
@@ -164,7 +202,7 @@ def _told_what_is_cut(encoder: Encoder, task: Task, protocol: Protocol) -> Encod
     return encoder
 
 
-def _load_or_run(
+def load_or_run(
     folder: RunFolder,
     load: Callable[[], Encoder],
     layer: int,
@@ -172,10 +210,31 @@ def _load_or_run(
     *,
     seed: int,
     protocol: Protocol,
-    batch_tokens: int | None,
-    keep: Keep | None,
-    progress: Progress,
-) -> FineTuningRun:
+    batch_tokens: int | None = None,
+    keep: Keep | None = None,
+    wait: bool = True,
+    retry_failed: bool = False,
+    progress: Progress = silent,
+) -> FineTuningRun | None:
+    """Return one run, read or made now; see `fine_tune_layers`.
+
+    Args:
+        folder: Where runs are kept.
+        load: Returns the pretrained encoder; called where the run is missing.
+        layer: Blocks kept.
+        task: What to learn.
+        seed: Of the run.
+        protocol: How to fine-tune.
+        batch_tokens: As `fine_tune` takes it.
+        keep: What keeps the checkpoint; by default none is kept.
+        wait: Whether to wait for another process that makes the run; None is returned otherwise.
+        retry_failed: Whether a run that is marked as failed is made again.
+        progress: Told the steps that are done.
+
+    Raises:
+        TrainingError: If the run fails, or did before.
+        StoreError: If the result cannot be written.
+    """
     found = _finished(folder, layer, seed, with_model=keep is not None)
     if found is not None:
         return found
@@ -184,28 +243,46 @@ def _load_or_run(
         try:
             lock.acquire(timeout=0)
         except Timeout:
+            if not wait:
+                return None
             logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
             lock.acquire()
     try:
         found = _finished(folder, layer, seed, with_model=keep is not None)
         if found is not None:
             return found
+        if not retry_failed:
+            _raise_if_failed(folder, layer, seed)
         encoder = load()
-        with keep(folder.run_path(layer, seed), encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
-            run = fine_tune(
-                encoder,
-                layer,
-                task,
-                protocol=protocol,
-                seed=seed,
-                batch_tokens=batch_tokens,
-                save_to=save_to,
-                progress=progress,
+        where = folder.run_path(layer, seed)
+        try:
+            with keep(where, encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
+                run = fine_tune(
+                    encoder,
+                    layer,
+                    task,
+                    protocol=protocol,
+                    seed=seed,
+                    batch_tokens=batch_tokens,
+                    save_to=save_to,
+                    progress=progress,
+                )
+        except TrainingError as error:
+            folder.save_failure(
+                FailedRun(layer=layer, seed=seed, message=str(error), step=error.step, versions=versions())
             )
+            raise
         folder.save(run)
         return run
     finally:
         lock.release()
+
+
+def _raise_if_failed(folder: RunFolder, layer: int, seed: int) -> None:
+    failed = folder.load_failure(layer, seed)
+    if failed is not None:
+        mark = folder.run_path(layer, seed) / FAILED
+        raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
 
 
 def _finished(folder: RunFolder, layer: int, seed: int, *, with_model: bool) -> FineTuningRun | None:

@@ -130,7 +130,7 @@ def fine_tune(
     )
     # dropout draws from the global generator: leave it as it was found
     devices = [encoder.device] if encoder.device.type == "cuda" else []
-    with _told_of_memory(layer, encoder.device), torch.random.fork_rng(devices=devices):
+    with _told_of_memory(encoder, layer), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         model = TruncatedEncoder(encoder, layer)
         objective = Objective.of(task, width=encoder.description.hidden_size).to(encoder.device)
@@ -172,16 +172,19 @@ def fine_tune(
 
 
 @contextlib.contextmanager
-def _told_of_memory(layer: int, device: torch.device) -> Iterator[None]:
-    """Raise TrainingError where memory runs out though there is nothing left to halve."""
+def _told_of_memory(encoder: Encoder, layer: int) -> Iterator[None]:
+    """Raise TrainingError where memory runs out and nothing is left to halve."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
+        # weights, gradients and two moments
+        needed = 4 * 4 * encoder.description.parameters[layer] / 1e6
         raise TrainingError(
-            f"layer {layer} does not fit the memory of {device}, not even with one example in a forward pass: "
-            "lower the maximum length, take an earlier layer, or a device with more memory"
+            f"layer {layer} does not fit the memory of {encoder.device}: weights, gradients and optimiser take "
+            f"{needed:,.0f} MB, and then no example fits; lower the maximum length, take an earlier layer, or a "
+            "device with more memory"
         ) from error
 
 

@@ -288,10 +288,8 @@ def _cka(result: ChainResult) -> Markup | None:
             for each in found.trained
             if each.to_reference is not None and len(each.to_reference.values) == last + 1
         )
-        finding = (
-            f"With {found.reference}, layer {last} has {words.number(found.start_to_reference.values[-1], 3)} before"
-            f"{after}."
-        )
+        before = words.number(found.start_to_reference.values[-1], 3)
+        finding = f"With {short_name(found.reference)}, layer {last} has {before} before{after}."
         parts.append(figure("chain-reference", finding, "The grey curve is the start."))
     return section("cka", "CKA before and after", *parts)
 

@@ -33,7 +33,15 @@ from layerprobe.results.dropbench import (
     ZooEntry,
     ZooProvenance,
 )
-from layerprobe.results.finetuning import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.results.finetuning import (
+    Confirmation,
+    EpochMetrics,
+    FineTuningRun,
+    LayerOutcome,
+    Protocol,
+    SavedSeeds,
+    Verdict,
+)
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.labs import LabFailure, LabModel, LabPlan, LabResult, LabStudy, ObjectiveEffect, PlannedModel
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
@@ -51,7 +59,7 @@ from layerprobe.results.pretraining import (
 from layerprobe.results.profiles import Cost, LayerProfile, Profile
 from layerprobe.results.retrieval import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.results.seeds import SeedScores, mean_interval, pareto_front, seed_scores
-from layerprobe.results.serialisation import digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.results.serialisation import digest, from_dict, from_json, to_bytes, to_dict, to_json
 from layerprobe.results.similarity import (
     NEIGHBOUR_MEASURES,
     Alignment,
@@ -77,6 +85,7 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask
 from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
 from layerprobe.results.toml import chain_to_toml
 from layerprobe.results.training import Measured
@@ -118,6 +127,7 @@ __all__ = [
     "Estimator",
     "Evidence",
     "Examples",
+    "FailedRun",
     "FineTuningRun",
     "FinetuneStep",
     "Interval",
@@ -145,6 +155,7 @@ __all__ = [
     "Outcome",
     "PermutationNull",
     "PlannedModel",
+    "PlannedRun",
     "PlannedStep",
     "Pooling",
     "Pretraining",
@@ -158,6 +169,7 @@ __all__ = [
     "RetrievalScores",
     "RetrievalTask",
     "RuleScores",
+    "SavedSeeds",
     "Score",
     "ScoreMethod",
     "SeedScores",
@@ -165,6 +177,10 @@ __all__ = [
     "SimilarityMap",
     "Split",
     "Study",
+    "SweepCurve",
+    "SweepModel",
+    "SweepResult",
+    "SweepTask",
     "Task",
     "TaskKind",
     "TaskSettings",
@@ -183,6 +199,7 @@ __all__ = [
     "check_layers",
     "check_level",
     "digest",
+    "from_dict",
     "from_json",
     "mean_interval",
     "metric_title",

@@ -150,6 +150,18 @@ class LayerOutcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSeeds:
+    """What a verdict that was settled early saved."""
+
+    seeds: int
+    """Planned and not needed."""
+    runs: int
+    """These seeds at all layers."""
+    seconds: float
+    """What they would have taken, by the runs that were made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
     """What fine-tuning says about a prediction."""
 
@@ -162,10 +174,15 @@ class Confirmation:
     effect: float
     """Mean of the primary metric on the test split at the first less the second, over paired seeds, x 100."""
     interval: tuple[float, float] | None
-    """Of the effect, paired Student's t; None for one seed."""
+    """Of the effect, paired Student's t; None for one seed. Where seeds were planned, it is wider, so that the
+    intervals of all looks together cover the effect at the level."""
     level: float
     """Confidence level of the intervals, such as 0.95."""
     outcomes: tuple[LayerOutcome, ...]
     """By layer, ascending."""
     sentence: str
     """The verdict in plain words."""
+    planned_seeds: int | None = None
+    """Seeds at most, where there was a look after each; None where all were run before the only one."""
+    saved: SavedSeeds | None = None
+    """None where all seeds were run."""

@@ -71,6 +71,18 @@ def from_json(kind: type[T], text: str) -> T:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
 
 
+def from_dict(kind: Any, data: Any) -> Any:
+    """Return the value of type `kind` that `to_dict` gave.
+
+    Raises:
+        DataError: If it is not of that type.
+    """
+    try:
+        return _build(kind, data)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(str(error)) from error
+
+
 def _build(kind: Any, data: Any) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):  # a Literal | None is the latter

@@ -3,6 +3,7 @@
 Each stage is one function; what was done before is read from the store instead of done again.
 """
 
+from layerprobe._version import versions
 from layerprobe.study.adapting import adapt, load_corpus
 from layerprobe.study.chain_files import load_chain
 from layerprobe.study.chains import plan_chain, run_chain
@@ -12,18 +13,21 @@ from layerprobe.study.lab import plan_lab, run_lab
 from layerprobe.study.lab_files import load_lab
 from layerprobe.study.label_free import label_free_metrics
 from layerprobe.study.options import Options
-from layerprobe.study.pipeline import doctor, run, versions
+from layerprobe.study.pipeline import doctor, run
+from layerprobe.study.plans import Sweep, load_sweep, sweep_toml
 from layerprobe.study.prediction import cautions, predict
 from layerprobe.study.pretraining import plan_pretraining, pretrain
 from layerprobe.study.profiling import profile
 from layerprobe.study.retrieval import evaluate_retrieval, retrieve
 from layerprobe.study.scoring import fitted_on, score, zero_shot
+from layerprobe.study.sweeping import planned_runs, sweep
 from layerprobe.study.tuning import PAPER_SEEDS, confirm, finetune
 
 __all__ = [
     "PAPER_SEEDS",
     "Embeddings",
     "Options",
+    "Sweep",
     "adapt",
     "cautions",
     "compare",
@@ -38,10 +42,12 @@ __all__ = [
     "load_chain",
     "load_corpus",
     "load_lab",
+    "load_sweep",
     "measure_tokens",
     "plan_chain",
     "plan_lab",
     "plan_pretraining",
+    "planned_runs",
     "predict",
     "pretrain",
     "profile",
@@ -50,6 +56,8 @@ __all__ = [
     "run_chain",
     "run_lab",
     "score",
+    "sweep",
+    "sweep_toml",
     "versions",
     "zero_shot",
 ]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, TruncatedEncoder, count_blocks, find_checkpoint
 from layerprobe.encoders.heads import check_masked_lm
 from layerprobe.errors import UnsupportedArchitectureError
@@ -45,7 +46,6 @@ from layerprobe.study.adapting import adapt_in_store, load_corpus, stored_adapta
 from layerprobe.study.comparison import LEVEL, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options, computed_on, found, load
-from layerprobe.study.pipeline import versions
 from layerprobe.study.tuning import check_layers, check_precision, finetune, run_folder, saved_models
 from layerprobe.tasks import load_task, load_word_similarity
 

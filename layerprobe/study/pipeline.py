@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 
-from layerprobe._version import __version__
+from layerprobe._version import __version__, versions
 from layerprobe.encoders import (
     Checkpoint,
     resolve_device,
@@ -55,6 +53,7 @@ def run(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     level: float = DEFAULT_LEVEL,
+    all_seeds: bool = False,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
     further_references: Sequence[str | Path | Checkpoint] = (),
@@ -76,6 +75,7 @@ def run(
         seeds: One fine-tuning run each.
         protocol: The paper's by default.
         level: Confidence level of the intervals.
+        all_seeds: Run all seeds also where fewer settle the verdict; see `confirm`.
         measure: Which CKA; debiased linear of raw features by default.
         alignment: same-index, relative-depth or best-match.
         further_references: More models to compare with; the prediction is from the first.
@@ -133,6 +133,7 @@ def run(
             seeds=seeds,
             protocol=protocol,
             level=level,
+            all_seeds=all_seeds,
             options=options,
             progress=progress,
         )
@@ -141,7 +142,7 @@ def run(
                 base_checkpoint,
                 reference_layers,
                 task,
-                seeds=seeds,
+                seeds=confirmed.outcomes[-1].seeds,
                 protocol=protocol,
                 options=options,
                 progress=progress,
@@ -200,9 +201,3 @@ def doctor(
     options = options or Options()
     checkpoint = found(model, random_init, options)
     return examine(load(checkpoint, options))
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of Python and of the libraries that the numbers depend on."""
-    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
-    return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}

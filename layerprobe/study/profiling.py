@@ -10,13 +10,13 @@ from pathlib import Path
 
 import torch
 
+from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder, TruncatedEncoder, count_blocks
 from layerprobe.errors import DataError
 from layerprobe.profiling import Schedule, gauge_for, profile_layers
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Cost, LayerProfile, Profile
 from layerprobe.study.options import Options, found, load
-from layerprobe.study.pipeline import versions
 from layerprobe.study.tuning import check_layers
 
 CPU_INFO = Path("/proc/cpuinfo")

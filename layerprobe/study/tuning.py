@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.encoders import Checkpoint, count_blocks, resolve_device
 from layerprobe.errors import DataError
-from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm
+from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm, never
 from layerprobe.progress import Progress, silent
 from layerprobe.results import (
     Confirmation,
@@ -35,6 +35,7 @@ def finetune(
     protocol: Protocol | None = None,
     random_init: int | None = None,
     options: Options | None = None,
+    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
     save_models: bool = False,
     progress: Progress = silent,
 ) -> list[FineTuningRun]:
@@ -48,6 +49,7 @@ def finetune(
         protocol: The paper's by default.
         random_init: Seed of fresh random weights instead of the trained ones.
         options: How to load, and the prompt; pooling and length are the protocol's.
+        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
         save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
             run without one is made again, with the same numbers.
         progress: Told the share of the work that is done.
@@ -69,11 +71,12 @@ def finetune(
     return fine_tune_layers(
         lambda: load(checkpoint, options),
         layers,
-        _prompted(task, options.prompt),
+        with_prompt(task, options.prompt),
         seeds=seeds,
         protocol=protocol,
         folder=run_folder(checkpoint, task, protocol, options),
         batch_tokens=options.batch_tokens,
+        enough=enough,
         save_models=save_models,
         prompt=options.prompt,
         progress=progress,
@@ -106,9 +109,11 @@ def saved_models(
 
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
-    """Return where the runs of a model on a task are kept."""
-    root, prompted = Store(options.cache_dir).root, _prompted(task, options.prompt)
-    return RunFolder.of(root, checkpoint, prompted, protocol, computed_on=_computed_on(options))
+    """Return the folder that `finetune` has the runs in."""
+    root = Store(options.cache_dir).root
+    return RunFolder.of(
+        root, checkpoint, with_prompt(task, options.prompt), protocol, computed_on=_computed_on(options)
+    )
 
 
 def confirm(
@@ -120,22 +125,27 @@ def confirm(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     level: float = DEFAULT_LEVEL,
+    all_seeds: bool = False,
     random_init: int | None = None,
     options: Options | None = None,
     progress: Progress = silent,
 ) -> Confirmation:
     """Fine-tune at the flagged, the recommended and the last layer, and say what that shows.
 
-    Where no drop is predicted, the best zero-shot layer is held against the last.
+    Where no drop is predicted, the best zero-shot layer is held against the last. Of more than three seeds, no more
+    are run than settle the verdict; it is looked at after each from the third on, and the intervals are so much
+    wider that all looks together err no more often than the level says. Seeds count in their order, whatever runs
+    are there already.
 
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         prediction: What `predict` gave for it.
         task: What to learn.
         layers: Further layers to fine-tune.
-        seeds: One run each; with a single one the verdict is undecided.
+        seeds: One run each, at most; with a single one the verdict is undecided.
         protocol: The paper's by default.
         level: Confidence level of the intervals.
+        all_seeds: Run all seeds, and look once: the interval of the effect is then the ordinary one.
         random_init: Seed of fresh random weights instead of the trained ones.
         options: How to load.
         progress: Told the share of the work that is done.
@@ -149,8 +159,17 @@ def confirm(
     checkpoint = found(model, random_init, options)
     n_blocks = count_blocks(checkpoint.config)
     wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
-    runs = finetune(checkpoint, wanted, task, seeds=seeds, protocol=protocol, options=options, progress=progress)
-    return confirmation(prediction, runs, n_blocks, level=level)
+    planned = None if all_seeds else len(set(seeds))
+
+    def settled(runs: Sequence[FineTuningRun]) -> bool:
+        if planned is None:
+            return False
+        return confirmation(prediction, runs, n_blocks, level=level, planned=planned).verdict != "undecided"
+
+    runs = finetune(
+        checkpoint, wanted, task, seeds=seeds, protocol=protocol, options=options, enough=settled, progress=progress
+    )
+    return confirmation(prediction, runs, n_blocks, level=level, planned=planned)
 
 
 def agreed(protocol: Protocol | None, options: Options) -> Protocol:
@@ -188,7 +207,7 @@ def _computed_on(options: Options) -> str:
     return f"{resolve_device(options.device).type} {dtype_name(options)}"
 
 
-def _prompted(task: Task, prompt: str) -> Task:
+def with_prompt(task: Task, prompt: str) -> Task:
     """Return the task with the prompt before every text, as extraction has it."""
 
     def prompted(split: Examples) -> Examples:

@@ -21,6 +21,7 @@ COMMANDS = (
     "adapt",
     "finetune",
     "confirm",
+    "sweep",
     "reproduce",
     "report",
     "export",

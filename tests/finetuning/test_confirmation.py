@@ -20,6 +20,7 @@ from layerprobe.results import (
     DropPrediction,
     FineTuningRun,
     Protocol,
+    SavedSeeds,
     SimilarityCurve,
     from_json,
     mean_interval,
@@ -186,6 +187,54 @@ def test_a_single_seed_decides_nothing(prediction: DropPrediction) -> None:
     assert result.outcomes[0].interval is None
     assert result.outcomes[0].std is None
     assert "(effect +80.00 Spearman x 100, no interval, 1 seed)" in result.sentence
+
+
+# ---- one look a seed ----------------------------------------------------------------------------------
+
+
+def test_a_settled_verdict_says_what_it_saved() -> None:
+    earlier, last = [80.0, 81.0, 80.5], [70.0, 70.9, 70.6]
+    runs = [*runs_at(4, earlier), *runs_at(6, last), *runs_at(5, last)]
+    found = confirmation(DROP, runs, N_BLOCKS, planned=5)
+    assert found.verdict == "confirmed"
+    assert (found.planned_seeds, found.saved) == (5, SavedSeeds(seeds=2, runs=6, seconds=6.0))
+    assert found.interval is not None
+    assert found.sentence.endswith(
+        f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} adjusted to 3 looks, 3 of 5 seeds). "
+        "That is settled without the other 2 seeds: 6 runs, about 6 s."
+    )
+    assert from_json(Confirmation, to_json(found)) == found
+
+
+def test_what_is_not_settled_saved_nothing() -> None:
+    scores = ([80.0, 81.0, 80.5], [78.0, 81.2, 79.5])
+    found = confirmed(DROP, *scores, planned=5)
+    assert (found.verdict, found.saved) == ("undecided", None)
+    assert np.ptp(found.interval or ()) > np.ptp(confirmed(DROP, *scores).interval or ())
+
+
+def test_two_seeds_settle_nothing_where_more_are_planned() -> None:
+    found = confirmed(DROP, [80.0, 80.1], [70.0, 70.1], planned=3)
+    assert (found.verdict, found.interval) == ("undecided", None)
+
+
+@pytest.mark.parametrize("planned", [2, 3])
+def test_with_few_seeds_there_is_one_look_and_the_ordinary_interval(planned: int) -> None:
+    scores = ([80.0, 81.0, 80.5][:planned], [78.0, 79.2, 78.5][:planned])
+    assert confirmed(DROP, *scores, planned=planned) == confirmed(DROP, *scores)
+
+
+def test_all_planned_seeds_have_a_wider_interval_than_one_look() -> None:
+    scores = ([80.0, 81.0, 80.5, 80.7, 80.1], [78.0, 79.2, 79.5, 79.1, 80.0])
+    looked, once = confirmed(DROP, *scores, planned=5), confirmed(DROP, *scores)
+    assert looked.effect == once.effect
+    assert np.ptp(looked.interval or ()) / np.ptp(once.interval or ()) == pytest.approx(1.067, abs=0.002)
+    assert (looked.saved, once.planned_seeds) == (None, None)
+
+
+def test_more_seeds_than_planned_are_an_error() -> None:
+    with pytest.raises(DataError, match="expected at most the 3 seeds that were planned, got 4"):
+        confirmed(DROP, [80.0] * 4, [70.0] * 4, planned=3)
 
 
 # ---- outcomes -----------------------------------------------------------------------------------------

@@ -196,10 +196,10 @@ def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
 
 
 def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
-    from layerprobe.study.tuning import _prompted
+    from layerprobe.study.tuning import with_prompt
 
     task = toy_task_of("classification")
-    prompted = _prompted(task, "a ")
+    prompted = with_prompt(task, "a ")
     assert prompted.test.second is None
     assert prompted.test.first == tuple("a " + text for text in task.test.first)
     assert dataclasses.replace(prompted.test, first=task.test.first) == task.test

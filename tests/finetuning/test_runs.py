@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from layerprobe import files
 from layerprobe.encoders import Encoder, find_checkpoint
-from layerprobe.errors import ModelError, StoreError
+from layerprobe.errors import ModelError, StoreError, TrainingError
 from layerprobe.finetuning import RunFolder, fine_tune_layers, runs
-from layerprobe.results import FineTuningRun, Protocol, to_json
+from layerprobe.results import FailedRun, FineTuningRun, Protocol, to_json
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
 from tests.toy_task import toy_task
 
@@ -332,3 +333,78 @@ def test_one_waits_for_the_run_of_another(
         runs.logger.removeHandler(said)
     assert caplog.messages == ["waiting for another process that fine-tunes layer 1 with seed 0"]
     assert found == [uninterrupted[0]]
+
+
+# ---- runs that fail -----------------------------------------------------------------------------------
+
+FAILED = "failed.json"
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Layer 3 fails with seed 0; the layer and seed of every run that was begun."""
+    begun: list[tuple[int, int]] = []
+    fine_tune = runs.fine_tune
+
+    def fails(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> FineTuningRun:
+        begun.append((layer, seed))
+        if (layer, seed) == (3, 0):
+            raise TrainingError("the loss became nan", step=5)
+        return fine_tune(encoder, layer, *arguments, seed=seed, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", fails)
+    return begun
+
+
+def test_a_run_that_fails_is_marked_and_not_tried_again(
+    folder: Path, tmp_path: Path, failing: list[tuple[int, int]]
+) -> None:
+    where = folder_of(folder, tmp_path)
+    with pytest.raises(TrainingError, match=r"^the loss became nan$"):
+        sweep(folder, tmp_path)
+    failed = where.load_failure(3, 0)
+    assert failed is not None
+    assert (failed.layer, failed.seed, failed.step, failed.message) == (3, 0, 5, "the loss became nan")
+    assert failed.versions["torch"] == torch.__version__
+    assert failing == [(1, 0), (3, 0)]
+    mark = where.run_path(3, 0) / FAILED
+    with pytest.raises(TrainingError, match=r"the loss became nan \(it failed before: to try again, remove ") as caught:
+        sweep(folder, tmp_path)
+    assert str(mark) in str(caught.value)
+    assert caught.value.step == 5
+    assert failing == [(1, 0), (3, 0)]
+
+
+def test_a_run_that_works_after_all_has_no_mark(
+    folder: Path, tmp_path: Path, failing: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
+) -> None:
+    where = folder_of(folder, tmp_path)
+    with pytest.raises(TrainingError):
+        sweep(folder, tmp_path)
+    where.save(uninterrupted[1])
+    assert where.load_failure(3, 0) is None
+    assert where.load(3, 0) == uninterrupted[1]
+
+
+@pytest.mark.parametrize("garble", [GARBLED["empty"], GARBLED["cut short"], GARBLED["another value"]])
+def test_a_half_written_mark_is_none(
+    folder: Path, tmp_path: Path, failing: list[tuple[int, int]], garble: Callable[[bytes], bytes]
+) -> None:
+    with pytest.raises(TrainingError):
+        sweep(folder, tmp_path)
+    mark = folder_of(folder, tmp_path).run_path(3, 0) / FAILED
+    mark.write_bytes(garble(mark.read_bytes()))
+    with pytest.raises(TrainingError, match=r"^the loss became nan$"):
+        sweep(folder, tmp_path)
+    assert failing == [(1, 0), (3, 0), (3, 0)]
+
+
+def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.os, "fsync", full)
+    failed = FailedRun(layer=1, seed=0, message="no", step=None, versions={})
+    with pytest.raises(StoreError, match="No space left on device"):
+        RunFolder(path=tmp_path).save_failure(failed)
+    assert half_written(tmp_path) == []

@@ -139,7 +139,7 @@ def test_one_example_that_does_not_fit_is_an_error(
 ) -> None:
     out_of_memory_above(monkeypatch, 2, error, training=training)
     with pytest.raises(
-        TrainingError, match="layer 2 does not fit the memory of cpu, not even with one example"
+        TrainingError, match="layer 2 does not fit the memory of cpu: weights, gradients and optimiser take"
     ) as raised:
         fine_tune(encoder, 2, task, protocol=PROTOCOL)
     assert "\n" not in str(raised.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from layerprobe_cli.options import (
+    AllSeeds,
     CacheDir,
     Embedding,
     Extraction,
@@ -36,13 +37,15 @@ def confirm(
     tuning: Tuning,
     layers: Layers = "",
     level: Level = 0.95,
+    all_seeds: AllSeeds = False,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Predict, then fine-tune at the flagged, the recommended and the last layer: confirmed, refuted or undecided.
 
-    Where no drop is predicted, the best zero-shot layer is held against the last.
+    Where no drop is predicted, the best zero-shot layer is held against the last. From the third seed on, no more are
+    added once the verdict is settled at the level; intervals allow for the looks.
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
@@ -65,6 +68,7 @@ def confirm(
             seeds=seeds,
             protocol=tuning.protocol(embedding),
             level=level,
+            all_seeds=all_seeds,
             options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             progress=progress,
             **settings,

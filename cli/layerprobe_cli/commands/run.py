@@ -13,6 +13,7 @@ import typer
 
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.options import (
+    AllSeeds,
     CacheDir,
     Embedding,
     Extraction,
@@ -55,6 +56,7 @@ def run(
         ),
     ] = "",
     level: Level = 0.95,
+    all_seeds: AllSeeds = False,
     fine_tuning: Annotated[
         bool,
         typer.Option(
@@ -79,7 +81,7 @@ def run(
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
     log_to_stderr(quiet=quiet)
-    if not fine_tuning and (layers or reference_layers or tuning != Tuning()):
+    if not fine_tuning and (layers or reference_layers or all_seeds or tuning != Tuning()):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
@@ -102,6 +104,7 @@ def run(
             seeds=seeds,
             protocol=tuning.protocol(embedding),
             level=level,
+            all_seeds=all_seeds,
             options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,

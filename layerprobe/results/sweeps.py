@@ -1,0 +1,124 @@
+"""What a sweep is made of, and what it left: runs over layers, seeds, tasks and models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.errors import DataError
+from layerprobe.results.finetuning import LayerOutcome
+from layerprobe.results.metrics import Metric, TaskKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRun:
+    """A fine-tuning run that cannot be finished; the same versions would fail again."""
+
+    layer: int
+    seed: int
+    message: str
+    """Why, in one line."""
+    step: int | None
+    """The step at which it failed, from 1; None where it is not known."""
+    versions: dict[str, str]
+    """Of Python and the libraries that it failed with."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepModel:
+    """A model of a sweep."""
+
+    id: str
+    """Hub id, id@revision or folder."""
+    random_init: int | None = None
+    """Seed of fresh random weights instead of the trained ones."""
+    layers: tuple[int, ...] | None = None
+    """Blocks kept; the sweep's layers by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepTask:
+    """A task of a sweep: where it is, and how it is read, as `load_task` and `load_word_similarity` have it."""
+
+    source: str
+    """A file, a folder, `stsb`, or the hub id of a data set."""
+    columns: str | None = None
+    """Columns by name or number, joined by commas."""
+    kind: TaskKind | None = None
+    """What is learnt; found out by default."""
+    merge: bool = False
+    """Whether all files of a folder are taken as scored word pairs."""
+    score_range: tuple[float, float] | None = None
+    """Lowest and highest possible score."""
+    validation: str | None = None
+    """A file with the validation split."""
+    test: str | None = None
+    """A file with the test split."""
+    split_seed: int = 0
+    """Of the split of what comes in one piece."""
+
+    def __post_init__(self) -> None:
+        others = (self.columns, self.score_range, self.validation, self.test)
+        if self.merge and (any(others) or self.kind not in (None, "sts")):
+            raise DataError(
+                "expected no columns, score range, validation or test file, and no kind but sts, where files are merged"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepCurve:
+    """The runs of one model on one task, put together."""
+
+    model: str
+    """As it was given, with the seed where its weights are random."""
+    task: str
+    """As it was given."""
+    primary: Metric
+    """The metric that mean, deviation and interval are of."""
+    outcomes: tuple[LayerOutcome, ...]
+    """By layer, ascending, over the seeds that are done; a layer without one is missing."""
+    failed: tuple[FailedRun, ...] = ()
+    """By layer and seed; they are in no outcome."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepResult:
+    """What a sweep left, or has so far."""
+
+    curves: tuple[SweepCurve, ...]
+    """A model and task each, in the order of models, then tasks."""
+    level: float
+    """Confidence level of the intervals."""
+    n_runs: int
+    """Runs of the sweep, also those to come."""
+    seconds_left: float | None = None
+    """Estimated; None before a run is finished, 0 at the end."""
+
+    @property
+    def n_done(self) -> int:
+        """Runs that are finished."""
+        return sum(len(outcome.seeds) for curve in self.curves for outcome in curve.outcomes)
+
+    @property
+    def n_failed(self) -> int:
+        """Runs that failed."""
+        return sum(len(curve.failed) for curve in self.curves)
+
+    @property
+    def n_left(self) -> int:
+        """Runs to come."""
+        return self.n_runs - self.n_done - self.n_failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """One run of a sweep before it is made."""
+
+    model: str
+    task: str
+    layer: int
+    seed: int
+    state: Literal["done", "failed", "left"]
+    """failed: it is marked as such, and is not tried again."""
+    cost: float
+    """Share of the cost of all runs, 0 .. 1, estimated from blocks kept, width, length of the texts and epochs."""

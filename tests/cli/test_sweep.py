@@ -1,0 +1,190 @@
+"""layerprobe sweep: one line for what is wrong, a table, JSON and a page for what came out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from layerprobe.results import FailedRun, SweepResult, from_json, to_json
+
+from .conftest import Layerprobe
+
+TOML = """
+layers = [0, 3]
+seeds = 2
+
+[[models]]
+id = "{0}"
+
+[[models]]
+id = "{1}"
+layers = [1]
+
+[[tasks]]
+source = "{2}"
+
+[protocol]
+epochs = 1
+learning_rate = 1e-3
+"""
+SAME = ("--layers", "0,3", "--seeds", "2", "--epochs", "1", "--learning-rate", "1e-3")
+
+
+@pytest.fixture
+def toml(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> Path:
+    path = tmp_path / "sweep.toml"
+    path.write_text(TOML.format(*pair, pairs_file))
+    return path
+
+
+def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    planned = layerprobe("sweep", toml, "--dry-run")
+    assert planned.code == 0, planned.err
+    assert "6 runs, the longest first: 0 done, 0 failed, 6 left (100 % of the cost)" in planned.out
+    report = tmp_path / "out" / "sweep.html"
+    done = layerprobe("sweep", toml, "--report", report)
+    assert done.code == 0, done.err
+    assert "6 runs: 6 done, 0 failed" in done.out
+    assert f"Report: {report}" in done.out
+    rows = [line for line in done.out.splitlines() if " on " in line]
+    assert [row.split()[:4] for row in rows] == [
+        ["electra", "on", "pairs.csv", "0"],
+        ["electra", "on", "pairs.csv", "3"],
+        ["bert", "on", "pairs.csv", "1"],
+    ]
+    assert "6 of 6 runs done." in report.read_text()
+    result = from_json(SweepResult, layerprobe("sweep", toml, "--json").out)
+    assert (result.n_done, result.level) == (6, 0.95)
+
+    # the same runs by other commands, and marks of runs that fail
+    tuned = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME, "--json").json
+    by_layer = {found.layer: found for found in result.curves[0].outcomes}
+    assert all(run["test"]["spearman"] in by_layer[run["layer"]].scores for run in tuned)
+    again = layerprobe("sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
+    assert from_json(SweepResult, again.out).curves == result.curves[:1]
+    lost = next((tmp_path / "cache").rglob("layer-003-seed-1/result.json"))
+    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=2, versions={})
+    (lost.parent / "failed.json").write_text(to_json(mark))
+    lost.unlink()
+    failed = layerprobe("sweep", toml)
+    assert failed.code == 1
+    assert "6 runs: 5 done, 1 failed" in failed.out
+    assert f"failed: {pair[0]} on {result.curves[0].task}, layer 3, seed 1 at step 2: the loss became nan" in failed.out
+    assert failed.err.count("error: ") == 0
+    assert layerprobe("sweep", toml, "--json").json["curves"][0]["failed"][0]["step"] == 2
+    tuned_again = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME)
+    assert tuned_again.code == 1
+    assert "error: the loss became nan (it failed before: to try again, remove " in tuned_again.err
+
+
+def test_the_command_line_says_the_same_as_toml(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    said = layerprobe("sweep", *pair, "-t", pairs_file, "-t", "stsb", *SAME, "--pooling", "cls", "--print-toml")
+    assert said.code == 0, said.err
+    assert [line for line in said.out.splitlines() if line] == [
+        "layers = [0, 3]",
+        "seeds = [0, 1]",
+        "[[models]]",
+        f'id = "{pair[0]}"',
+        "[[models]]",
+        f'id = "{pair[1]}"',
+        "[[tasks]]",
+        f'source = "{pairs_file}"',
+        "[[tasks]]",
+        'source = "stsb"',
+        "[protocol]",
+        "learning_rate = 0.001",
+        "epochs = 1",
+        'pooling = "cls"',
+        "[options]",
+        'pooling = "cls"',
+    ]
+    path = tmp_path / "same.toml"
+    path.write_text(said.out)
+    assert layerprobe("sweep", path, "--print-toml").out == said.out
+
+
+BAD = {
+    "no task": (("MODEL",), 2, "expected a task"),
+    "layers beside TOML": (("TOML", "--layers", "3"), 2, "expected models, tasks, layers, seeds"),
+    "a model beside TOML": (("TOML", "MODEL"), 2, "expected models, tasks, layers, seeds"),
+    "no such TOML": (("nothing.toml",), 1, "cannot read the sweep nothing.toml: No such file"),
+    "no such layer": (("MODEL", "-t", "TASK", "--layers", "2-9"), 1, "expected layers from 0 to 3"),
+    "no such model": (("./nothing", "-t", "TASK"), 1, "there is no folder ./nothing"),
+    "no such task": (("MODEL", "-t", "nothing.csv"), 1, "nothing.csv"),
+    "no workers": (("MODEL", "-t", "TASK", "--workers", "0"), 2, "--workers"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_one_line(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    toml: Path,
+    arguments: tuple[str, ...],
+    code: int,
+    message: str,
+) -> None:
+    stands_for = {"MODEL": pair[0], "TASK": pairs_file, "TOML": toml}
+    found = layerprobe("sweep", *(stands_for.get(argument, argument) for argument in arguments), "-q")
+    assert found.code == code
+    assert message in found.err
+    if code == 1:
+        assert found.error
+
+
+def living_in_group(group: int) -> list[int]:
+    """The processes of a group that did not end, by /proc."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, _, its_group = stat.read_text().rsplit(")", 1)[1].split()[:3]
+            found += [int(stat.parent.name)] if int(its_group) == group and state != "Z" else []
+    return found
+
+
+def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: Path) -> None:
+    toml.write_text(toml.read_text().replace("epochs = 1", "epochs = 4000"))
+    # a shell that starts its jobs in the background has them ignore SIGINT, and what is ignored is inherited
+    main = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from layerprobe_cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", main, "sweep", str(toml), "--cache-dir", str(tmp_path / "cache")]
+    with subprocess.Popen(
+        command,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        end = time.monotonic() + 120
+        while not list((tmp_path / "cache").rglob("lock")):
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert process.returncode == 1
+    assert err.splitlines()[-1] == "error: interrupted; what is done is kept, the same command goes on from there"
+    assert "Traceback" not in err
+    assert out == ""
+    end = time.monotonic() + 10
+    while living_in_group(process.pid):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_json_of_a_dry_run(layerprobe: Layerprobe, toml: Path) -> None:
+    planned = json.loads(layerprobe("sweep", toml, "--dry-run", "--json").out)
+    assert [run["layer"] for run in planned] == [3, 3, 1, 1, 0, 0]

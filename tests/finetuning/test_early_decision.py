@@ -1,0 +1,92 @@
+"""Confirming seed by seed: how many runs are made, and that cached runs change nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from layerprobe.encoders import Encoder
+from layerprobe.finetuning import runs
+from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, SavedSeeds, Task
+from layerprobe.study import Options, confirm, finetune
+from tests.finetuning.test_confirmation import prediction_of, run_of
+
+DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
+LAYERS = (1, 2, 3)
+EFFECTS = {"large": (10.0, 10.1, 9.9, 10.0, 10.2), "middling": (10.0, 8.0, 9.5, 9.0, 9.2), "none": (3.0, -3.0) * 3}
+Confirm = Callable[..., Confirmation]
+
+
+@pytest.fixture
+def made() -> list[tuple[int, int]]:
+    """The layer and seed of every run that is made."""
+    return []
+
+
+@pytest.fixture
+def confirming(
+    folder: Path, tmp_path: Path, task: Task, made: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
+) -> Confirm:
+    """`confirm` with scores that are given instead of trained."""
+
+    def confirming(effects: str, **options: Any) -> Confirmation:
+        def fine_tune(encoder: Encoder, layer: int, *arguments: Any, seed: int, **others: Any) -> FineTuningRun:
+            made.append((layer, seed))
+            score = 70.0 + (EFFECTS[effects][seed] if layer == 1 else 0.0)
+            return dataclasses.replace(run_of(layer, seed, score), seconds=2.0)
+
+        monkeypatch.setattr(runs, "fine_tune", fine_tune)
+        settings = {"seeds": range(5), "options": Options(device="cpu", cache_dir=tmp_path), **options}
+        return confirm(str(folder), DROP, task, **settings)
+
+    return confirming
+
+
+def test_the_prediction_is_what_the_tests_say() -> None:
+    assert isinstance(DROP, DropPrediction)
+    assert (DROP.recommended_layer, DROP.drop_layers) == (1, (2, 3))
+
+
+@pytest.mark.parametrize(("effects", "n_seeds"), [("large", 3), ("middling", 4), ("none", 5)])
+def test_seeds_stop_when_the_verdict_is_settled(
+    confirming: Confirm, made: list[tuple[int, int]], effects: str, n_seeds: int
+) -> None:
+    found = confirming(effects)
+    assert made == [(layer, seed) for seed in range(n_seeds) for layer in LAYERS]
+    assert [outcome.seeds for outcome in found.outcomes] == [tuple(range(n_seeds))] * 3
+    assert found.planned_seeds == 5
+    left = 5 - n_seeds
+    assert found.saved == (SavedSeeds(seeds=left, runs=3 * left, seconds=6.0 * left) if left else None)
+    assert found.verdict == ("confirmed" if left else "undecided")
+
+
+def test_all_seeds_are_run_where_that_is_asked_for(confirming: Confirm, made: list[tuple[int, int]]) -> None:
+    found = confirming("large", all_seeds=True)
+    assert len(made) == 15
+    assert (found.planned_seeds, found.saved, found.verdict) == (None, None, "confirmed")
+
+
+def test_further_layers_have_the_same_seeds(confirming: Confirm) -> None:
+    found = confirming("large", layers=(0,))
+    assert [(outcome.layer, outcome.seeds) for outcome in found.outcomes] == [(n, (0, 1, 2)) for n in range(4)]
+    assert found.saved == SavedSeeds(seeds=2, runs=8, seconds=16.0)
+
+
+def test_runs_that_are_there_do_not_change_the_verdict(
+    confirming: Confirm, made: list[tuple[int, int]], folder: Path, task: Task, tmp_path: Path
+) -> None:
+    """A later seed that is finished does not count before its turn."""
+    first = confirming("middling")
+    finetune(str(folder), LAYERS, task, seeds=(4,), options=Options(device="cpu", cache_dir=tmp_path))
+    made.clear()
+    assert confirming("middling") == first
+    assert made == []
+
+
+def test_seeds_count_in_their_order(confirming: Confirm) -> None:
+    assert confirming("middling", seeds=(4, 3, 2, 1, 0)).outcomes[0].seeds == (2, 3, 4)
+    assert confirming("middling", seeds=(0, 0, 1, 2, 3, 4)).planned_seeds == 5

@@ -1,0 +1,86 @@
+"""The page of a sweep as text: complete and escaped, while it runs and after."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+from pathlib import Path
+
+from layerprobe.finetuning import outcomes
+from layerprobe.report.figures.sweeps import sweep_curves
+from layerprobe.report.sweep import CSV_COLUMNS, render_sweep, sweep_csv, write_sweep_report
+from layerprobe.results import FailedRun, SweepCurve, SweepResult, from_json
+from tests.finetuning.test_confirmation import run_of
+
+from .conftest import HOSTILE
+from .test_page import Page
+
+FAILED = FailedRun(layer=2, seed=1, message="the loss became <nan>", step=3, versions={})
+
+
+def curve(model: str, task: str, scores: dict[int, tuple[float, ...]]) -> SweepCurve:
+    runs = [run_of(layer, seed, score) for layer, by_seed in scores.items() for seed, score in enumerate(by_seed)]
+    return SweepCurve(model=model, task=task, primary="spearman", outcomes=outcomes(runs))
+
+
+RESULT = SweepResult(
+    curves=(
+        dataclasses.replace(curve("org/a", "stsb", {1: (70.0, 71.0), 2: (80.0,)}), failed=(FAILED,)),
+        curve(HOSTILE, "stsb", {3: (60.0,)}),
+        curve("org/a", "pairs.csv", {}),
+        curve(HOSTILE, "pairs.csv", {3: (55.0,)}),
+    ),
+    level=0.95,
+    n_runs=10,
+    seconds_left=300.0,
+)
+
+
+def test_the_page_says_what_is_done_and_what_failed() -> None:
+    page = Page(render_sweep(RESULT))
+    assert "5 of 10 runs done, 1 failed, 4 to come, about 5 min." in page.text
+    assert "org/a on stsb, layer 2, seed 1: the loss became <nan>" in page.text
+    assert "a scores highest at layer 2, 80.00." in page.text or "org/a scores highest at layer 2, 80.00." in page.text
+    assert "has no finished run" in page.text
+    done = dataclasses.replace(RESULT, curves=RESULT.curves[1:2], n_runs=1, seconds_left=0.0)
+    assert "1 of 1 run done." in Page(render_sweep(done)).text
+
+
+def test_what_users_named_is_escaped() -> None:
+    assert HOSTILE not in render_sweep(RESULT).split("<script")[0]
+
+
+def test_the_data_of_the_page_is_the_result(tmp_path: Path) -> None:
+    path = write_sweep_report(RESULT, tmp_path / "new" / "sweep.html")
+    page = path.read_text()
+    data = page.split('<script type="application/json" id="study">')[1].split("</script>")[0]
+    assert from_json(SweepResult, json.dumps(json.loads(data))) == RESULT
+
+
+def test_the_table_has_every_run() -> None:
+    rows = list(csv.DictReader(io.StringIO(sweep_csv(RESULT))))
+    assert tuple(rows[0]) == CSV_COLUMNS
+    assert len(rows) == RESULT.n_done + RESULT.n_failed == 6
+    assert [row["test"] for row in rows if row["task"] == "stsb" and row["model"] == "org/a"] == [
+        "70.0",
+        "71.0",
+        "80.0",
+        "",
+    ]
+    assert [row["failed"] for row in rows if row["failed"]] == ["the loss became <nan>"]
+
+
+def test_a_curve_has_every_seed_and_the_mean_with_its_interval() -> None:
+    figure = sweep_curves(RESULT.curves[:2], ["a", "b"])
+    seeds, means = figure.data[:2]
+    assert list(seeds.y) == [70.0, 71.0, 80.0]
+    assert [tuple(each) for each in seeds.customdata] == [(1, 0), (1, 1), (2, 0)]
+    assert all(layer < x < layer + 0.5 for x, (layer, _) in zip(seeds.x, seeds.customdata, strict=True))
+    assert (list(means.x), list(means.y)) == ([1, 2], [70.5, 80.0])
+    low, high = RESULT.curves[0].outcomes[0].interval or (0.0, 0.0)
+    assert means.error_y.array[0] == high - 70.5
+    assert means.error_y.arrayminus[0] == 70.5 - low
+    assert (means.error_y.array[1], means.error_y.arrayminus[1]) == (0.0, 0.0)
+    assert len(figure.data) == 4

@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from layerprobe.results import SweepResult
+from layerprobe.study import sweep
+from tests.sweep.tiny import plan_of, write_inputs
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two models and a task."""
+    return write_inputs(tmp_path_factory.mktemp("sweep"))
+
+
+@pytest.fixture(scope="session")
+def undisturbed_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("undisturbed")
+
+
+@pytest.fixture(scope="session")
+def undisturbed(inputs: Path, undisturbed_cache: Path) -> SweepResult:
+    """The sweep that nothing happens to."""
+    return sweep(plan_of(inputs, undisturbed_cache), workers=1)
