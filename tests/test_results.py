@@ -166,17 +166,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
     BudgetScores: {"rules": st.just(())},
-    EncoderSize: {
-        **{"n_blocks": st.integers(1, 9), "hidden_size": st.just(8), "heads": st.sampled_from((1, 2, 4, 8))},
-        "intermediate_size": st.integers(1, 9),
-    },
-    PretrainingProtocol: {
-        **dict.fromkeys(("generator_size", "random_share", "kept_share", "warmup", "dropout"), st.floats(0.1, 0.5)),
-        **dict.fromkeys(("discriminator_weight", "learning_rate", "max_grad_norm", "weight_decay"), st.floats(1e-9, 9)),
-        **dict.fromkeys(("steps", "batch_size", "accumulation", "held_out"), st.integers(1, 9)),
-        **dict.fromkeys(("vocab_size", "max_length"), st.integers(10, 99)),
-        "masking_rate": st.floats(0.1, 1),
-    },
     LabStudy: {
         **{"objectives": st.just(("mlm", "rtd")), "seeds": st.just((0, 1)), "finetuning_seeds": st.just((2,))},
         "generator_sizes": st.just((0.25, 0.5)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -18,10 +17,11 @@ from pathlib import Path
 import torch
 from filelock import FileLock, Timeout
 
-from layerprobe._version import __version__
+from layerprobe._version import __version__, versions
 from layerprobe.encoders import find_checkpoint
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.pool import Lost, pooled
 from layerprobe.prediction import write_zoo
 from layerprobe.prediction.effects import objective_effects
 from layerprobe.pretraining.embedded import TASK_SIZES, embedded_task
@@ -49,7 +49,6 @@ from layerprobe.results.labs import LANGUAGE
 from layerprobe.study.adapting import load_corpus
 from layerprobe.study.chains import load_step_task
 from layerprobe.study.options import Options, computed_on
-from layerprobe.study.pipeline import versions
 from layerprobe.study.pretraining import pretrain, texts_of
 from layerprobe.study.tuning import agreed, check_precision, run_folder
 from layerprobe.study.zoo import zoo_entry
@@ -108,8 +107,10 @@ def run_lab(
     options = options or Options()
     work = _Work.of(study, Path(out), options)
     make_directory(work.out / "entries")
-    with _helped(study, Path(out), options, workers):
+    if workers == 1:
         work.make_all(progress)
+    else:
+        _share(work, workers, progress)
     result = work.result(level)
     write_whole(work.out / RESULTS, to_bytes(result))
     return result
@@ -128,35 +129,6 @@ def plan_lab(study: LabStudy, out: str | Path, *, options: Options | None = None
     """
     work = _Work.of(study, Path(out), options or Options())
     return LabPlan(study=study, models=tuple(map(work.planned, study.models)))
-
-
-@contextlib.contextmanager
-def _helped(study: LabStudy, out: Path, options: Options, workers: int) -> Iterator[None]:
-    """Have other processes take part meanwhile; they end with this one."""
-    if workers == 1:
-        yield
-        return
-    context = multiprocessing.get_context("spawn")
-    threads = torch.get_num_threads()
-    share = max(1, threads // workers)
-    others = [context.Process(target=_help, args=(study, out, options, share), daemon=True) for _ in range(workers - 1)]
-    for other in others:
-        other.start()
-    torch.set_num_threads(share)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        for other in others:
-            other.terminate()
-            other.join()
-
-
-def _help(study: LabStudy, out: Path, options: Options, threads: int) -> None:
-    torch.set_num_threads(threads)
-    # what goes wrong here goes wrong in the first process too, which tells of it
-    with contextlib.suppress(LayerProbeError):
-        _Work.of(study, out, options).make_all(silent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -379,3 +351,61 @@ class _Work:
         return PlannedModel(
             model=model, pretrained=pretrained, runs=len(places) * len(self.study.budgets), stored=stored
         )
+
+
+# ---- in several processes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What a process is told."""
+
+    study: LabStudy
+    out: Path
+    options: Options
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What became of a model: neither field where it is made."""
+
+    failure: str | None = None
+    """Why it is left out."""
+    error: str | None = None
+    """Why nothing can go on."""
+
+
+class _Worker:
+    """Makes one model after another."""
+
+    def __init__(self, setting: _Setting) -> None:
+        torch.set_num_threads(setting.threads)
+        self.work = _Work.of(setting.study, setting.out, setting.options)
+        self.models = {model.name: model for model in setting.study.models}
+
+    def __call__(self, name: str) -> _Answer | None:
+        """Return what became of a model; None where another process is at it."""
+        try:
+            if not self.work.tried(self.models[name], silent):
+                return None
+        except LayerProbeError as error:
+            return _Answer(error=str(error))
+        return _Answer(failure=self.work.failures.get(name))
+
+
+def _share(work: _Work, workers: int, progress: Progress) -> None:
+    """Make the entries of all models in several processes."""
+    threads = max(1, torch.get_num_threads() // workers)
+    setting = _Setting(study=work.study, out=work.out, options=work.options, threads=threads)
+    names = [model.name for model in work.study.models]
+    with contextlib.closing(pooled(_Worker, [setting] * workers, names)) as answers:
+        for done, (name, answer) in enumerate(answers, 1):
+            if isinstance(answer, Lost):
+                logger.error("%s", answer.trace or f"exit code {answer.exit_code}")
+                answer = _Answer(failure="its process was ended: if memory ran out, use fewer workers")
+            if answer.error is not None:
+                raise DataError(answer.error)
+            if answer.failure is not None:
+                work.failures[name] = answer.failure
+            progress("models", done, len(names))
