@@ -25,6 +25,7 @@ from layerprobe_cli.commands import (
     export,
     extract,
     finetune,
+    lab,
     metrics,
     predict,
     pretrain,
@@ -99,6 +100,13 @@ cache_app = typer.Typer(
 for name in ("list", "info", "verify", "prune"):
     _add(cache_app, name, cache.COMMANDS[name])
 app.add_typer(cache_app, name="cache", rich_help_panel="Store")
+
+lab_app = typer.Typer(
+    no_args_is_help=True, help="Find out what a pretraining objective does to each layer.", rich_markup_mode="rich"
+)
+for name, command in lab.COMMANDS.items():
+    _add(lab_app, name, command)
+app.add_typer(lab_app, name="lab")
 
 
 def _print_version(wanted: bool) -> None:

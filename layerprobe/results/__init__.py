@@ -43,6 +43,7 @@ from layerprobe.results.finetuning import (
     Verdict,
 )
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
+from layerprobe.results.labs import LabFailure, LabModel, LabPlan, LabResult, LabStudy, ObjectiveEffect, PlannedModel
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
@@ -132,6 +133,11 @@ __all__ = [
     "FinetuneStep",
     "Interval",
     "Kernel",
+    "LabFailure",
+    "LabModel",
+    "LabPlan",
+    "LabResult",
+    "LabStudy",
     "LabelFreeMetrics",
     "LayerCurve",
     "LayerDiagnostics",
@@ -146,8 +152,10 @@ __all__ = [
     "Metric",
     "ModelDescription",
     "Normalize",
+    "ObjectiveEffect",
     "Outcome",
     "PermutationNull",
+    "PlannedModel",
     "PlannedRun",
     "PlannedStep",
     "Pooling",
