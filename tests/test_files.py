@@ -14,7 +14,7 @@ from layerprobe import files
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import make_directory, problem_with, sha256_of, store_errors, write_whole
 from layerprobe.store import Store
-from layerprobe.study import load_chain, load_corpus, load_sweep
+from layerprobe.study import load_chain, load_corpus, load_lab, load_sweep
 from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
 from layerprobe.training.folder import check_target
 
@@ -115,6 +115,7 @@ NOWHERE = "~nobody-of-that-name"
     "read",
     [
         lambda: load_chain(f"{NOWHERE}/x.toml"),
+        lambda: load_lab(f"{NOWHERE}/x.toml"),
         lambda: load_sweep(f"{NOWHERE}/x.toml"),
         lambda: load_retrieval(f"{NOWHERE}/x.tsv"),
         lambda: load_texts(f"{NOWHERE}/x.txt"),

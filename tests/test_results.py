@@ -37,6 +37,7 @@ from layerprobe.results import (
     FineTuningRun,
     Interval,
     LabelFreeMetrics,
+    LabStudy,
     LayerCurve,
     LayerDiagnostics,
     LayerOutcome,
@@ -56,7 +57,6 @@ from layerprobe.results import (
     SimilarityCurve,
     SimilarityMap,
     Study,
-    SweepTask,
     Task,
     TaskSettings,
     TextFile,
@@ -165,6 +165,14 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
     BudgetScores: {"rules": st.just(())},
+    LabStudy: {
+        **{"objectives": st.just(("mlm", "rtd")), "seeds": st.just((0, 1)), "finetuning_seeds": st.just((2,))},
+        "generator_sizes": st.just((0.25, 0.5)),
+        **{"task": st.just(TaskSettings(source="language")), "pairs": st.none() | st.just((9, 9, 9))},
+        "corpus": st.tuples(NAMES),
+        "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
+        "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
+    },
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
     TaskSettings: {"source": NAMES, "merge": st.just(False)},
     AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
@@ -209,10 +217,9 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(arguments)
     if kind in (Protocol, AdaptationProtocol):
         return st.builds(kind, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
-    if kind is SweepTask:  # files that are merged take no settings but the seed
-        fields = {name: values_of(hint) for name, hint in typing.get_type_hints(kind).items() if name != "merge"}
-        merged = st.builds(kind, source=st.text(), merge=st.just(True), split_seed=fields["split_seed"])
-        return st.one_of(st.builds(kind, **fields), merged)
+    if kind is TaskSettings:  # files that are merged take no settings but the seed
+        merged = st.builds(kind, source=NAMES, merge=st.just(True), split_seed=st.integers())
+        return st.one_of(values_with(kind, **OF_THREE_LAYERS[kind]), merged)
     if kind is PretrainingProtocol:
         size = values_of(EncoderSize)
         return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))

@@ -25,6 +25,7 @@ from layerprobe_cli.commands import (
     export,
     extract,
     finetune,
+    lab,
     metrics,
     predict,
     pretrain,
@@ -70,8 +71,8 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
     return guarded
 
 
-def _add(group: typer.Typer, name: str, command: Callable[..., None]) -> None:
-    group.command(name, help=_unwrapped(command))(_guarded(expanded(command)))
+def _add(group: typer.Typer, name: str, command: Callable[..., None], panel: str | None = None) -> None:
+    group.command(name, help=_unwrapped(command), rich_help_panel=panel)(_guarded(expanded(command)))
 
 
 def _unwrapped(command: Callable[..., None]) -> str:
@@ -79,37 +80,33 @@ def _unwrapped(command: Callable[..., None]) -> str:
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
 
-for module in (
-    demo,
-    run,
-    extract,
-    compare,
-    metrics,
-    predict,
-    score,
-    retrieve,
-    pretrain,
-    adapt,
-    finetune,
-    chain,
-    confirm,
-    sweep,
-    reproduce,
-    report,
-    export,
-    profile,
-    bench_predictors,
-    doctor,
-):
-    name = module.__name__.rsplit(".", 1)[-1]
-    _add(app, name.replace("_", "-"), getattr(module, name))
+PANELS = {
+    "The whole study": (run, demo, doctor),
+    "Stages": (extract, compare, predict, finetune, confirm, report),
+    "More scores": (score, retrieve, metrics, profile),
+    "Training": (sweep, chain, adapt, pretrain, export),
+    "The paper": (reproduce, bench_predictors),
+}
+"""The commands in the order in which a user meets them."""
+
+for panel, modules in PANELS.items():
+    for module in modules:
+        name = module.__name__.rsplit(".", 1)[-1]
+        _add(app, name.replace("_", "-"), getattr(module, name), panel)
 
 cache_app = typer.Typer(
     no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich"
 )
 for name in ("list", "info", "verify", "prune"):
     _add(cache_app, name, cache.COMMANDS[name])
-app.add_typer(cache_app, name="cache")
+app.add_typer(cache_app, name="cache", rich_help_panel="Store")
+
+lab_app = typer.Typer(
+    no_args_is_help=True, help="Find out what a pretraining objective does to each layer.", rich_markup_mode="rich"
+)
+for name, command in lab.COMMANDS.items():
+    _add(lab_app, name, command)
+app.add_typer(lab_app, name="lab")
 
 
 def _print_version(wanted: bool) -> None:

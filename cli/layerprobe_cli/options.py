@@ -35,7 +35,8 @@ CacheDir = Annotated[
 ]
 
 
-def _option(panel: str, *names: str, **settings: Any) -> Any:
+def option(panel: str, *names: str, **settings: Any) -> Any:
+    """Return an option that the help shows in a panel."""
     return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
@@ -44,16 +45,16 @@ class Loading:
     """How a model is loaded."""
 
     random_init: Annotated[
-        int | None, _option("Model", metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
+        int | None, option("Model", metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
     ] = None
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        _option("Model", help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+        option("Model", help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
     ] = "float32"
-    device: Annotated[str, _option("Model", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
-    attn: Annotated[str, _option("Model", help="auto, or an attention implementation of transformers.")] = "auto"
+    device: Annotated[str, option("Model", help="auto, cpu, cuda, cuda:1 or mps.")] = "auto"
+    attn: Annotated[str, option("Model", help="auto, or an attention implementation of transformers.")] = "auto"
     trust_remote_code: Annotated[
-        bool, _option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
+        bool, option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False
 
     def find(self, model: str, *, random_init: int | None = None) -> Checkpoint:
@@ -68,21 +69,21 @@ class Embedding:
     """How texts become embeddings, in extraction and in fine-tuning."""
 
     pooling: Annotated[
-        Literal["mean", "cls", "max", "last"], _option("Model", help="How token states become one embedding.")
+        Literal["mean", "cls", "max", "last"], option("Model", help="How token states become one embedding.")
     ] = "mean"
     max_length: Annotated[
         int | None,
-        _option(
+        option(
             "Model",
             min=2,
             help="Tokens a text at most.",
             show_default="the model's limit, 512 at most; 128 in fine-tuning",
         ),
     ] = None
-    prompt: Annotated[str, _option("Model", help="Text put before every sentence.")] = ""
+    prompt: Annotated[str, option("Model", help="Text put before every sentence.")] = ""
     batch_tokens: Annotated[
         int | None,
-        _option(
+        option(
             "Model",
             min=1,
             help="Tokens that go through the model at once; a step of fine-tuning has --batch-size examples anyway.",
@@ -93,7 +94,7 @@ class Embedding:
 
 Norm = Annotated[
     Literal["final", "raw"],
-    _option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
+    option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
 ]
 
 
@@ -119,7 +120,7 @@ class TaskSource:
 
     task: Annotated[
         str | None,
-        _option(
+        option(
             "Data",
             "--task",
             "-t",
@@ -130,7 +131,7 @@ class TaskSource:
     ] = None
     columns: Annotated[
         str | None,
-        _option(
+        option(
             "Data",
             help="Columns by name or number: s1,s2,score of pairs, or text,label of single texts.",
             show_default="detected",
@@ -138,7 +139,7 @@ class TaskSource:
     ] = None
     kind: Annotated[
         Literal["sts", "paraphrase", "entailment", "classification"] | None,
-        _option(
+        option(
             "Data",
             help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
             show_default="detected",
@@ -146,7 +147,7 @@ class TaskSource:
     ] = None
     merge: Annotated[
         bool,
-        _option(
+        option(
             "Data",
             "--merge",
             help="Take all files of the folder as scored word pairs, each on its own scale, without copies of pairs, "
@@ -155,13 +156,13 @@ class TaskSource:
     ] = False
     score_range: Annotated[
         str | None,
-        _option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
+        option("Data", metavar="LOW,HIGH", help="Lowest and highest possible score.", show_default="detected"),
     ] = None
-    validation: Annotated[Path | None, _option("Data", help="File with the validation split.", show_default=False)] = (
+    validation: Annotated[Path | None, option("Data", help="File with the validation split.", show_default=False)] = (
         None
     )
-    test: Annotated[Path | None, _option("Data", help="File with the test split.", show_default=False)] = None
-    split_seed: Annotated[int, _option("Data", help="Seed of the split of what comes in one piece.")] = 0
+    test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
+    split_seed: Annotated[int, option("Data", help="Seed of the split of what comes in one piece.")] = 0
 
     def load(self) -> Task:
         """Return the task."""
@@ -192,12 +193,12 @@ class TextSource(TaskSource):
 
     texts: Annotated[
         Path | None,
-        _option("Data", help="Texts without scores: a text file with one a line, or a table.", show_default=False),
+        option("Data", help="Texts without scores: a text file with one a line, or a table.", show_default=False),
     ] = None
 
     documents: Annotated[
         str | None,
-        _option(
+        option(
             "Data",
             help="Column of the --texts table that names the document of a text: intervals then treat documents, not "
             "texts, as independent.",
@@ -236,7 +237,7 @@ class RetrievalSource:
 
     task: Annotated[
         str,
-        _option(
+        option(
             "Data",
             "--task",
             "-t",
@@ -247,17 +248,17 @@ class RetrievalSource:
     ]
     columns: Annotated[
         str | None,
-        _option(
+        option(
             "Data",
             help="Columns of a table by name or number: query,document,relevance, or query,document where all are "
             "relevant.",
             show_default="detected",
         ),
     ] = None
-    split: Annotated[str, _option("Data", help="Which judgements of a folder or hub data set.")] = "test"
+    split: Annotated[str, option("Data", help="Which judgements of a folder or hub data set.")] = "test"
     relevant_from: Annotated[
         float | None,
-        _option("Data", help="Judgements below this are not relevant.", show_default="all above 0 are"),
+        option("Data", help="Judgements below this are not relevant.", show_default="all above 0 are"),
     ] = None
 
     def load(self) -> RetrievalTask:
@@ -285,7 +286,7 @@ class LoadedTexts:
 
 
 ReferenceRandomInit = Annotated[
-    int | None, _option("Comparison", metavar="SEED", min=0, help="Fresh random weights for the reference.")
+    int | None, option("Comparison", metavar="SEED", min=0, help="Fresh random weights for the reference.")
 ]
 
 
@@ -295,7 +296,7 @@ class Reference:
 
     reference: Annotated[
         list[str],
-        _option(
+        option(
             "Comparison",
             "--reference",
             "-r",
@@ -318,25 +319,23 @@ class Similarity:
 
     kernel: Annotated[
         Literal["linear", "rbf"],
-        _option("Comparison", help="Kernel of CKA; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs."),
+        option("Comparison", help="Kernel of CKA; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs."),
     ] = "linear"
     estimator: Annotated[
         Literal["debiased", "biased"],
-        _option("Comparison", help="Estimator of HSIC; biased values rise with the width and have no intervals."),
+        option("Comparison", help="Estimator of HSIC; biased values rise with the width and have no intervals."),
     ] = "debiased"
     normalize: Annotated[
         Literal["raw", "zscore"],
-        _option("Comparison", help="Features as they are, or each divided by its standard deviation."),
+        option("Comparison", help="Features as they are, or each divided by its standard deviation."),
     ] = "raw"
     bandwidth: Annotated[
         float,
-        _option(
-            "Comparison", min=1e-6, max=1e6, help="rbf: sigma in units of the root of the median squared distance."
-        ),
+        option("Comparison", min=1e-6, max=1e6, help="rbf: sigma in units of the root of the median squared distance."),
     ] = 1.0
     alignment: Annotated[
         Literal["auto", "same-index", "relative-depth", "best-match"],
-        _option(
+        option(
             "Comparison",
             help="Which layer of the reference a layer is compared with; auto is same-index where the depths agree.",
         ),
@@ -363,10 +362,10 @@ class AnySimilarity(Similarity):
 
     measure: Annotated[
         Literal["cka", "mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca"],
-        _option("Comparison", help="Measure of similarity; --kernel, --estimator and --bandwidth are those of cka."),
+        option("Comparison", help="Measure of similarity; --kernel, --estimator and --bandwidth are those of cka."),
     ] = "cka"
     neighbours: Annotated[
-        int, _option("Comparison", min=1, help="mutual-knn and cknna: nearest neighbours that count.")
+        int, option("Comparison", min=1, help="mutual-knn and cknna: nearest neighbours that count.")
     ] = 10
 
     def settings(self) -> dict[str, Any]:
@@ -394,14 +393,14 @@ class Tuning:
     """How truncated models are fine-tuned."""
 
     seeds: Annotated[
-        str, _option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
+        str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
     ] = "5"
-    epochs: Annotated[int, _option("Fine-tuning", min=1, help="Passes over the training examples.")] = 10
-    learning_rate: Annotated[float, _option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
-    batch_size: Annotated[int, _option("Fine-tuning", min=1, help="Examples a step.")] = 32
-    weight_decay: Annotated[float, _option("Fine-tuning", min=0, help="Of matrices.")] = 0.01
-    warmup: Annotated[float, _option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = 0.1
-    max_grad_norm: Annotated[float, _option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    epochs: Annotated[int, option("Fine-tuning", min=1, help="Passes over the training examples.")] = 10
+    learning_rate: Annotated[float, option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
+    batch_size: Annotated[int, option("Fine-tuning", min=1, help="Examples a step.")] = 32
+    weight_decay: Annotated[float, option("Fine-tuning", min=0, help="Of matrices.")] = 0.01
+    warmup: Annotated[float, option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = 0.1
+    max_grad_norm: Annotated[float, option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
 
     def protocol(self, embedding: Embedding) -> Protocol:
         """Return them as the library takes them."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -40,6 +40,16 @@ def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
             f"{title[0].upper()}{title[1:]} is the mean over seeds {_seeds(outcomes)}; "
             "the best seed, by validation, is only named."
         )
+
+
+def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:
+    """Return outcomes for JSON, each with its best seed, by validation, and the test score of that."""
+    from layerprobe.results import to_dict
+
+    return [
+        {**to_dict(outcome), "best_seed": outcome.best_seed, "best_seed_score": outcome.best_seed_score}
+        for outcome in outcomes
+    ]
 
 
 def _seeds(outcomes: Sequence[LayerOutcome]) -> str:

@@ -11,6 +11,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.looks import FIRST_LOOK, interval_at_look
 from layerprobe.progress import duration
 from layerprobe.results import (
+    MARGIN,
     Confirmation,
     DropPrediction,
     FineTuningRun,
@@ -23,9 +24,6 @@ from layerprobe.results import (
     metric_title,
     seed_scores,
 )
-
-# Points of the primary metric x 100: an effect below this is not worth another layer.
-MARGIN = 0.5
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, ...]:

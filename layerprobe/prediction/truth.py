@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.results import Truth, TunedLayers
+from layerprobe.results import MARGIN, Truth, TunedLayers
 
 Array = NDArray[np.float64]
 
-MARGIN = 0.5
-"""Points of the primary metric x 100: less than this is not worth another layer."""
 LEVEL = 0.95
 """One-sided: how surely a drop exceeds what the seeds' noise makes."""
 

@@ -14,7 +14,7 @@ from layerprobe.report import words
 from layerprobe.report.figures import chains as figures
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.report.page import compose, write_page
-from layerprobe.report.sections.parts import definitions, figure, folded, row, section, table
+from layerprobe.report.sections.parts import definitions, downloads, figure, folded, row, section, table
 from layerprobe.results import (
     Adaptation,
     AdaptStep,
@@ -333,18 +333,11 @@ def _sources(result: ChainResult) -> Markup:
         "Versions": ", ".join(f"{name} {version}" for name, version in result.versions.items()),
         "Created": result.created,
     }
-    buttons = (
-        element("button", label, type="button", data_source=source, data_filename=f"chain.{end}", data_kind=kind)
-        for source, label, end, kind in (
-            ("study", "Everything (JSON)", "json", "application/json"),
-            ("table", "Runs (CSV)", "csv", "text/csv"),
-        )
-    )
     return join(
         section("provenance", "Where the numbers come from", definitions(facts)),
         section("notes", "How the data was understood", element("ul", *(element("li", n) for n in result.notes)))
         if result.notes
         else None,
         section("glossary", "Words", definitions(GLOSSARY)),
-        section("data", "Data", element("p", *buttons, class_="downloads")),
+        downloads("chain", table="Runs"),
     )

@@ -16,7 +16,7 @@ from layerprobe.report import words
 from layerprobe.report.figures import profiles as figures
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.report.page import compose, write_page
-from layerprobe.report.sections.parts import definitions, figure, folded, row, section, table
+from layerprobe.report.sections.parts import definitions, downloads, figure, folded, row, section, table
 from layerprobe.results import Cost, LayerOutcome, LayerProfile, Profile, Study, to_json
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -344,13 +344,6 @@ def _sources(shown: Shown) -> Markup:
     facts = [_facts(profile) for profile in shown.profiles]
     head = ("", *(LETTERS[: len(facts)] if len(facts) > 1 else ("Model",)))
     rows = (row(name, (of[name] for of in facts)) for name in facts[0])
-    buttons = (
-        element("button", label, type="button", data_source=source, data_filename=f"profile.{end}", data_kind=kind)
-        for source, label, end, kind in (
-            ("study", "Everything (JSON)", "json", "application/json"),
-            ("table", "Table (CSV)", "csv", "text/csv"),
-        )
-    )
     return join(
         section(
             "provenance",
@@ -358,7 +351,7 @@ def _sources(shown: Shown) -> Markup:
             element("div", table("How it was measured", head, rows), class_="models"),
         ),
         section("glossary", "Words", definitions(GLOSSARY | (SCORED if shown.scored else {}))),
-        section("data", "Data", element("p", *buttons, class_="downloads")),
+        downloads("profile", table="Table"),
     )
 
 

@@ -13,10 +13,10 @@ from layerprobe.report import words
 from layerprobe.report.figures.sweeps import sweep_curves
 from layerprobe.report.markup import Markup, element, join
 from layerprobe.report.page import compose, write_page
-from layerprobe.report.sections.parts import figure, row, section, table
-from layerprobe.results import LayerOutcome, SweepCurve, SweepResult, metric_title, to_json
+from layerprobe.report.sections.parts import downloads, figure, row, section, table
+from layerprobe.results import LayerOutcome, SweepCurve, SweepResult, metric_title, sweep_names, to_json
 
-CSV_COLUMNS = ("model", "task", "metric", "layer", "parameters", "seed", "test", "validation", "failed")
+CSV_COLUMNS = ("model", "task", "kind", "metric", "layer", "parameters", "seed", "test", "validation", "failed")
 
 
 def write_sweep_report(result: SweepResult, path: str | Path) -> Path:
@@ -40,10 +40,14 @@ def render_sweep(result: SweepResult) -> str:
     tasks = _by_task(result)
     return compose(
         title=f"Sweep of {_counted(len({curve.model for curve in result.curves}), 'model')}",
-        body=join(_header(result), *(_task(number, curves, result) for number, curves in enumerate(tasks)), _data()),
+        body=join(
+            _header(result),
+            *(_task(number, name, curves, result) for number, (name, curves) in enumerate(tasks)),
+            downloads("sweep", table="Table"),
+        ),
         data=to_json(result),
         table=sweep_csv(result),
-        drawn={f"task-{number}": sweep_curves(curves, _labels(curves)) for number, curves in enumerate(tasks)},
+        drawn={f"task-{number}": sweep_curves(curves, _labels(curves)) for number, (_, curves) in enumerate(tasks)},
     )
 
 
@@ -53,7 +57,7 @@ def sweep_csv(result: SweepResult) -> str:
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     for curve in result.curves:
-        start = (curve.model, curve.task, curve.primary)
+        start = (curve.model, curve.task, curve.kind, curve.primary)
         for found in curve.outcomes:
             values = zip(found.seeds, found.scores, found.validation[found.primary], strict=True)
             writer.writerows([(*start, found.layer, found.parameters, *each, "") for each in values])
@@ -61,9 +65,12 @@ def sweep_csv(result: SweepResult) -> str:
     return buffer.getvalue()
 
 
-def _by_task(result: SweepResult) -> list[list[SweepCurve]]:
-    tasks = dict.fromkeys(curve.task for curve in result.curves)
-    return [[curve for curve in result.curves if curve.task == task] for task in tasks]
+def _by_task(result: SweepResult) -> list[tuple[str, list[SweepCurve]]]:
+    """Return the name of each task with its curves."""
+    names = {
+        curve.task_number: task for (_, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
+    }
+    return [(name, [curve for curve in result.curves if curve.task_number == task]) for task, name in names.items()]
 
 
 def _labels(curves: Sequence[SweepCurve]) -> list[str]:
@@ -89,13 +96,13 @@ def _header(result: SweepResult) -> Markup:
 
 def _failures(result: SweepResult) -> list[Markup]:
     return [
-        element("li", f"{curve.model} on {curve.task}, layer {each.layer}, seed {each.seed}: {each.message}")
-        for curve in result.curves
+        element("li", f"{model} on {task}, layer {each.layer}, seed {each.seed}: {each.message}")
+        for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
         for each in curve.failed
     ]
 
 
-def _task(number: int, curves: Sequence[SweepCurve], result: SweepResult) -> Markup:
+def _task(number: int, name: str, curves: Sequence[SweepCurve], result: SweepResult) -> Markup:
     title = metric_title(curves[0].primary)
     reading = f"Dots are seeds, bars {words.percent(result.level)} intervals of the mean over them."
     labels = _labels(curves)
@@ -107,9 +114,9 @@ def _task(number: int, curves: Sequence[SweepCurve], result: SweepResult) -> Mar
     head = ("Model", "Layer", "Parameters", f"Test {title}", "Standard deviation", "Interval", "Seeds", "Failed")
     return section(
         f"task-{number}",
-        curves[0].task,
+        name,
         figure(f"task-{number}", " ".join(map(_finding, labels, curves)), reading),
-        table(f"Scores on {curves[0].task}", head, rows),
+        table(f"Scores on {name}", head, rows),
     )
 
 
@@ -128,17 +135,6 @@ def _finding(label: str, curve: SweepCurve) -> str:
         return f"{label} has no finished run."
     best = max(curve.outcomes, key=lambda found: found.mean)
     return f"{label} scores highest at layer {best.layer}, {words.number(best.mean)}."
-
-
-def _data() -> Markup:
-    buttons = (
-        element("button", label, type="button", data_source=source, data_filename=f"sweep.{end}", data_kind=kind)
-        for source, label, end, kind in (
-            ("study", "Everything (JSON)", "json", "application/json"),
-            ("table", "Table (CSV)", "csv", "text/csv"),
-        )
-    )
-    return section("data", "Data", element("p", *buttons, class_="downloads"))
 
 
 def _counted(n: int, what: str) -> str:

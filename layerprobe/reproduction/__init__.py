@@ -15,6 +15,7 @@ from layerprobe.reproduction.differences import (
     reproduced_pair,
 )
 from layerprobe.reproduction.paper import (
+    Before,
     DataSet,
     Experiment,
     PaperModel,
@@ -30,6 +31,7 @@ from layerprobe.reproduction.paper import (
 
 __all__ = [
     "ASSUMPTIONS",
+    "Before",
     "Cost",
     "DataSet",
     "Experiment",

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from layerprobe.reproduction.paper import Before, Experiment, PaperScores, PlannedModel, notes_on, read_paper
+from layerprobe.reproduction.paper import (
+    Before,
+    Experiment,
+    PaperScores,
+    PlannedModel,
+    WordSimilarity,
+    notes_on,
+    read_paper,
+)
 from layerprobe.results import Protocol
 
 FLOPS_A_PARAMETER = 6
@@ -77,6 +85,7 @@ def cost(
     *,
     seeds: tuple[int, ...],
     train: int | None = None,
+    words: int | None = None,
     protocol: Protocol | None = None,
 ) -> Cost:
     """Count runs and steps, and estimate GPU hours.
@@ -90,17 +99,25 @@ def cost(
         models: What is run of it.
         seeds: One run each.
         train: Training pairs; those of the paper's data set by default.
+        words: Training pairs of word similarity; the paper's by default.
         protocol: The paper's by default.
     """
     protocol, data = protocol or Protocol(), read_paper().data_set(chosen.data)
     pairs = data.train if train is None else train
     step = protocol.epochs * math.ceil(pairs / protocol.batch_size)
+    word_similarity = read_paper().before.word_similarity
+    first = word_similarity if words is None else replace(word_similarity, train=words)
     if chosen.pairs:
         layers = [_embedding_cost(model, texts=2 * data.test, tokens=data.tokens) for model in models]
     else:
         layers = [
             _layer_cost(
-                model, score, n_seeds=len(seeds), steps=step, tokens_a_step=2 * protocol.batch_size * data.tokens
+                model,
+                score,
+                n_seeds=len(seeds),
+                steps=step,
+                tokens_a_step=2 * protocol.batch_size * data.tokens,
+                words=first,
             )
             for model in models
             for score in chosen.of_model(model.hub_id)
@@ -124,8 +141,16 @@ def cost(
     )
 
 
-def _layer_cost(model: PlannedModel, score: PaperScores, *, n_seeds: int, steps: int, tokens_a_step: int) -> LayerCost:
-    millions, words = read_paper().model(model.hub_id).millions(score.layer), read_paper().before.word_similarity
+def _layer_cost(
+    model: PlannedModel,
+    score: PaperScores,
+    *,
+    n_seeds: int,
+    steps: int,
+    tokens_a_step: int,
+    words: WordSimilarity,
+) -> LayerCost:
+    millions = read_paper().model(model.hub_id).millions(score.layer)
     first = words.epochs * math.ceil(words.train / words.batch_size) if score.before == "word similarity" else 0
     hours = None
     if millions is not None:

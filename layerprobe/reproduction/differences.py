@@ -53,6 +53,8 @@ class ReproducedLayer:
     runs_model: str
     """What was run in its place."""
     layer: int
+    before: Before | None
+    """What came before TMFT."""
     random_init: int | None
     """Seed of random weights; None for the trained ones."""
     parameters: int
@@ -70,7 +72,7 @@ class ReproducedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRun:
-    """A figure of the paper whose chain of steps is not run here."""
+    """A figure of the paper whose chain was not run, because it was not said what the step before TMFT learns from."""
 
     model: str
     """Hub id of the paper."""
@@ -163,6 +165,7 @@ def reproduced_layer(
         model=model.hub_id,
         runs_model=model.runs,
         layer=paper.layer,
+        before=paper.before,
         random_init=paper.random_init,
         parameters=ours.parameters,
         seeds=ours.seeds,
@@ -199,7 +202,8 @@ def judgement(layers: Sequence[ReproducedLayer], metric: Metric) -> str:
     if not compared:
         return "The paper gives no figure to compare with."
     layer, farthest = max(compared, key=lambda pair: abs(pair[1].difference or 0.0))
-    far = f"the farthest is {layer.model} at layer {layer.layer}, by {farthest.difference:+.2f}"
+    after = f" after {layer.before}" if layer.before else ""
+    far = f"the farthest is {layer.model} at layer {layer.layer}{after}, by {farthest.difference:+.2f}"
     judged = [score.deviations for _, score in compared if score.deviations is not None]
     if not judged:
         return f"With one seed, or equal ones, no difference can be judged; {far}."

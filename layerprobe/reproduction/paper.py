@@ -6,7 +6,7 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Literal
@@ -164,9 +164,15 @@ class Experiment:
         return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
 
     @property
-    def alone(self) -> Experiment:
-        """The experiment without what needs a step before TMFT."""
-        return replace(self, scores=tuple(score for score in self.scores if score.before is None))
+    def befores(self) -> tuple[Before, ...]:
+        """What comes before TMFT in any of its chains."""
+        return tuple(dict.fromkeys(score.before for score in self.scores if score.before))
+
+    def after(self, befores: Collection[Before]) -> Experiment:
+        """Return the experiment with TMFT alone and after these steps, and after no others."""
+        return replace(
+            self, scores=tuple(score for score in self.scores if score.before is None or score.before in befores)
+        )
 
     def of_model(self, model: str) -> tuple[PaperScores, ...]:
         """Return the layers of one model."""

@@ -18,7 +18,6 @@ from layerprobe.results.chains import (
     ChainTrail,
     FinetuneStep,
     PlannedStep,
-    TaskSettings,
 )
 from layerprobe.results.dropbench import (
     Bench,
@@ -34,6 +33,7 @@ from layerprobe.results.dropbench import (
     ZooProvenance,
 )
 from layerprobe.results.finetuning import (
+    MARGIN,
     Confirmation,
     EpochMetrics,
     FineTuningRun,
@@ -43,6 +43,7 @@ from layerprobe.results.finetuning import (
     Verdict,
 )
 from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
+from layerprobe.results.labs import LabFailure, LabModel, LabPlan, LabResult, LabStudy, ObjectiveEffect, PlannedModel
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
 from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
@@ -84,14 +85,15 @@ from layerprobe.results.similarity import (
     check_level,
 )
 from layerprobe.results.studies import Provenance, Study
-from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, SweepTask
-from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TextFile
+from layerprobe.results.sweeps import FailedRun, PlannedRun, SweepCurve, SweepModel, SweepResult, sweep_names
+from layerprobe.results.tasks import LABEL_KINDS, PAIR_KINDS, Examples, Task, TaskSettings, TextFile
 from layerprobe.results.toml import chain_to_toml
 from layerprobe.results.training import Measured
 
 __all__ = [
     "ATTENTION",
     "LABEL_KINDS",
+    "MARGIN",
     "METRICS",
     "NEIGHBOUR_MEASURES",
     "PAIR_KINDS",
@@ -131,6 +133,11 @@ __all__ = [
     "FinetuneStep",
     "Interval",
     "Kernel",
+    "LabFailure",
+    "LabModel",
+    "LabPlan",
+    "LabResult",
+    "LabStudy",
     "LabelFreeMetrics",
     "LayerCurve",
     "LayerDiagnostics",
@@ -145,8 +152,10 @@ __all__ = [
     "Metric",
     "ModelDescription",
     "Normalize",
+    "ObjectiveEffect",
     "Outcome",
     "PermutationNull",
+    "PlannedModel",
     "PlannedRun",
     "PlannedStep",
     "Pooling",
@@ -172,7 +181,6 @@ __all__ = [
     "SweepCurve",
     "SweepModel",
     "SweepResult",
-    "SweepTask",
     "Task",
     "TaskKind",
     "TaskSettings",
@@ -198,6 +206,7 @@ __all__ = [
     "pareto_front",
     "primary_metric",
     "seed_scores",
+    "sweep_names",
     "to_bytes",
     "to_dict",
     "to_json",

@@ -10,42 +10,14 @@ from pathlib import PurePath
 from layerprobe.errors import DataError
 from layerprobe.results.adaptation import Adaptation, AdaptationProtocol
 from layerprobe.results.finetuning import LayerOutcome, Protocol
-from layerprobe.results.metrics import Metric, TaskKind, metric_title
+from layerprobe.results.metrics import Metric, metric_title
 from layerprobe.results.models import Pooling
 from layerprobe.results.seeds import mean_interval
 from layerprobe.results.similarity import Measure
+from layerprobe.results.tasks import TaskSettings
 
 LISTED = 4
 """A sentence names so many layers one by one, and counts more of them."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskSettings:
-    """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""
-
-    source: str
-    """A file or folder, stsb, or the hub id of a data set."""
-    kind: TaskKind | None = None
-    """What is learnt; found out by default."""
-    columns: tuple[str, ...] | None = None
-    """Names, or numbers from 0; found out by default."""
-    merge: bool = False
-    """Whether all files of a folder are word pairs, each on its own scale, to be put together."""
-    score_range: tuple[float, float] | None = None
-    """What 0 and 1 are in the source; found out by default."""
-    validation: str | None = None
-    """A file with the validation split."""
-    test: str | None = None
-    """A file with the test split."""
-    split_seed: int = 0
-    """Of the split of what comes in one piece."""
-
-    def __post_init__(self) -> None:
-        if not self.source:
-            raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
-        others = (self.columns, self.score_range, self.validation, self.test)
-        if self.merge and (self.kind not in (None, "sts") or any(other is not None for other in others)):
-            raise DataError("expected no columns, score_range, validation or test, and no kind but sts, with merge")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

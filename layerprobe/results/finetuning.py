@@ -14,6 +14,9 @@ from layerprobe.results.seeds import SeedScores
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
+MARGIN = 0.5
+"""Points of the primary metric x 100: less than this is not worth another layer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:

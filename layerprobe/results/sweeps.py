@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from layerprobe.errors import DataError
+from layerprobe.names import distinct_names
 from layerprobe.results.finetuning import LayerOutcome
 from layerprobe.results.metrics import Metric, TaskKind
 
@@ -37,35 +38,6 @@ class SweepModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SweepTask:
-    """A task of a sweep: where it is, and how it is read, as `load_task` and `load_word_similarity` have it."""
-
-    source: str
-    """A file, a folder, `stsb`, or the hub id of a data set."""
-    columns: str | None = None
-    """Columns by name or number, joined by commas."""
-    kind: TaskKind | None = None
-    """What is learnt; found out by default."""
-    merge: bool = False
-    """Whether all files of a folder are taken as scored word pairs."""
-    score_range: tuple[float, float] | None = None
-    """Lowest and highest possible score."""
-    validation: str | None = None
-    """A file with the validation split."""
-    test: str | None = None
-    """A file with the test split."""
-    split_seed: int = 0
-    """Of the split of what comes in one piece."""
-
-    def __post_init__(self) -> None:
-        others = (self.columns, self.score_range, self.validation, self.test)
-        if self.merge and (any(others) or self.kind not in (None, "sts")):
-            raise DataError(
-                "expected no columns, score range, validation or test file, and no kind but sts, where files are merged"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SweepCurve:
     """The runs of one model on one task, put together."""
 
@@ -73,6 +45,10 @@ class SweepCurve:
     """As it was given, with the seed where its weights are random."""
     task: str
     """As it was given."""
+    kind: TaskKind
+    """Of the task."""
+    task_number: int
+    """Of the task in the sweep, from 1: two of them can be of one source."""
     primary: Metric
     """The metric that mean, deviation and interval are of."""
     outcomes: tuple[LayerOutcome, ...]
@@ -115,10 +91,35 @@ class PlannedRun:
     """One run of a sweep before it is made."""
 
     model: str
+    """As it was given, with the seed where its weights are random."""
     task: str
+    """As it was given."""
+    kind: TaskKind
+    """Of the task."""
+    task_number: int
+    """Of the task in the sweep, from 1: two of them can be of one source."""
     layer: int
     seed: int
     state: Literal["done", "failed", "left"]
     """failed: it is marked as such, and is not tried again."""
     cost: float
     """Share of the cost of all runs, 0 .. 1, estimated from blocks kept, width, length of the texts and epochs."""
+
+
+def sweep_names(parts: Sequence[SweepCurve] | Sequence[PlannedRun]) -> list[tuple[str, str]]:
+    """Return short names of the model and the task of every curve or run.
+
+    Names are without organisation or folder where that confuses no two. Tasks of one source have their kind with
+    them, those of one kind, too, the number that they have in the sweep.
+    """
+    tasks = {part.task_number: part for part in parts}
+    sources = [task.task for task in tasks.values()]
+    kinds = [(task.task, task.kind) for task in tasks.values()]
+    named = {}
+    for source, task in zip(distinct_names(sources), tasks.values(), strict=True):
+        kind = [task.kind] if sources.count(task.task) > 1 else []
+        number = [f"task {task.task_number}"] if kinds.count((task.task, task.kind)) > 1 else []
+        named[task.task_number] = f"{source} ({', '.join([*kind, *number])})" if kind else source
+    models = list(dict.fromkeys(part.model for part in parts))
+    short = dict(zip(models, distinct_names(models), strict=True))
+    return [(short[part.model], named[part.task_number]) for part in parts]

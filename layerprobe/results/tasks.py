@@ -124,3 +124,32 @@ class TextFile:
     def __post_init__(self) -> None:
         if self.documents is not None and len(self.documents) != len(self.texts):
             raise DataError(f"expected a document for each of {len(self.texts)} texts, got {len(self.documents)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""
+
+    source: str
+    """A file or folder, stsb, or the hub id of a data set."""
+    kind: TaskKind | None = None
+    """What is learnt; found out by default."""
+    columns: tuple[str, ...] | None = None
+    """Names, or numbers from 0; found out by default."""
+    merge: bool = False
+    """Whether all files of a folder are word pairs, each on its own scale, to be put together."""
+    score_range: tuple[float, float] | None = None
+    """What 0 and 1 are in the source; found out by default."""
+    validation: str | None = None
+    """A file with the validation split."""
+    test: str | None = None
+    """A file with the test split."""
+    split_seed: int = 0
+    """Of the split of what comes in one piece."""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
+        others = (self.columns, self.score_range, self.validation, self.test)
+        if self.merge and (self.kind not in (None, "sts") or any(other is not None for other in others)):
+            raise DataError("expected no columns, score_range, validation or test, and no kind but sts, with merge")

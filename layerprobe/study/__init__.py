@@ -9,6 +9,8 @@ from layerprobe.study.chain_files import load_chain
 from layerprobe.study.chains import plan_chain, run_chain
 from layerprobe.study.comparison import compare, compare_all
 from layerprobe.study.embeddings import Embeddings, extract, measure_tokens
+from layerprobe.study.lab import plan_lab, run_lab
+from layerprobe.study.lab_files import load_lab
 from layerprobe.study.label_free import label_free_metrics
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run
@@ -39,9 +41,11 @@ __all__ = [
     "label_free_metrics",
     "load_chain",
     "load_corpus",
+    "load_lab",
     "load_sweep",
     "measure_tokens",
     "plan_chain",
+    "plan_lab",
     "plan_pretraining",
     "planned_runs",
     "predict",
@@ -50,6 +54,7 @@ __all__ = [
     "retrieve",
     "run",
     "run_chain",
+    "run_lab",
     "score",
     "sweep",
     "sweep_toml",

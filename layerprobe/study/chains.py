@@ -36,7 +36,6 @@ from layerprobe.results import (
     Measure,
     PlannedStep,
     Task,
-    TaskSettings,
     TextFile,
     check_level,
 )
@@ -45,14 +44,37 @@ from layerprobe.study.comparison import LEVEL, compare_all
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options, computed_on, found, load
 from layerprobe.study.tuning import check_layers, check_precision, finetune, run_folder, saved_models
-from layerprobe.tasks import load_task, load_word_similarity
+from layerprobe.tasks import load_settings
 
 Place = tuple[int, int]
 """Layer and seed."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ChainData:
+    """What the steps of a chain learn from, loaded."""
+
+    tasks: tuple[Task, ...]
+    """One a fine-tuning."""
+    corpora: tuple[TextFile, ...] = ()
+    """One an adaptation."""
+
+    @classmethod
+    def of(cls, chain: Chain) -> ChainData:
+        """Load what a chain names."""
+        return cls(
+            corpora=tuple(load_corpus(step.texts) for step in chain.adaptations),
+            tasks=tuple(load_settings(step.task) for step in chain.finetunings),
+        )
+
+
 def run_chain(
-    chain: Chain, *, level: float = LEVEL, options: Options | None = None, progress: Progress = silent
+    chain: Chain,
+    *,
+    data: ChainData | None = None,
+    level: float = LEVEL,
+    options: Options | None = None,
+    progress: Progress = silent,
 ) -> ChainResult:
     """Do the steps of a chain at every layer and with every seed; what is stored is read, not repeated.
 
@@ -67,6 +89,7 @@ def run_chain(
 
     Args:
         chain: What `load_chain` read, or one made by hand.
+        data: What its steps learn from, where that is loaded; by default what the chain names.
         level: Confidence level of all intervals.
         options: How to load, and the prompt; how to pool is said by the chain.
         progress: Told how much is done.
@@ -80,7 +103,7 @@ def run_chain(
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130): word similarity or domain-adaptive pretraining, then STS.
     """
     check_level(level)
-    work = _Work.of(chain, options or Options())
+    work = _Work.of(chain, data, options or Options())
     work.check_layer_zero()
     before = _before(work, level, progress) if chain.cka else None
     bar = _Bar(progress, work)
@@ -107,17 +130,18 @@ def run_chain(
     )
 
 
-def plan_chain(chain: Chain, *, options: Options | None = None) -> ChainPlan:
+def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options | None = None) -> ChainPlan:
     """Return the steps of a chain from each start, and how many of their trainings are stored.
 
     Args:
         chain: As for `run_chain`.
+        data: As for `run_chain`.
         options: As for `run_chain`.
 
     Raises:
         LayerProbeError: As `run_chain` does for what is wrong before any training.
     """
-    work = _Work.of(chain, options or Options())
+    work = _Work.of(chain, data, options or Options())
     steps = [planned for start in (work.start, *work.controls) for planned in _planned(work, start)]
     if chain.compares:
         step, task = chain.finetunings[-1], work.tasks[-1]
@@ -133,25 +157,6 @@ def plan_chain(chain: Chain, *, options: Options | None = None) -> ChainPlan:
             )
         )
     return ChainPlan(chain=chain, layers=work.layers, steps=tuple(steps))
-
-
-def load_step_task(settings: TaskSettings) -> Task:
-    """Load the task of a fine-tuning step.
-
-    Raises:
-        TaskError: If it is not what it should be.
-    """
-    if settings.merge:
-        return load_word_similarity(settings.source, seed=settings.split_seed)
-    return load_task(
-        settings.source,
-        columns=settings.columns,
-        kind=settings.kind,
-        score_range=settings.score_range,
-        validation=settings.validation,
-        test=settings.test,
-        seed=settings.split_seed,
-    )
 
 
 # ---- what is needed --------------------------------------------------------------------------------------
@@ -173,11 +178,10 @@ class _Work:
     """One an adaptation."""
 
     @classmethod
-    def of(cls, chain: Chain, options: Options) -> _Work:
+    def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _Work:
         options = replace(options, pooling=chain.pooling)
         check_precision(options)
-        corpora = tuple(load_corpus(step.texts) for step in chain.adaptations)
-        tasks = tuple(load_step_task(step.task) for step in chain.finetunings)
+        data = data or ChainData.of(chain)
         start = found(chain.model, chain.random_init, options)
         if chain.adaptations:
             check_masked_lm(start)
@@ -190,8 +194,8 @@ class _Work:
             controls=tuple(found(chain.model, seed, options) for seed in chain.control),
             reference=None if chain.reference is None else found(chain.reference, None, options),
             layers=layers,
-            tasks=tasks,
-            corpora=corpora,
+            tasks=data.tasks,
+            corpora=data.corpora,
         )
 
     @property

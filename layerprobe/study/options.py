@@ -83,5 +83,8 @@ def dtype_name(options: Options) -> str:
 
 
 def computed_on(options: Options) -> str:
-    """Return the kind of device and the precision, on which the numbers of training depend beside the model."""
+    """Return the kind of device and the precision, on which the numbers of training depend beside the model.
+
+    Dropout is another on another device.
+    """
     return f"{resolve_device(options.device).type} {dtype_name(options)}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import from_home
-from layerprobe.results import Protocol, SweepModel, SweepTask, from_dict
+from layerprobe.results import Protocol, SweepModel, TaskSettings, from_dict
 from layerprobe.study.options import Options
 from layerprobe.study.tuning import PAPER_SEEDS, agreed, check_precision, check_seeds
 from layerprobe.tasks.tables import SUFFIXES
@@ -20,6 +20,7 @@ from layerprobe.tasks.tables import SUFFIXES
 OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "trust_remote_code")
 """The fields of `Options` that fine-tuning takes."""
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+_LISTS = {int: "whole numbers", str: "texts"}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Sweep:
     """Layers x seeds x tasks x models to fine-tune."""
 
     models: tuple[SweepModel, ...]
-    tasks: tuple[SweepTask, ...]
+    tasks: tuple[TaskSettings, ...]
     layers: tuple[int, ...] | None = None
     """Blocks kept, of models that name none of their own; None: all of them."""
     seeds: tuple[int, ...] = PAPER_SEEDS
@@ -109,10 +110,13 @@ def _model(table: Mapping[str, Any], where: str, folder: Path) -> SweepModel:
     return SweepModel(**{**fields, "id": _beside(folder, fields["id"])})
 
 
-def _task(table: Mapping[str, Any], where: str, folder: Path) -> SweepTask:
-    fields = _fields(SweepTask, table, where)
+def _task(table: Mapping[str, Any], where: str, folder: Path) -> TaskSettings:
+    columns = table.get("columns")
+    if isinstance(columns, str):  # as the command line has them
+        table = {**table, "columns": [column.strip() for column in columns.split(",")]}
+    fields = _fields(TaskSettings, table, where)
     paths = {key: _beside(folder, fields[key]) for key in ("source", "validation", "test") if fields.get(key)}
-    return SweepTask(**{**fields, **paths})
+    return TaskSettings(**{**fields, **paths})
 
 
 def _beside(folder: Path, name: str) -> str:
@@ -141,7 +145,7 @@ def _named(hint: Any) -> str:
     if typing.get_origin(hint) is typing.Literal:
         return f"one of {', '.join(options)}"
     if typing.get_origin(hint) is tuple:
-        return "a list of whole numbers" if options[-1] is Ellipsis else "two numbers"
+        return f"a list of {_LISTS[options[0]]}" if options[-1] is Ellipsis else "two numbers"
     return _named(options[0])
 
 
@@ -193,7 +197,7 @@ def sweep_toml(sweep: Sweep) -> str:
     The folder of the runs is not in it.
 
     Example:
-        >>> print(sweep_toml(Sweep(models=(SweepModel(id="bert"),), tasks=(SweepTask(source="stsb"),), seeds=(0,))))
+        >>> print(sweep_toml(Sweep(models=(SweepModel(id="bert"),), tasks=(TaskSettings(source="stsb"),), seeds=(0,))))
         seeds = [0]
         <BLANKLINE>
         [[models]]

@@ -103,7 +103,7 @@ def pretrain(
             f"expected at least one step between two saved or measured ones, got checkpoint_every={checkpoint_every} "
             f"and evaluate_every={evaluate_every}"
         )
-    given = _texts(corpus, protocol)
+    given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
     texts_digest = digest(texts)
     fingerprint = digest([PRETRAINING_VERSION, place.name, given.embedded, texts_digest, protocol, seed])
@@ -177,7 +177,7 @@ def plan_pretraining(
     """
     check_seeds([seed])
     protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
-    given = _texts(corpus, protocol)
+    given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
     run, warnings = _prepared(given, texts, protocol, seed=seed, place=place, progress=progress)
     return plan(run, protocol, computed_on=place.name, warnings=warnings)
@@ -214,7 +214,8 @@ def _prepared(
     return run, (*warnings, *run.warnings)
 
 
-def _texts(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
+def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
+    """Return the texts of a corpus; of the language as many as the protocol reads."""
     if isinstance(corpus, TextFile):
         return corpus
     if not isinstance(corpus, str):

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from layerprobe.encoders import Checkpoint
 from layerprobe.errors import DataError
 from layerprobe.finetuning import outcomes
 from layerprobe.progress import Progress, silent
 from layerprobe.reproduction import (
+    Before,
     Experiment,
     NotRun,
     PlannedModel,
-    ReproducedLayer,
     ReproducedPair,
     Reproduction,
     SimilarityReproduction,
@@ -26,7 +27,18 @@ from layerprobe.reproduction import (
     reproduced_pair,
 )
 from layerprobe.reproduction.paper import compared_metrics
-from layerprobe.results import Measure, Protocol, Task
+from layerprobe.results import (
+    AdaptStep,
+    Chain,
+    FinetuneStep,
+    LayerOutcome,
+    Measure,
+    Protocol,
+    Task,
+    TaskSettings,
+    TextFile,
+)
+from layerprobe.study.chains import ChainData, plan_chain, run_chain
 from layerprobe.study.comparison import compare
 from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, found
@@ -39,6 +51,8 @@ def reproduce(
     task: Task,
     *,
     models: Mapping[str, str] | None = None,
+    words: Task | None = None,
+    corpus: TextFile | None = None,
     seeds: Sequence[int] = PAPER_SEEDS,
     options: Options | None = None,
     progress: Progress = silent,
@@ -46,19 +60,22 @@ def reproduce(
     """Do an experiment again, and compare.
 
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows.
-    All models are found, and have the layers, before the first is trained. Of chains of steps only TMFT alone is
-    run: see `not_run` of the result.
+    All models are found, and have the layers, before the first is trained. Chains of steps are run where the data of
+    the first one are given; the others are named in `not_run` of the result.
 
     Args:
         name: One of `experiment_names`.
         task: The experiment's data.
         models: Hub ids of the paper to what is run instead; those left out are not run. All by default.
+        words: Word pairs for what is fine-tuned on word similarity first, as `load_word_similarity` loads them.
+        corpus: Texts for what is adapted to a domain first, as `load_corpus` loads them.
         seeds: One run each.
         options: How to load; pooling is the paper's.
         progress: Told the share of the work that is done.
 
     Raises:
-        DataError: If there is no such experiment, model or layer, or the task is of another kind.
+        DataError: If there is no such experiment, model or layer, the task is of another kind, or nothing of the
+            experiment learns from the words or the corpus.
         ModelError: If a model cannot be had.
         TrainingError: If a run fails.
     """
@@ -68,12 +85,57 @@ def reproduce(
     kind = read_paper().data_set(chosen.data).kind
     if task.kind != kind:
         raise DataError(f"expected a task of kind {kind} for {name}, got {task.name}, which is {task.kind}")
+    firsts = _firsts(words, corpus)
+    if unused := [before for before in firsts if before not in chosen.befores]:
+        raise DataError(f"expected no data for {' and '.join(unused)}, which {name} does not have")
     if chosen.pairs:
         return _compared(chosen, planned, task, options=options, progress=progress)
-    return _tuned(chosen, planned, task, seeds=seeds, options=options, progress=progress)
+    return _tuned(chosen, planned, task, firsts=firsts, seeds=seeds, options=options, progress=progress)
 
 
 # ---- scores -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _First:
+    """A step before TMFT, and what it learns from."""
+
+    step: AdaptStep | FinetuneStep
+    data: Task | TextFile
+
+    @property
+    def note(self) -> str:
+        how, name = self.step.protocol, self.data.name
+        if isinstance(self.step, FinetuneStep):
+            return f"word similarity: {how.epochs} epochs on {name} in batches of {how.batch_size}, then TMFT"
+        return f"domain adaptation: {how.epochs} epochs of masked language modelling on {name}, then TMFT"
+
+
+def _firsts(words: Task | None, corpus: TextFile | None) -> dict[Before, _First]:
+    """Return the steps that can come before TMFT, by the paper's protocols."""
+    firsts: dict[Before, _First] = {}
+    if words is not None:
+        paper = read_paper().before.word_similarity
+        protocol = Protocol(epochs=paper.epochs, batch_size=paper.batch_size)
+        step = FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol)
+        firsts["word similarity"] = _First(step=step, data=words)
+    if corpus is not None:
+        firsts["domain adaptation"] = _First(step=AdaptStep(texts=(corpus.name,)), data=corpus)
+    return firsts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """What is fine-tuned together: a model's layers, alone or after one step."""
+
+    model: PlannedModel
+    before: Before | None
+    random_init: int | None
+    layers: tuple[int, ...]
+    checkpoint: Checkpoint
+    chain: Chain | None
+    """None for TMFT alone."""
+    data: ChainData | None
 
 
 def _tuned(
@@ -81,23 +143,30 @@ def _tuned(
     planned: Sequence[PlannedModel],
     task: Task,
     *,
+    firsts: Mapping[Before, _First],
     seeds: Sequence[int],
     options: Options,
     progress: Progress,
 ) -> Reproduction:
-    checkpoints = [found(model.runs, None, options) for model in planned]
-    for model, checkpoint in zip(planned, checkpoints, strict=True):
-        check_layers(checkpoint, [score.layer for score in chosen.alone.of_model(model.hub_id)])
+    runnable = chosen.after(firsts)
+    parts = [
+        part for model in planned for part in _parts(runnable, model, task, firsts=firsts, seeds=seeds, options=options)
+    ]
+    ours = {}
+    for part in parts:
+        for outcome in _outcomes(part, task, seeds=seeds, options=options, progress=progress):
+            ours[part.model.hub_id, part.before, part.random_init, outcome.layer] = outcome
+    metrics = compared_metrics(chosen)
     layers = [
-        layer
-        for model, checkpoint in zip(planned, checkpoints, strict=True)
-        for layer in _tuned_model(chosen, model, checkpoint, task, seeds=seeds, options=options, progress=progress)
+        reproduced_layer(score, model, ours[score.model, score.before, score.random_init, score.layer], metrics)
+        for model in planned
+        for score in runnable.of_model(model.hub_id)
     ]
     not_run = [
         NotRun(model=score.model, before=score.before, layer=score.layer, test=score.test)
         for model in planned
         for score in chosen.of_model(model.hub_id)
-        if score.before is not None
+        if score.before is not None and score.before not in firsts
     ]
     millions = [read_paper().model(layer.model).millions(layer.layer) for layer in layers]
     return Reproduction(
@@ -110,36 +179,76 @@ def _tuned(
         not_run=tuple(not_run),
         front=front_of(layers, task.primary, millions) if chosen.shows == "front" else None,
         sentence=judgement(layers, task.primary),
-        notes=notes_on(chosen, tuple(planned)),
+        notes=(*notes_on(chosen, tuple(planned)), *(first.note for first in firsts.values())),
     )
 
 
-def _tuned_model(
-    chosen: Experiment,
+def _parts(
+    runnable: Experiment,
     model: PlannedModel,
-    checkpoint: Checkpoint,
     task: Task,
     *,
+    firsts: Mapping[Before, _First],
     seeds: Sequence[int],
     options: Options,
-    progress: Progress,
-) -> list[ReproducedLayer]:
-    """Return the layers of a model that are fine-tuned alone, in the order of the paper."""
-    alone = chosen.alone.of_model(model.hub_id)
-    ours = {}
-    for init in dict.fromkeys(score.random_init for score in alone):
-        runs = finetune(
-            checkpoint if init is None else found(model.runs, init, options),
-            sorted(score.layer for score in alone if score.random_init == init),
-            task,
-            seeds=seeds,
-            protocol=Protocol(),
-            options=options,
-            progress=progress,
+) -> list[_Part]:
+    """Return what is fine-tuned of a model; what is wrong with it is told before any of it is."""
+    scores = runnable.of_model(model.hub_id)
+    checkpoint = found(model.runs, None, options)
+    check_layers(checkpoint, sorted({score.layer for score in scores}))
+    parts = []
+    for before, init in dict.fromkeys((score.before, score.random_init) for score in scores):
+        layers = tuple(sorted(score.layer for score in scores if (score.before, score.random_init) == (before, init)))
+        chain = data = None
+        if before is not None:
+            first = firsts[before]
+            chain = Chain(
+                name=f"{runnable.name}: {before}, then TMFT",
+                model=model.runs,
+                steps=(first.step, FinetuneStep(task=TaskSettings(source=task.name))),
+                random_init=init,
+                layers=layers,
+                seeds=tuple(seeds),
+                baseline=False,
+                cka=False,
+            )
+            data = _chain_data(first, task)
+            plan_chain(chain, data=data, options=options)
+        parts.append(
+            _Part(
+                model=model,
+                before=before,
+                random_init=init,
+                layers=layers,
+                checkpoint=checkpoint if init is None else found(model.runs, init, options),
+                chain=chain,
+                data=data,
+            )
         )
-        ours.update({(init, outcome.layer): outcome for outcome in outcomes(runs)})
-    metrics = compared_metrics(chosen)
-    return [reproduced_layer(score, model, ours[score.random_init, score.layer], metrics) for score in alone]
+    return parts
+
+
+def _chain_data(first: _First, task: Task) -> ChainData:
+    if isinstance(first.data, Task):
+        return ChainData(tasks=(first.data, task))
+    return ChainData(tasks=(task,), corpora=(first.data,))
+
+
+def _outcomes(
+    part: _Part, task: Task, *, seeds: Sequence[int], options: Options, progress: Progress
+) -> tuple[LayerOutcome, ...]:
+    if part.chain is not None:
+        return run_chain(part.chain, data=part.data, options=options, progress=progress).outcomes
+    runs = finetune(
+        part.checkpoint,
+        part.layers,
+        task,
+        seeds=seeds,
+        protocol=Protocol(),
+        options=options,
+        progress=progress,
+    )
+    return outcomes(runs)
 
 
 # ---- similarity ---------------------------------------------------------------------------------------

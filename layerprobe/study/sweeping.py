@@ -27,14 +27,13 @@ from layerprobe.results import (
     SweepCurve,
     SweepModel,
     SweepResult,
-    SweepTask,
     Task,
     check_level,
 )
 from layerprobe.study.options import Options, load
 from layerprobe.study.plans import Sweep
 from layerprobe.study.tuning import DEFAULT_LEVEL, check_layers, run_folder, with_prompt
-from layerprobe.tasks import load_task, load_word_similarity
+from layerprobe.tasks import load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +103,8 @@ def planned_runs(plan: Sweep) -> tuple[PlannedRun, ...]:
         PlannedRun(
             model=found.labels[job.model],
             task=plan.tasks[job.task].source,
+            kind=found.tasks[job.task].kind,
+            task_number=job.task + 1,
             layer=job.layer,
             seed=job.seed,
             state="done" if job in state.runs else "failed" if job in state.failed else "left",
@@ -157,12 +158,15 @@ class _Found:
 
 
 def _found(plan: Sweep) -> _Found:
-    tasks = tuple(_load_task(task) for task in plan.tasks)
-    for source, task in zip(plan.tasks, tasks, strict=True):
-        for note in task.notes:
-            logger.info("%s: %s", source.source, note)
-        for warning in task.warnings:
-            logger.warning("%s: %s", source.source, warning)
+    tasks = tuple(load_settings(task) for task in plan.tasks)
+    told = [
+        (level, f"{source.source}: {line}")
+        for source, task in zip(plan.tasks, tasks, strict=True)
+        for level, lines in ((logging.INFO, task.notes), (logging.WARNING, task.warnings))
+        for line in lines
+    ]
+    for level, line in dict.fromkeys(told):  # two tasks can be of one file
+        logger.log(level, "%s", line)
     checkpoints = tuple(_find(model, plan.options) for model in plan.models)
     costs = {}
     for m, (model, checkpoint) in enumerate(zip(plan.models, checkpoints, strict=True)):
@@ -186,20 +190,6 @@ def _found(plan: Sweep) -> _Found:
             for t, task in enumerate(tasks)
         },
         costs=costs,
-    )
-
-
-def _load_task(task: SweepTask) -> Task:
-    if task.merge:
-        return load_word_similarity(task.source, seed=task.split_seed)
-    return load_task(
-        task.source,
-        columns=task.columns,
-        kind=task.kind,
-        score_range=task.score_range,
-        validation=task.validation,
-        test=task.test,
-        seed=task.split_seed,
     )
 
 
@@ -277,6 +267,8 @@ class _State:
         return SweepCurve(
             model=self.found.labels[model],
             task=self.found.plan.tasks[task].source,
+            kind=self.found.tasks[task].kind,
+            task_number=task + 1,
             primary=self.found.tasks[task].primary,
             outcomes=outcomes(runs, level=self.level),
             failed=tuple(sorted(failed, key=lambda each: (each.layer, each.seed))),

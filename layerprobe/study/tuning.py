@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from layerprobe.encoders import Checkpoint, count_blocks, resolve_device
+from layerprobe.encoders import Checkpoint, count_blocks
 from layerprobe.errors import DataError
 from layerprobe.finetuning import RunFolder, confirmation, fine_tune_layers, layers_to_confirm, never
 from layerprobe.progress import Progress, silent
@@ -20,7 +20,7 @@ from layerprobe.results import (
     check_level,
 )
 from layerprobe.store import Store
-from layerprobe.study.options import Options, dtype_name, found, load
+from layerprobe.study.options import Options, computed_on, found, load
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 DEFAULT_LEVEL = 0.95
@@ -111,9 +111,7 @@ def saved_models(
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     """Return the folder that `finetune` has the runs in."""
     root = Store(options.cache_dir).root
-    return RunFolder.of(
-        root, checkpoint, with_prompt(task, options.prompt), protocol, computed_on=_computed_on(options)
-    )
+    return RunFolder.of(root, checkpoint, with_prompt(task, options.prompt), protocol, computed_on=computed_on(options))
 
 
 def confirm(
@@ -200,11 +198,6 @@ def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
     wrong = [str(layer) for layer in layers if not 0 <= layer <= n_blocks]
     if wrong:
         raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
-
-
-def _computed_on(options: Options) -> str:
-    """Return what the numbers of fine-tuning depend on beside the model: dropout is another on another device."""
-    return f"{resolve_device(options.device).type} {dtype_name(options)}"
 
 
 def with_prompt(task: Task, prompt: str) -> Task:

@@ -18,8 +18,8 @@ from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchi
 from layerprobe.finetuning.saved import MODEL
 from layerprobe.results import Chain, ChainPlan, ChainResult, FinetuneStep, LayerOutcome
 from layerprobe.study import Options, adapt, compare, extract, finetune, load_corpus, plan_chain, run_chain
-from layerprobe.study.chains import load_step_task
 from layerprobe.study.tuning import saved_models
+from layerprobe.tasks import load_settings
 from tests.chains.jobs import (
     ADAPTATION,
     FAST,
@@ -55,7 +55,7 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
     """The steps of the whole chain one by one, by the functions that know nothing of chains."""
     root = tmp_path_factory.mktemp("by-hand")
     options = Options(device="cpu", cache_dir=root / "cache")
-    first, second = (load_step_task(step.task) for step in (words(data), pairs(data)))
+    first, second = (load_settings(step.task) for step in (words(data), pairs(data)))
     adapt(model, load_corpus([data / "texts.txt"]), root / "adapted", protocol=ADAPTATION, options=options)
     found: dict[str, Any] = {"words": {}, "pairs": {}, "direct": {}, "curve": {}}
     before = extract(model, second.test.texts, options=options)

@@ -239,8 +239,8 @@ def test_kill_9_while_fine_tuning(
     assert process.wait() == -signal.SIGKILL
     done = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache").rglob("result.json")}
     assert 0 < len(done) < 12
-    resumed = layerprobe(*arguments).json
+    resumed = layerprobe(*arguments).json["runs"]
     assert {path: path.stat().st_mtime_ns for path in done} == done
-    whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json
+    whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json["runs"]
     same = ("layer", "seed", "best_epoch", "test", "validation", "epochs")
     assert [[run[name] for name in same] for run in resumed] == [[run[name] for name in same] for run in whole]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from layerprobe_cli.main import PANELS, app
+from typer.testing import CliRunner
 
 from layerprobe.results import Study, from_json
 
@@ -18,8 +20,12 @@ COMMANDS = (
     "compare",
     "metrics",
     "predict",
+    "score",
+    "retrieve",
+    "pretrain",
     "adapt",
     "finetune",
+    "chain",
     "confirm",
     "sweep",
     "reproduce",
@@ -35,6 +41,16 @@ COMMANDS = (
 def test_help_names_every_command(layerprobe: Layerprobe) -> None:
     out = layerprobe("--help").out
     assert all(f" {command} " in out for command in COMMANDS)
+
+
+def test_help_has_a_line_a_command_on_80_columns() -> None:
+    out = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).stdout
+    panels = out.split("╭─ ")[2:]
+    assert [panel.split(" ─")[0] for panel in panels] == [*PANELS, "Store"]
+    lines = [line for panel in panels for line in panel.splitlines() if line.startswith("│")]
+    shown = [line.strip("│ ").split()[0] for line in lines]
+    assert sorted(shown) == sorted(COMMANDS)
+    assert all(line.rstrip("│ ").endswith(".") for line in lines)
 
 
 @pytest.mark.parametrize("command", [*COMMANDS[:-1], "cache list", "cache info", "cache verify", "cache prune"])
@@ -72,9 +88,12 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     assert extracted.json["layers"] == 4
     compared = layerprobe("compare", model, reference, *data, "--json").json
     (predicted,) = layerprobe("predict", model, "-r", reference, *data, "--json").json
-    tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json
+    tuned = layerprobe("finetune", model, *data, *QUICK, "--layers", "0-3", "--json").json["runs"]
     assert [(run["layer"], run["seed"]) for run in tuned] == [(layer, seed) for seed in (0, 1) for layer in range(4)]
     confirmed = layerprobe("confirm", model, "-r", reference, *data, *QUICK, "--json").json
+    assert all(layer["best_seed"] in layer["seeds"] for layer in confirmed["layers"])
+    without = ({k: v for k, v in layer.items() if not k.startswith("best_seed")} for layer in confirmed["layers"])
+    assert list(without) == confirmed["confirmation"]["outcomes"]
 
     # from here on nothing may be computed by a model again
     def refuse(*args: object, **kwargs: object) -> None:
@@ -222,11 +241,15 @@ def test_finetune_prints_every_seed_and_names_the_best_by_validation(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
 ) -> None:
     arguments = ("finetune", pair[0], "-t", pairs_file, "--layers", "2", *QUICK)
-    runs = layerprobe(*arguments, "--json").json
+    told = layerprobe(*arguments, "--json").json
+    runs, (layer,) = told["runs"], told["layers"]
     text = layerprobe(*arguments).out
     scores = [run["test"]["spearman"] for run in runs]
     best = max(runs, key=lambda run: run["validation"]["spearman"])
     assert " ".join(f"{score:.2f}" for score in scores) in text
     assert f"{best['seed']} ({best['test']['spearman']:.2f})" in text
     assert f"{sum(scores) / 2:.2f}" in text
+    assert (layer["best_seed"], layer["best_seed_score"]) == (best["seed"], best["test"]["spearman"])
+    assert layer["mean"] == pytest.approx(sum(scores) / 2)
+    assert layer["interval"][0] <= layer["mean"] <= layer["interval"][1]
     assert "the best seed, by validation, is only named" in text

@@ -47,7 +47,7 @@ def test_fine_tuned_weights_are_kept_and_exported(
     done = layerprobe(*command, *(["--json"] if as_json else []))
     assert done.code == 0, done.err
     if as_json:
-        directories = [Path(run["directory"]) for run in done.json]
+        directories = [Path(run["directory"]) for run in done.json["runs"]]
     else:
         assert "layerprobe export DIRECTORY OUT" in done.out
         directories = [Path(line) for line in done.out.splitlines()[-4:]]

@@ -64,7 +64,7 @@ def test_run(
 
 def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
     source = ("-t", data / "paraphrase.csv", "--columns", "a,b,label", "--kind", "entailment")
-    run = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1", "--json").json[0]
+    run = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1", "--json").json["runs"][0]
     assert (run["primary"], set(run["test"])) == ("macro f1", {"macro f1", "accuracy"})
     wrong = layerprobe("finetune", pair[0], "-t", data / "entailment.csv", "--columns", "a,b,label", "--kind", "sts")
     assert wrong.code == 1

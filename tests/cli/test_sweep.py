@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -65,7 +66,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
     assert (result.n_done, result.level) == (6, 0.95)
 
     # the same runs by other commands, and marks of runs that fail
-    tuned = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME, "--json").json
+    tuned = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME, "--json").json["runs"]
     by_layer = {found.layer: found for found in result.curves[0].outcomes}
     assert all(run["test"]["spearman"] in by_layer[run["layer"]].scores for run in tuned)
     again = layerprobe("sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
@@ -77,7 +78,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
     failed = layerprobe("sweep", toml)
     assert failed.code == 1
     assert "6 runs: 5 done, 1 failed" in failed.out
-    assert f"failed: {pair[0]} on {result.curves[0].task}, layer 3, seed 1 at step 2: the loss became nan" in failed.out
+    assert "failed: electra on pairs.csv, layer 3, seed 1 at step 2: the loss became nan" in failed.out
     assert failed.err.count("error: ") == 0
     assert layerprobe("sweep", toml, "--json").json["curves"][0]["failed"][0]["step"] == 2
     tuned_again = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME)
@@ -188,3 +189,17 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: 
 def test_json_of_a_dry_run(layerprobe: Layerprobe, toml: Path) -> None:
     planned = json.loads(layerprobe("sweep", toml, "--dry-run", "--json").out)
     assert [run["layer"] for run in planned] == [3, 3, 1, 1, 0, 0]
+
+
+def test_tasks_of_one_file_are_told_apart_and_its_notes_told_once(
+    layerprobe: Layerprobe, toml: Path, pairs_file: Path
+) -> None:
+    toml.write_text(f'{toml.read_text()}\n[[tasks]]\nsource = "{pairs_file}"\nsplit_seed = 1\n')
+    planned = layerprobe("sweep", toml, "--dry-run")
+    assert {tuple(re.split(r" {2,}", line)[:2]) for line in planned.out.splitlines()[2:14]} == {
+        (model, f"pairs.csv (sts, task {number})") for model in ("electra", "bert") for number in (1, 2)
+    }
+    lines = planned.err.splitlines()
+    assert lines
+    assert len(set(lines)) == len(lines)
+    assert {run["task"] for run in layerprobe("sweep", toml, "--dry-run", "--json").json} == {str(pairs_file)}

@@ -13,9 +13,10 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
-from layerprobe.finetuning.confirmation import MARGIN, compared_layers, outcome
+from layerprobe.finetuning.confirmation import compared_layers, outcome
 from layerprobe.prediction import plateau_rule
 from layerprobe.results import (
+    MARGIN,
     Confirmation,
     DropPrediction,
     FineTuningRun,

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.prediction import cost_share, regrets, truth
-from layerprobe.prediction.truth import MARGIN, best_layer
-from layerprobe.results import Protocol, TunedLayers
+from layerprobe.prediction.truth import best_layer
+from layerprobe.results import MARGIN, Protocol, TunedLayers
 
 from .zoos import DROPPING, RISING, tuned
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from layerprobe.finetuning import outcomes
 from layerprobe.report.figures.sweeps import sweep_curves
 from layerprobe.report.sweep import CSV_COLUMNS, render_sweep, sweep_csv, write_sweep_report
-from layerprobe.results import FailedRun, SweepCurve, SweepResult, from_json
+from layerprobe.results import FailedRun, SweepCurve, SweepResult, from_json, sweep_names
 from tests.finetuning.test_confirmation import run_of
 
 from .conftest import HOSTILE
@@ -20,17 +20,19 @@ from .test_page import Page
 FAILED = FailedRun(layer=2, seed=1, message="the loss became <nan>", step=3, versions={})
 
 
-def curve(model: str, task: str, scores: dict[int, tuple[float, ...]]) -> SweepCurve:
+def curve(model: str, task: str, scores: dict[int, tuple[float, ...]], *, number: int = 1) -> SweepCurve:
     runs = [run_of(layer, seed, score) for layer, by_seed in scores.items() for seed, score in enumerate(by_seed)]
-    return SweepCurve(model=model, task=task, primary="spearman", outcomes=outcomes(runs))
+    return SweepCurve(
+        model=model, task=task, kind="sts", task_number=number, primary="spearman", outcomes=outcomes(runs)
+    )
 
 
 RESULT = SweepResult(
     curves=(
         dataclasses.replace(curve("org/a", "stsb", {1: (70.0, 71.0), 2: (80.0,)}), failed=(FAILED,)),
         curve(HOSTILE, "stsb", {3: (60.0,)}),
-        curve("org/a", "pairs.csv", {}),
-        curve(HOSTILE, "pairs.csv", {3: (55.0,)}),
+        curve("org/a", "data/pairs.csv", {}, number=2),
+        curve(HOSTILE, "data/pairs.csv", {3: (55.0,)}, number=2),
     ),
     level=0.95,
     n_runs=10,
@@ -41,11 +43,21 @@ RESULT = SweepResult(
 def test_the_page_says_what_is_done_and_what_failed() -> None:
     page = Page(render_sweep(RESULT))
     assert "5 of 10 runs done, 1 failed, 4 to come, about 5 min." in page.text
-    assert "org/a on stsb, layer 2, seed 1: the loss became <nan>" in page.text
+    assert "on stsb, layer 2, seed 1: the loss became <nan>" in page.text
     assert "a scores highest at layer 2, 80.00." in page.text or "org/a scores highest at layer 2, 80.00." in page.text
     assert "has no finished run" in page.text
     done = dataclasses.replace(RESULT, curves=RESULT.curves[1:2], n_runs=1, seconds_left=0.0)
     assert "1 of 1 run done." in Page(render_sweep(done)).text
+
+
+def test_tasks_of_one_folder_are_told_apart() -> None:
+    twice = (curve("org/a", "data/sick", {1: (70.0,)}), curve("org/a", "data/sick", {1: (60.0,)}, number=2))
+    page = Page(render_sweep(SweepResult(curves=twice, level=0.95, n_runs=2)))
+    assert "sick (sts, task 1)" in page.text
+    assert "sick (sts, task 2)" in page.text
+    kinds = (twice[0], dataclasses.replace(twice[1], kind="entailment"))
+    assert [task for _, task in sweep_names(kinds)] == ["sick (sts)", "sick (entailment)"]
+    assert [sweep_names(RESULT.curves)[number][1] for number in (0, 2)] == ["stsb", "pairs.csv"]
 
 
 def test_what_users_named_is_escaped() -> None:

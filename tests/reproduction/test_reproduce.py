@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from layerprobe import load_task
+from layerprobe.errors import DataError
 from layerprobe.reproduction import (
     PaperScores,
     PlannedModel,
@@ -19,6 +22,7 @@ from layerprobe.reproduction import (
     reproduced_layer,
 )
 from layerprobe.results import LayerOutcome, seed_scores
+from layerprobe.study.reproduction import reproduce
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
 from tests.models import save_tiny
 
@@ -213,9 +217,94 @@ def test_table_1_runs_tmft_alone_and_names_the_rest(
         ("domain adaptation", 7, 79.9),
     ]
     shown = layerprobe(*arguments)
-    assert "Only TMFT alone is run" in shown.out
+    assert "Word similarity before TMFT is run with --words FOLDER: 50 epochs" in shown.out
+    assert "Domain adaptation before TMFT is run with --corpus FILE" in shown.out
     assert "76.71" in shown.out
     assert "2 runs of" in shown.err  # what it costs is what is run
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> Path:
+    folder = tmp_path / "words"
+    folder.mkdir()
+    lines = [f"{first},{second},{number % 11}" for number, (first, second) in enumerate(WORDS)]
+    (folder / "pairs.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text("".join(f"{first} {second} and {first}.\n" for first, second in WORDS))
+    return path
+
+
+WORDS = list(itertools.combinations(("cab", "bead", "fade", "cage", "face", "head", "bad", "edge"), 2))
+
+
+def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    tiny: str,
+    words: Path,
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
+    alone, after_words, adapted = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["layers"]
+    assert [(x["before"], x["layer"], x["scores"][1]["paper"]) for x in (alone, after_words, adapted)] == [
+        (None, 3, 75.29),
+        ("word similarity", 3, 76.71),
+        ("domain adaptation", 7, 79.9),
+    ]
+    # runs of their own: each chain fine-tunes what its first step left
+    protocols = [json.loads(file.read_text())["protocol"] for file in (tmp_path / "cache").rglob("result.json")]
+    assert sorted((how["epochs"], how["batch_size"]) for how in protocols) == [(10, 32)] * 6 + [(50, 128)] * 2
+    (adaptation,) = (tmp_path / "cache").rglob("adaptation.json")
+    how = json.loads(adaptation.read_text())["protocol"]
+    assert (how["epochs"], how["masking_rate"]) == (10, 0.15)
+
+    # only one of them, and nothing is done again
+    shown = layerprobe(*arguments, "--words", words)
+    test = after_words["scores"][1]
+    row = next(line for line in shown.out.splitlines() if "word similarity, then TMFT" in line and " test " in line)
+    assert [f"{test['paper']:.2f}", f"{test['mean']:.2f}"] == row.split(" test ")[1].split()[:2]
+    assert f"word similarity: 50 epochs on {words} in batches of 128, then TMFT" in shown.out
+    assert "Domain adaptation before TMFT is run with --corpus FILE" in shown.out
+    assert "--words FOLDER" not in shown.out
+
+
+def test_steps_of_word_similarity_are_those_of_the_pairs_given(layerprobe: Layerprobe, words: Path) -> None:  # noqa: F811
+    arguments = ("reproduce", "table1", "--dry-run", "--seeds", "2", "--models", BERT, "--words", words)
+    _, after_words, _ = layerprobe(*arguments, "--json").json["layers"]
+    assert (after_words["runs"], after_words["steps"]) == (4, 2 * (1800 + 50))
+    text = layerprobe(*arguments).out
+    assert "--corpus FILE" in text
+    assert "--words FOLDER" not in text
+
+
+def test_other_experiments_take_no_step_before(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    words: Path,
+) -> None:
+    outcome = layerprobe("reproduce", "table2", "--dry-run", "--words", words)
+    assert "expected no --words for table2, which has no word similarity" in outcome.err
+    task = load_task(pairs_file)
+    with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
+        reproduce("random", task, words=task)
+
+
+def test_what_cannot_be_adapted_is_told_before_any_training(
+    layerprobe: Layerprobe,  # noqa: F811
+    pairs_file: Path,  # noqa: F811
+    corpus: Path,
+    tmp_path: Path,
+) -> None:
+    model = save_tiny("gpt2", tmp_path / "gpt2", num_hidden_layers=7)
+    arguments = ("-t", pairs_file, "--models", f"{ELECTRA}={model}", "--corpus", corpus)
+    assert "cannot be trained by masked language modelling" in layerprobe("reproduce", "table1", *arguments).error
+    assert not list((tmp_path / "cache").rglob("result.json"))
 
 
 @pytest.mark.parametrize(("name", "model"), [("ko", KO_ELECTRA), ("de", "deepset/gelectra-base")])

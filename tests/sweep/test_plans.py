@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.results import Protocol, SweepModel, SweepTask
+from layerprobe.results import Protocol, SweepModel, TaskSettings
 from layerprobe.study import Options, Sweep, load_sweep, sweep_toml
 
 SMALL = '[[models]]\nid = "org/name"\n[[tasks]]\nsource = "stsb"\n'
@@ -56,7 +56,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_models_and_tasks_are_enough(file: Path) -> None:
     file.write_text(SMALL)
-    assert load_sweep(file) == Sweep(models=(SweepModel(id="org/name"),), tasks=(SweepTask(source="stsb"),))
+    assert load_sweep(file) == Sweep(models=(SweepModel(id="org/name"),), tasks=(TaskSettings(source="stsb"),))
 
 
 def test_every_key_is_read_and_paths_are_beside_the_file(
@@ -70,16 +70,16 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
             SweepModel(id=str(tmp_path / "models/mine")),
         ),
         tasks=(
-            SweepTask(
+            TaskSettings(
                 source=str(tmp_path / "pairs.tsv"),
-                columns="a,b,c",
+                columns=("a", "b", "c"),
                 kind="sts",
                 score_range=(0.0, 5.0),
                 validation=str(tmp_path / "dev.tsv"),
                 test="/home/somebody/test.tsv",
                 split_seed=3,
             ),
-            SweepTask(source=str(tmp_path / "words"), merge=True),
+            TaskSettings(source=str(tmp_path / "words"), merge=True),
         ),
         layers=(3, 6),
         seeds=(0, 4),
@@ -129,7 +129,7 @@ WRONG = {
         f"{SMALL}[[models]]\nid = 'org/name'",
         "expected at least one model, and each of them once, got 2",
     ),
-    "a merged task with columns": (f"{SMALL}merge = true\ncolumns = 'a,b,c'", "expected no columns, score range"),
+    "a merged task with columns": (f"{SMALL}merge = true\ncolumns = 'a,b,c'", "expected no columns, score_range"),
     "a table that is none": (f"options = 3\n{SMALL}", r"options: expected a table \[options\], got 3"),
     "float16": (f"{SMALL}[options]\ndtype = 'float16'", "expected float32 or bfloat16 to fine-tune in"),
 }

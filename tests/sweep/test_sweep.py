@@ -22,7 +22,7 @@ from layerprobe.encoders import find_checkpoint
 from layerprobe.errors import DataError, ModelError, TaskError
 from layerprobe.finetuning import RunFolder
 from layerprobe.pool import Lost
-from layerprobe.results import FailedRun, SweepModel, SweepResult, SweepTask, from_json
+from layerprobe.results import FailedRun, SweepModel, SweepResult, TaskSettings, from_json
 from layerprobe.study import Options, Sweep, finetune, planned_runs, sweep, sweeping
 from layerprobe.study.tuning import run_folder
 from layerprobe.tasks import load_task
@@ -287,7 +287,7 @@ def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pyte
 def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeping, "resolve_device", lambda device: torch.device(device.replace("auto", "cuda")))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
-    monkeypatch.setattr("layerprobe.study.tuning._computed_on", lambda options: "cuda float32")
+    monkeypatch.setattr("layerprobe.study.tuning.computed_on", lambda options: "cuda float32")
     devices = [device for device, _ in devices_and_threads(inputs, tmp_path, None)]
     assert devices == ["cuda:0", "cuda:1", "cuda:2"]
     devices = [device for device, _ in devices_and_threads(inputs, tmp_path, 4)]
@@ -308,7 +308,7 @@ def test_bad_input_is_told_before_a_process_begins(
     with pytest.raises(ModelError, match="there is no folder"):
         sweep(dataclasses.replace(plan, models=(SweepModel(id=str(tmp_path / "nothing")),)))
     with pytest.raises(TaskError, match=r"nothing\.csv"):
-        sweep(dataclasses.replace(plan, tasks=(SweepTask(source=str(tmp_path / "nothing.csv")),)))
+        sweep(dataclasses.replace(plan, tasks=(TaskSettings(source=str(tmp_path / "nothing.csv")),)))
     with pytest.raises(DataError, match="expected at least one worker, got 0"):
         sweep(plan, workers=0)
     with pytest.raises(DataError, match="expected at least one model, and each of them once, got 2"):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from layerprobe.results import FineTuningRun, Protocol, SweepModel, SweepResult, SweepTask, to_json
+from layerprobe.results import FineTuningRun, Protocol, SweepModel, SweepResult, TaskSettings, to_json
 from layerprobe.study import Options, Sweep, sweep
 from tests.models import save_tiny
 from tests.toy_task import toy_task
@@ -38,7 +38,7 @@ def write_inputs(folder: Path) -> Path:
 def plan_of(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra")) -> Sweep:
     return Sweep(
         models=tuple(SweepModel(id=str(folder / name)) for name in models),
-        tasks=(SweepTask(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
+        tasks=(TaskSettings(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
         layers=LAYERS,
         seeds=SEEDS,
         protocol=PROTOCOL,

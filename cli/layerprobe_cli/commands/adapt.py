@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, library_options
+from layerprobe_cli.options import Json, Loading, Model, Quiet, library_options, option
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
@@ -17,31 +17,31 @@ if TYPE_CHECKING:
     from layerprobe.results import Adaptation, AdaptationProtocol
 
 
-def _option(*names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel="Training", **settings)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Training:
     """How the model goes on with masked language modelling."""
 
-    epochs: Annotated[int, _option(min=1, help="Passes over the texts.")] = 10
-    max_steps: Annotated[int | None, _option(min=1, help="Steps at most.", show_default="all epochs")] = None
-    learning_rate: Annotated[float, _option(min=1e-12, help="Peak of the linear schedule.")] = 2e-5
-    batch_size: Annotated[int, _option(min=1, help="Texts a forward pass.")] = 32
-    accumulation: Annotated[int, _option(min=1, help="Forward passes a step.")] = 8
-    weight_decay: Annotated[float, _option(min=0, help="Of matrices.")] = 0.01
-    warmup: Annotated[float, _option(min=0, max=0.99, help="Share of the steps.")] = 0.1
-    max_grad_norm: Annotated[float, _option(min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
-    max_length: Annotated[int, _option(min=2, help="Tokens a text at most.")] = 128
+    epochs: Annotated[int, option("Training", min=1, help="Passes over the texts.")] = 10
+    max_steps: Annotated[int | None, option("Training", min=1, help="Steps at most.", show_default="all epochs")] = None
+    learning_rate: Annotated[float, option("Training", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
+    batch_size: Annotated[int, option("Training", min=1, help="Texts a forward pass.")] = 32
+    accumulation: Annotated[int, option("Training", min=1, help="Forward passes a step.")] = 8
+    weight_decay: Annotated[float, option("Training", min=0, help="Of matrices.")] = 0.01
+    warmup: Annotated[float, option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
+    max_grad_norm: Annotated[float, option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    max_length: Annotated[int, option("Training", min=2, help="Tokens a text at most.")] = 128
     masking_rate: Annotated[
-        float, _option(min=1e-3, max=1, help="Chance of a token to be one that is to be filled in.")
+        float, option("Training", min=1e-3, max=1, help="Chance of a token to be one that is to be filled in.")
     ] = 0.15
-    random_share: Annotated[float, _option(min=0, max=1, help="Share of those shown as a random word.")] = 0.1
+    random_share: Annotated[float, option("Training", min=0, max=1, help="Share of those shown as a random word.")] = (
+        0.1
+    )
     kept_share: Annotated[
-        float, _option(min=0, max=1, help="Share of those shown as they are; the rest is shown as the mask.")
+        float, option("Training", min=0, max=1, help="Share of those shown as they are; the rest is shown as the mask.")
     ] = 0.1
-    validation_share: Annotated[float, _option(min=1e-6, max=0.99, help="Share of the texts to hold out.")] = 0.02
+    validation_share: Annotated[
+        float, option("Training", min=1e-6, max=0.99, help="Share of the texts to hold out.")
+    ] = 0.02
 
     def protocol(self) -> AdaptationProtocol:
         """Return them as the library takes them."""
@@ -62,21 +62,32 @@ def adapt(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.", show_default=False)],
-    seed: Annotated[int, _option(min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")] = 0,
+    seed: Annotated[
+        int, option("Training", min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")
+    ] = 0,
     evaluate_every: Annotated[
         int | None,
-        _option(min=1, help="Steps from one look at the held-out texts to the next.", show_default="once an epoch"),
+        option(
+            "Training",
+            min=1,
+            help="Steps from one look at the held-out texts to the next.",
+            show_default="once an epoch",
+        ),
     ] = None,
     checkpoint_every: Annotated[
-        int, _option(min=1, help="Steps from one saved step to the next; an interrupted run goes on from the last.")
+        int,
+        option(
+            "Training", min=1, help="Steps from one saved step to the next; an interrupted run goes on from the last."
+        ),
     ] = 50,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapted model at OUT.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Let a model go on with masked language modelling on your own texts (domain-adaptive pretraining).
+    """Go on with masked language modelling on your own texts.
 
-    The folder is an ordinary checkpoint of the encoder: give it to any other command as the model.
+    This is domain-adaptive pretraining. The folder is an ordinary checkpoint of the encoder: give it to any other
+    command as the model.
 
     Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
     """

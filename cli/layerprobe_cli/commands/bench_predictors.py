@@ -31,11 +31,11 @@ def bench_predictors(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score every way to predict a drop on models whose drops are known. Trains nothing; takes seconds.
+    """Score ways to predict a drop where drops are known.
 
-    A rule with parameters is tuned on the other families than the one it is scored on. Regret is the test score of the
-    best layer less that of the recommended one, x 100; cost the share of the full sweep's training that it takes to
-    confirm the call at the recommended layer and the last one.
+    Trains nothing; takes seconds. A rule with parameters is tuned on the other families than the one it is scored
+    on. Regret is the test score of the best layer less that of the recommended one, x 100; cost the share of the
+    full sweep's training that it takes to confirm the call at the recommended layer and the last one.
 
     Example:  [bold]layerprobe bench-predictors --budget converged[/bold]
     """

@@ -32,11 +32,12 @@ def chain(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    r"""Do trainings one after the other, and say what the first ones add to the last. Finished steps are not repeated.
+    r"""Train in steps, and say what the first ones add.
 
-    The file names a model and \[\[step]] tables: adapt = "texts.txt" goes on with masked language modelling,
-    finetune = "stsb" fine-tunes truncated models. A step has the options of `layerprobe adapt` or `finetune` as keys,
-    with underscores. Beside model there are layers, seeds, reference, control, baseline and cka.
+    Trainings are done one after the other, at each layer; finished steps are not repeated. The file names a model
+    and \[\[step]] tables: adapt = "texts.txt" goes on with masked language modelling, finetune = "stsb" fine-tunes
+    truncated models. A step has the options of `layerprobe adapt` or `finetune` as keys, with underscores. Beside
+    model there are layers, seeds, reference, control, baseline and cka.
 
     Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
     """

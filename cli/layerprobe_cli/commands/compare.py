@@ -64,9 +64,10 @@ def compare(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare models layer by layer by CKA, or by another measure, on the same texts.
+    """Compare models layer by layer, by CKA or another measure.
 
-    Prints one value a layer with its interval; where there are several others, also how their values differ.
+    All are compared on the same texts. Prints one value a layer with its interval; where there are several others,
+    also how their values differ.
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
     """

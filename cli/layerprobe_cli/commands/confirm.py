@@ -23,7 +23,7 @@ from layerprobe_cli.options import (
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_outcomes, show_notes
+from layerprobe_cli.tables import outcomes_with_best, print_outcomes, show_notes
 
 
 def confirm(
@@ -42,10 +42,11 @@ def confirm(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict, then fine-tune at the flagged, the recommended and the last layer: confirmed, refuted or undecided.
+    """Predict, fine-tune, and say whether the prediction holds.
 
-    Where no drop is predicted, the best zero-shot layer is held against the last. From the third seed on, no more are
-    added once the verdict is settled at the level; intervals allow for the looks.
+    Fine-tunes at the flagged, the recommended and the last layer: confirmed, refuted or undecided. Where no drop is
+    predicted, the best zero-shot layer is held against the last. From the third seed on, no more are added once the
+    verdict is settled at the level; intervals allow for the looks.
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
@@ -76,7 +77,8 @@ def confirm(
     show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
     assert study.confirmation is not None
     if json:
-        print_json({"prediction": study.prediction, "confirmation": study.confirmation})
+        layer_outcomes = outcomes_with_best(study.confirmation.outcomes)
+        print_json({"prediction": study.prediction, "confirmation": study.confirmation, "layers": layer_outcomes})
     else:
         print_outcomes(study.confirmation.outcomes)
         typer.echo(f"\n{study.prediction.sentence}\n{study.confirmation.sentence}")

@@ -23,11 +23,11 @@ def demo(
     quiet: Quiet = False,
     cache_dir: CacheDir = None,
 ) -> None:
-    """Run the whole pipeline offline, on two small encoders that come with layerprobe.
+    """Run the pipeline offline, on two small encoders.
 
-    Both were pretrained on the same synthetic sentences: one by masked language modelling, one as an ELECTRA
-    discriminator by replaced token detection. The demo compares them, predicts where the second one drops, fine-tunes
-    at the layers that decide, and writes the report.
+    The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
+    modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, predicts where
+    the second one drops, fine-tunes at the layers that decide, and writes the report.
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 def doctor(model: Model, loading: Loading, norm: Norm = "final", json: Json = False, quiet: Quiet = False) -> None:
-    """Check that layerprobe can trust a model: layers, norm, padding, truncation, finite numbers.
+    """Check that layerprobe can trust a model.
 
-    Exits with 1 if a check fails.
+    Looked at are layers, norm, padding, truncation and finite numbers. Exits with 1 if a check fails.
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """

@@ -50,9 +50,10 @@ def export(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model truncated at a layer as a folder that transformers and sentence-transformers load.
+    """Write a truncated model as a folder that others load.
 
-    It is loaded back and compared with the layer's own embeddings before it gets its name.
+    transformers and sentence-transformers load it. It is loaded back and compared with the layer's own embeddings
+    before it gets its name.
 
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
     """

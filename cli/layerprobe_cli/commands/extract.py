@@ -27,7 +27,9 @@ def extract(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Embed texts at every layer in one forward pass and keep the result on disk.
+    """Embed texts at every layer and keep the result on disk.
+
+    One forward pass does for all layers.
 
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
     """

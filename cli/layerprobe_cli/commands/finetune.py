@@ -21,7 +21,7 @@ from layerprobe_cli.options import (
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_outcomes, show_notes
+from layerprobe_cli.tables import outcomes_with_best, print_outcomes, show_notes
 
 
 def finetune(
@@ -39,7 +39,9 @@ def finetune(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune the model truncated at each layer (TMFT), with several seeds. Finished runs are not repeated.
+    """Fine-tune the model truncated at each layer (TMFT).
+
+    Each layer has a run a seed; finished runs are not repeated.
 
     Example:  [bold]layerprobe finetune google/electra-base-discriminator -t stsb --layers 6-12 --seeds 3[/bold]
     """
@@ -69,13 +71,15 @@ def finetune(
         )
     show_notes(task.notes, task.warnings, quiet=quiet)
     directories = saved_models(checkpoint, runs, task, options=options) if save_models else []
-    if json and save_models:
-        print_json([{**to_dict(run), "directory": str(d)} for run, d in zip(runs, directories, strict=True)])
-    elif json:
-        print_json(runs)
-    else:
-        print_outcomes(outcomes(runs, level=level))
-    if save_models and not json:
+    layer_outcomes = outcomes(runs, level=level)
+    if json:
+        told = [to_dict(run) for run in runs]
+        for run, directory in zip(told, directories, strict=False):  # all of them, or none
+            run["directory"] = str(directory)
+        print_json({"runs": told, "layers": outcomes_with_best(layer_outcomes)})
+        return
+    print_outcomes(layer_outcomes)
+    if save_models:
         typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT`:")
         for directory in directories:
             typer.echo(directory)

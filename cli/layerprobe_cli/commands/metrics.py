@@ -37,10 +37,11 @@ def metrics(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what each layer is like without labels: entropies, curvature, and what altered copies of a text keep.
+    """Say what each layer is like, without labels.
 
-    Prompt entropy, dataset entropy, InfoNCE and DiME are in nats, curvature in radians, LiDAR is a rank. Copies lack
-    words at random. Source: Skean et al. 2025 (arXiv 2502.02013).
+    Entropies, curvature, and what altered copies of a text keep. Prompt entropy, dataset entropy, InfoNCE and DiME
+    are in nats, curvature in radians, LiDAR is a rank. Copies lack words at random. Source: Skean et al. 2025
+    (arXiv 2502.02013).
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """

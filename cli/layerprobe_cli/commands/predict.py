@@ -35,7 +35,9 @@ def predict(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say which layers will drop after fine-tuning, and which one to keep. Needs no labels and no training.
+    """Say which layers will drop after fine-tuning.
+
+    It also names the one to keep, and needs no labels and no training.
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """

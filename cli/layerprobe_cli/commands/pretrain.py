@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe_cli.options import Json, Quiet
+from layerprobe_cli.options import Json, Quiet, option
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
     from layerprobe.results import Pretraining, PretrainingPlan, PretrainingProtocol, TextFile
-
-
-def _option(panel: str, *names: str, **settings: Any) -> Any:
-    return typer.Option(*names, rich_help_panel=panel, **settings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -26,38 +22,38 @@ class Shape:
 
     size: Annotated[
         Literal["tiny", "mini", "small"],
-        _option("Model", help="8 blocks of 96 features, 8 of 128, or 12 of 256; all with 4 heads."),
+        option("Model", help="8 blocks of 96 features, 8 of 128, or 12 of 256; all with 4 heads."),
     ] = "mini"
-    blocks: Annotated[int | None, _option("Model", min=1, help="Blocks.", show_default="that of --size")] = None
+    blocks: Annotated[int | None, option("Model", min=1, help="Blocks.", show_default="that of --size")] = None
     hidden_size: Annotated[
-        int | None, _option("Model", min=1, help="Features of a layer.", show_default="that of --size")
+        int | None, option("Model", min=1, help="Features of a layer.", show_default="that of --size")
     ] = None
-    heads: Annotated[int | None, _option("Model", min=1, help="Attention heads.", show_default="4")] = None
+    heads: Annotated[int | None, option("Model", min=1, help="Attention heads.", show_default="4")] = None
     intermediate_size: Annotated[
-        int | None, _option("Model", min=1, help="Features inside a block.", show_default="4 x the hidden size")
+        int | None, option("Model", min=1, help="Features inside a block.", show_default="4 x the hidden size")
     ] = None
     generator_size: Annotated[
         float,
-        _option("Model", min=1e-3, max=4, help="Width of the generator as a share of the encoder's, 0.125 to 1."),
+        option("Model", min=1e-3, max=4, help="Width of the generator as a share of the encoder's, 0.125 to 1."),
     ] = 0.25
-    dropout: Annotated[float, _option("Model", min=0, max=0.99, help="Of all layers and attention weights.")] = 0.0
+    dropout: Annotated[float, option("Model", min=0, max=0.99, help="Of all layers and attention weights.")] = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Budget:
     """How the models are trained."""
 
-    steps: Annotated[int, _option("Training", min=1, help="Optimiser steps.")] = 6000
-    batch_size: Annotated[int, _option("Training", min=1, help="Sequences a forward pass.")] = 64
-    accumulation: Annotated[int, _option("Training", min=1, help="Forward passes a step.")] = 1
-    learning_rate: Annotated[float, _option("Training", min=1e-12, help="Peak of the linear schedule.")] = 1e-3
-    warmup: Annotated[float, _option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
-    weight_decay: Annotated[float, _option("Training", min=0, help="Of matrices.")] = 0.01
-    max_grad_norm: Annotated[float, _option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    steps: Annotated[int, option("Training", min=1, help="Optimiser steps.")] = 6000
+    batch_size: Annotated[int, option("Training", min=1, help="Sequences a forward pass.")] = 64
+    accumulation: Annotated[int, option("Training", min=1, help="Forward passes a step.")] = 1
+    learning_rate: Annotated[float, option("Training", min=1e-12, help="Peak of the linear schedule.")] = 1e-3
+    warmup: Annotated[float, option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
+    weight_decay: Annotated[float, option("Training", min=0, help="Of matrices.")] = 0.01
+    max_grad_norm: Annotated[float, option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
     discriminator_weight: Annotated[
-        float, _option("Training", min=1e-6, help="rtd, electra-15: of the discriminator's loss.")
+        float, option("Training", min=1e-6, help="rtd, electra-15: of the discriminator's loss.")
     ] = 50.0
-    masking_rate: Annotated[float, _option("Training", min=1e-3, max=1, help="Chance of a token to be masked.")] = 0.15
+    masking_rate: Annotated[float, option("Training", min=1e-3, max=1, help="Chance of a token to be masked.")] = 0.15
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,12 +61,12 @@ class Sequences:
     """What is made of the texts."""
 
     vocab_size: Annotated[
-        int, _option("Data", min=10, help="Words at most of the tokenizer; the language has its own.")
+        int, option("Data", min=10, help="Words at most of the tokenizer; the language has its own.")
     ] = 8000
-    max_length: Annotated[int, _option("Data", min=3, help="Tokens a sequence at most.")] = 128
-    packed: Annotated[bool, _option("Data", "--packed", help="Join texts to sequences of that length.")] = False
+    max_length: Annotated[int, option("Data", min=3, help="Tokens a sequence at most.")] = 128
+    packed: Annotated[bool, option("Data", "--packed", help="Join texts to sequences of that length.")] = False
     held_out: Annotated[
-        int, _option("Data", min=1, help="Sequences to measure on; a tenth of all where that is less.")
+        int, option("Data", min=1, help="Sequences to measure on; a tenth of all where that is less.")
     ] = 1000
 
 
@@ -92,7 +88,7 @@ def pretrain(
         typer.Option(help="What the encoder is trained for: BERT's or ELECTRA's task, or one between them."),
     ] = "mlm",
     column: Annotated[
-        str | None, _option("Data", help="The text column of a table or data set.", show_default="detected")
+        str | None, option("Data", help="The text column of a table or data set.", show_default="detected")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order, masking, sampling and dropout.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
@@ -117,11 +113,11 @@ def pretrain(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Pretrain a small encoder from nothing, by the objective of BERT, of ELECTRA, or one between them.
+    """Pretrain a small encoder from nothing.
 
-    With one seed and corpus all objectives begin with the same weights and see the same batches with the same tokens
-    masked. The folder is an ordinary checkpoint: give it to any other command as the model or the reference. A
-    generator is in its folder [bold]generator[/bold].
+    The objective is that of BERT, of ELECTRA, or one between them. With one seed and corpus all objectives begin with
+    the same weights and see the same batches with the same tokens masked. The folder is an ordinary checkpoint:
+    give it to any other command as the model or the reference. A generator is in its folder [bold]generator[/bold].
 
     Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
     """

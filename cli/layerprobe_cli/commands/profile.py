@@ -44,7 +44,9 @@ def profile(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure what the truncated model costs to serve: FLOPs, latency, throughput and memory at each layer.
+    """Measure what each truncated model costs to serve.
+
+    FLOPs, latency, throughput and memory at each layer.
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
     """

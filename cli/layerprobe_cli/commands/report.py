@@ -16,7 +16,9 @@ def report(
     out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     json: Json = False,
 ) -> None:
-    """Write the report of a finished study again: one HTML file that opens offline.
+    """Write the report of a finished study again.
+
+    It is one HTML file that opens offline.
 
     Example:  [bold]layerprobe report layerprobe-report/study.json -o electra.html[/bold]
     """

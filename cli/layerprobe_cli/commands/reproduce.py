@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +14,9 @@ from layerprobe_cli.tables import interval_text, show_notes
 
 if TYPE_CHECKING:
     from layerprobe.reproduction import (
+        Before,
         Cost,
+        Experiment,
         LayerCost,
         ReproducedLayer,
         ReproducedPair,
@@ -46,22 +49,38 @@ def reproduce(
             "--task", "-t", help="A copy of the data.", show_default="the data set on the Hub; sick and ko have none"
         ),
     ] = None,
+    words: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Files of scored word pairs, for table1: word similarity first, then TMFT.",
+            show_default=False,
+        ),
+    ] = None,
+    corpus: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Texts, for table1: domain adaptation first, then TMFT. Given again: further files.",
+            show_default=False,
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Do an experiment of arXiv 2402.13130 again and print its figures beside ours. Finished runs are not repeated.
+    """Do an experiment of arXiv 2402.13130 again.
 
-    table2, pareto: STSB at the layers of Table 2; pareto adds which models no smaller one beats. table1: TMFT alone;
-    word similarity or domain adaptation before it is a chain of steps. figure2a: every layer of ELECTRA's base
-    discriminator. figure3: CKA with BERT, without training. mrpc, sick, ko, de, es: the best and the last layer.
-    random: random weights.
+    Its figures are printed beside ours; finished runs are not repeated. table2, pareto: STSB at the layers of Table
+    2; pareto adds which models no smaller one beats. table1: TMFT alone, with --words after word similarity, with
+    --corpus after domain adaptation. figure2a: every layer of ELECTRA's base discriminator. figure3: CKA with BERT,
+    without training. mrpc, sick, ko, de, es: the best and the last layer. random: random weights.
 
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
     log_to_stderr(quiet=quiet)
-    from layerprobe import load_task
+    from layerprobe import load_task, load_word_similarity
     from layerprobe.reproduction import cost, experiment, planned_models, read_paper
 
     chosen, replaced, seed_list = experiment(name), _replacements(models), Tuning(seeds=seeds).seed_list()
@@ -69,25 +88,46 @@ def reproduce(
     source = task or (None if dry_run else data.hub_id)
     if source is None and not dry_run:
         raise typer.BadParameter(f"expected --task with a copy of {data.name}, which is not read from the Hub")
+    given = _given(chosen, words, corpus)
     loaded = None if source is None else load_task(source, kind=data.kind)
-    counted = chosen if dry_run else chosen.alone
-    estimate = cost(counted, planned, seeds=seed_list, train=None if loaded is None else len(loaded.train))
+    pairs = None if words is None else load_word_similarity(words)
+    estimate = cost(
+        chosen if dry_run else chosen.after(given),
+        planned,
+        seeds=seed_list,
+        train=None if loaded is None else len(loaded.train),
+        words=None if pairs is None else len(pairs.train),
+    )
     if dry_run or loaded is None:
         if json:
             print_json(estimate)
         else:
-            _print_cost(estimate)
+            _print_cost(estimate, given)
         return
 
     # after the data: what is wrong with it is told before torch is loaded
     from layerprobe import Options
     from layerprobe.reproduction import SimilarityReproduction
+    from layerprobe.study import load_corpus
     from layerprobe.study.reproduction import reproduce as reproduce_experiment
 
-    show_notes([*loaded.notes, _cost_sentence(estimate)], loaded.warnings, quiet=quiet)
+    texts = load_corpus(corpus) if corpus else None
+    of_pairs = ((), ()) if pairs is None else (pairs.notes, pairs.warnings)
+    of_texts = () if texts is None else texts.warnings
+    notes = [*loaded.notes, *of_pairs[0], _cost_sentence(estimate)]
+    show_notes(notes, [*loaded.warnings, *of_pairs[1], *of_texts], quiet=quiet)
     options = Options(device=device, cache_dir=cache_dir)
     with progress_bar(quiet=quiet) as progress:
-        done = reproduce_experiment(name, loaded, models=replaced, seeds=seed_list, options=options, progress=progress)
+        done = reproduce_experiment(
+            name,
+            loaded,
+            models=replaced,
+            words=pairs,
+            corpus=texts,
+            seeds=seed_list,
+            options=options,
+            progress=progress,
+        )
     if json:
         print_json(done)
     elif isinstance(done, SimilarityReproduction):
@@ -106,7 +146,35 @@ def _replacements(models: str | None) -> dict[str, str] | None:
     return {model: other or model for model, _, other in pairs}
 
 
-def _print_cost(cost: Cost) -> None:
+OPTIONS: dict[Before, tuple[str, str]] = {
+    "word similarity": ("--words FOLDER", "50 epochs on scored word pairs in batches of 128"),
+    "domain adaptation": (
+        "--corpus FILE",
+        "10 epochs of masked language modelling; the paper's texts are the sentences of SNLI and MultiNLI",
+    ),
+}
+"""What gives the data of a step before TMFT, and what the step is."""
+
+
+def _given(chosen: Experiment, words: Path | None, corpus: Sequence[Path] | None) -> tuple[Before, ...]:
+    """Return the steps before TMFT whose data are given."""
+    data: dict[Before, object] = {"word similarity": words, "domain adaptation": corpus}
+    given = tuple(before for before, value in data.items() if value)
+    for before in given:
+        if before not in chosen.befores:
+            option = OPTIONS[before][0].split()[0]
+            raise typer.BadParameter(f"expected no {option} for {chosen.name}, which has no {before}")
+    return given
+
+
+def _print_needed(befores: Sequence[Before]) -> None:
+    """Say which option gives the data of steps before TMFT."""
+    for before in befores:
+        option, what = OPTIONS[before]
+        typer.echo(f"{before[0].upper()}{before[1:]} before TMFT is run with {option}: {what}.")
+
+
+def _print_cost(cost: Cost, given: Collection[Before]) -> None:
     typer.echo(f"{cost.experiment}: {cost.title} ({cost.source} of arXiv 2402.13130)\n")
     print_table(
         ("model", "layer", "how", "parameters", "runs", "steps", "GPU hours"),
@@ -135,16 +203,11 @@ def _print_cost(cost: Cost) -> None:
         typer.echo(f"\n{cost.data}: the texts of the test split; {how.pooling} pooling")
     typer.echo(_cost_sentence(cost))
     typer.echo(f"The hours are {cost.assumptions}. Texts are taken to be {cost.tokens} tokens long.")
-    if any(layer.before for layer in cost.layers):
-        typer.echo(f"\n{NOT_RUN} {BEFORE}")
+    needed = dict.fromkeys(layer.before for layer in cost.layers if layer.before and layer.before not in given)
+    if needed:
+        typer.echo("")
+        _print_needed(list(needed))
     _print_notes(cost.notes)
-
-
-NOT_RUN = "Only TMFT alone is run by this command."
-BEFORE = (
-    "What comes before it is a chain of steps: 50 epochs on word pairs in batches of 128, or 10 epochs of masked "
-    "language modelling on the sentences of SNLI and MultiNLI (`layerprobe adapt`), then TMFT."
-)
 
 
 def _how(layer: LayerCost, *, trained: bool) -> str:
@@ -152,7 +215,11 @@ def _how(layer: LayerCost, *, trained: bool) -> str:
         return f"TMFT of random weights, seed {layer.random_init}"
     if not trained:
         return "embed"
-    return f"{layer.before}, then TMFT" if layer.before else "TMFT"
+    return _steps(layer.before)
+
+
+def _steps(before: Before | None) -> str:
+    return f"{before}, then TMFT" if before else "TMFT"
 
 
 def _hours(hours: float | None) -> str:
@@ -186,20 +253,14 @@ def _print_reproduction(done: Reproduction) -> None:
     from layerprobe.results import metric_title
 
     typer.echo(f"{metric_title(done.primary)} x 100 on {done.task}; paper: {done.source} of arXiv 2402.13130\n")
-    header = (
-        "model",
-        "layer",
-        "split",
-        "paper",
-        "ours",
-        "std",
-        "interval",
-        "difference",
-        "in std",
-        "by seed",
-        "best seed",
-    )
-    rows = [_cells(layer, split, done.primary) for layer in done.layers for split in ("validation", "test")]
+    chains = any(layer.before for layer in done.layers)
+    header = ["model", "layer", *(["how"] if chains else []), "split", "paper", "ours", "std", "interval"]
+    header += ["difference", "in std", "by seed", "best seed"]
+    rows = [
+        [*_place_cells(layer, chains=chains), *_score_cells(layer, split, done.primary)]
+        for layer in done.layers
+        for split in ("validation", "test")
+    ]
     print_table(header, rows)
     typer.echo(f"\n{done.sentence}")
     typer.echo("The best seed is the best by validation: it is named, and ours is the mean of all.")
@@ -207,23 +268,25 @@ def _print_reproduction(done: Reproduction) -> None:
         typer.echo(f"\nNo other is both smaller and better, by the paper: {_points(done.front.paper) or 'nothing'}")
         typer.echo(f"No other is both smaller and better, by ours: {_points(done.front.ours)}")
     if done.not_run:
-        typer.echo(f"\nThe paper's figures of what is not run. {NOT_RUN} {BEFORE}\n")
+        typer.echo("\nThe paper's figures of what was not run.")
+        _print_needed(list(dict.fromkeys(one.before for one in done.not_run)))
+        typer.echo("")
         print_table(
             ("model", "layer", "how", f"paper's test {metric_title(done.primary)}"),
-            [
-                (one.model, str(one.layer), f"{one.before}, then TMFT", f"{one.test[done.primary]:.2f}")
-                for one in done.not_run
-            ],
+            [(one.model, str(one.layer), _steps(one.before), f"{one.test[done.primary]:.2f}") for one in done.not_run],
         )
     _print_notes(done.notes)
 
 
-def _cells(layer: ReproducedLayer, split: str, metric: Metric) -> tuple[str, ...]:
-    score = layer.score(split, metric)
+def _place_cells(layer: ReproducedLayer, *, chains: bool) -> list[str]:
     random = "" if layer.random_init is None else f" (random weights, seed {layer.random_init})"
+    how = [_steps(layer.before)] if chains else []
+    return [_ran(layer.model, layer.runs_model) + random, str(layer.layer), *how]
+
+
+def _score_cells(layer: ReproducedLayer, split: str, metric: Metric) -> tuple[str, ...]:
+    score = layer.score(split, metric)
     return (
-        _ran(layer.model, layer.runs_model) + random,
-        str(layer.layer),
         split,
         "" if score.paper is None else f"{score.paper:.2f}",
         f"{score.mean:.2f}",

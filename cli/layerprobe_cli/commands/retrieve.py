@@ -56,9 +56,10 @@ def retrieve(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score how well each layer finds the relevant documents: nDCG@10, MRR and recall@10 without fine-tuning.
+    """Score how well each layer finds relevant documents.
 
-    Embeddings are kept on disk: another call needs no pass of the model. Intervals are over queries.
+    By nDCG@10, MRR and recall@10, without fine-tuning. Embeddings are kept on disk: another call needs no pass of
+    the model. Intervals are over queries.
 
     Example:  [bold]layerprobe retrieve intfloat/e5-small -t scifact/ --query-prompt "query: " --document-prompt
     "passage: "[/bold]

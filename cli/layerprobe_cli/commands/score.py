@@ -32,9 +32,10 @@ def score(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Score each layer on a task without fine-tuning: by cosines, or by a probe on the frozen embeddings.
+    """Score each layer on a task without fine-tuning.
 
-    Embeddings are kept on disk: another call needs no pass of the model.
+    By cosines, or by a probe on the frozen embeddings. Embeddings are kept on disk: another call needs no pass of
+    the model.
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
     """

@@ -30,7 +30,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe import Sweep
-    from layerprobe.results import LayerOutcome, PlannedRun, SweepCurve, SweepResult, SweepTask
+    from layerprobe.results import LayerOutcome, PlannedRun, SweepCurve, SweepResult, TaskSettings
 
 REWRITE = 5.0
 """Seconds from one writing of the report to the next, at least."""
@@ -51,16 +51,16 @@ class TaskSources(TaskSource):
         ),
     ] = None  # type: ignore[assignment]
 
-    def sweep_tasks(self) -> tuple[SweepTask, ...]:
+    def sweep_tasks(self) -> tuple[TaskSettings, ...]:
         """Return where the tasks are."""
-        from layerprobe.results import SweepTask
+        from layerprobe.results import TaskSettings
 
         if not self.task:
             raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
         return tuple(
-            SweepTask(
+            TaskSettings(
                 source=source,
-                columns=self.columns,
+                columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
                 kind=self.kind,
                 merge=self.merge,
                 score_range=two_numbers(self.score_range),
@@ -104,12 +104,12 @@ def sweep(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune over layers, seeds, tasks and models, some runs at a time. Finished runs are not repeated.
+    """Fine-tune over layers, seeds, tasks and models.
 
-    A killed sweep goes on with the same command; two on one folder share the work; a run that fails is marked, and
-    the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init), a
-    table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and `options`;
-    --print-toml writes one.
+    Some runs go at a time; finished runs are not repeated. A killed sweep goes on with the same command; two on one
+    folder share the work; a run that fails is marked, and the others go on. SWEEP.toml has layers and seeds, a
+    table `models` for each model (id, layers, random_init), a table `tasks` for each task (source, kind, columns
+    and so on), and may have tables `protocol` and `options`; --print-toml writes one.
 
     Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
@@ -226,25 +226,18 @@ def _table_so_far(found: SweepResult, seconds_ago: float) -> Any:
     from rich.table import Table
 
     from layerprobe.progress import duration
+    from layerprobe.results import sweep_names
 
     table = Table(caption=f"{found.n_done} done, {found.n_failed} failed, {found.n_left} left", caption_justify="left")
     if found.seconds_left is not None and found.n_left:
         table.caption = f"{table.caption}, about {duration(max(found.seconds_left - seconds_ago, 1.0))}"
     table.add_column("layer", justify="right")
-    for name in _curve_names(found.curves):
-        table.add_column(name.replace("[", r"\["), justify="right")
+    for model, task in sweep_names(found.curves):
+        table.add_column(f"{model} on {task}".replace("[", r"\["), justify="right")
     cells = [_cells_by_layer(curve) for curve in found.curves]
     for layer in sorted({layer for column in cells for layer in column}):
         table.add_row(str(layer), *(column.get(layer, "") for column in cells))
     return table
-
-
-def _curve_names(curves: Sequence[SweepCurve]) -> list[str]:
-    from layerprobe.names import distinct_names
-
-    models, tasks = (list(dict.fromkeys(getattr(curve, what) for curve in curves)) for what in ("model", "task"))
-    short = dict(zip([*models, *tasks], [*distinct_names(models), *distinct_names(tasks)], strict=True))
-    return [f"{short[curve.model]} on {short[curve.task]}" for curve in curves]
 
 
 def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
@@ -260,9 +253,14 @@ def _score(found: LayerOutcome) -> str:
 
 
 def _print_planned(planned: Sequence[PlannedRun]) -> None:
+    from layerprobe.results import sweep_names
+
     print_table(
         ("model", "task", "layer", "seed", "cost", "state"),
-        [(run.model, run.task, str(run.layer), str(run.seed), f"{100 * run.cost:.1f} %", run.state) for run in planned],
+        [
+            (*names, str(run.layer), str(run.seed), f"{100 * run.cost:.1f} %", run.state)
+            for names, run in zip(sweep_names(planned), planned, strict=True)
+        ],
     )
     count = {state: sum(run.state == state for run in planned) for state in ("done", "failed", "left")}
     left = sum(run.cost for run in planned if run.state == "left")
@@ -271,11 +269,12 @@ def _print_planned(planned: Sequence[PlannedRun]) -> None:
 
 
 def _print_result(result: SweepResult, report: Path | None) -> None:
-    from layerprobe.results import metric_title
+    from layerprobe.results import metric_title, sweep_names
 
+    names = [f"{model} on {task}" for model, task in sweep_names(result.curves)]
     header = ("model and task", "layer", "parameters", "metric", "test", "std", "interval", "seeds", "failed")
     rows = []
-    for name, curve in zip(_curve_names(result.curves), result.curves, strict=True):
+    for name, curve in zip(names, result.curves, strict=True):
         by_layer = {found.layer: found for found in curve.outcomes}
         for layer in sorted({*by_layer, *(each.layer for each in curve.failed)}):
             failed = sum(each.layer == layer for each in curve.failed)
@@ -285,11 +284,10 @@ def _print_result(result: SweepResult, report: Path | None) -> None:
     typer.echo(f"\n{result.n_runs} runs: {result.n_done} done, {result.n_failed} failed")
     if result.n_failed:
         typer.echo("Means and intervals are over the seeds that did not fail:")
-    for curve in result.curves:
+    for name, curve in zip(names, result.curves, strict=True):
         for each in curve.failed:
             at = "" if each.step is None else f" at step {each.step}"
-            where = f"{curve.model} on {curve.task}, layer {each.layer}, seed {each.seed}"
-            typer.echo(f"failed: {where}{at}: {each.message}")
+            typer.echo(f"failed: {name}, layer {each.layer}, seed {each.seed}{at}: {each.message}")
     if result.n_failed:
         typer.echo("To try these again: --retry-failed")
     if report is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from layerprobe.report import words
-from layerprobe.report.figures.scores import error_bars, outcome_text
+from layerprobe.report.figures.scores import bars, error_bars, outcome_text
 from layerprobe.report.figures.similarity import area
 from layerprobe.report.figures.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, layer_axis, styled, text
 from layerprobe.results import ChainCurve, ChainResult, ChainSimilarities, ChainSimilarity, LayerOutcome, metric_title
@@ -157,14 +157,4 @@ def _said(curve: ChainCurve, layer: int) -> str:
 
 def _ends(curves: Sequence[ChainCurve]) -> dict[str, Any] | None:
     bounds = [(c.values[-1], c.lower[-1], c.upper[-1]) for c in curves if c.lower is not None and c.upper is not None]
-    if len(bounds) != len(curves):
-        return None
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - value for value, _, high in bounds],
-        "arrayminus": [value - low for value, low, _ in bounds],
-        "color": MODEL,
-        "thickness": 1.5,
-        "width": 5,
-    }
+    return bars(bounds, MODEL) if len(bounds) == len(curves) else None

@@ -223,12 +223,16 @@ def _seed_points(outcome: LayerOutcome, split: SeedSplit) -> list[tuple[float, f
 
 def error_bars(found: Iterable[SeedScores], colour: str) -> dict[str, Any]:
     """Return the intervals of the means."""
-    bounds = [(one.mean, *(one.interval or (one.mean, one.mean))) for one in found]
+    return bars([(one.mean, *(one.interval or (one.mean, one.mean))) for one in found], colour)
+
+
+def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
+    """Return bars from values with their lower and upper ends."""
     return {
         "type": "data",
         "symmetric": False,
-        "array": [high - mean for mean, _, high in bounds],
-        "arrayminus": [mean - low for mean, low, _ in bounds],
+        "array": [high - value for value, _, high in bounds],
+        "arrayminus": [value - low for value, low, _ in bounds],
         "color": colour,
         "thickness": 1.5,
         "width": 5,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from layerprobe.report.markup import Markup, join
 from layerprobe.report.sections.diagnostics import diagnostics
-from layerprobe.report.sections.provenance import downloads, glossary, provenance
+from layerprobe.report.sections.provenance import glossary, provenance, study_downloads
 from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
 from layerprobe.report.sections.similarity import cka_curve, cka_map
 from layerprobe.report.sections.verdict import header
@@ -23,7 +23,7 @@ SECTIONS: tuple[Callable[[Study], Markup | None], ...] = (
     diagnostics,
     provenance,
     glossary,
-    downloads,
+    study_downloads,
 )
 
 

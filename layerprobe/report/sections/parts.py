@@ -62,3 +62,21 @@ def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:
 def definitions(facts: Mapping[str, str]) -> Markup:
     """Return terms and what they mean."""
     return element("dl", *(join(element("dt", k), element("dd", v)) for k, v in facts.items()), class_="facts")
+
+
+def downloads(name: str, *, table: str, whole: str = "Everything") -> Markup:
+    """Return the section whose buttons save the page's data.
+
+    Args:
+        name: Of the files, without ending.
+        table: What the CSV is.
+        whole: What the JSON is.
+    """
+    buttons = (
+        element("button", label, type="button", data_source=source, data_filename=f"{name}.{end}", data_kind=kind)
+        for source, label, end, kind in (
+            ("study", f"{whole} (JSON)", "json", "application/json"),
+            ("table", f"{table} (CSV)", "csv", "text/csv"),
+        )
+    )
+    return section("data", "Data", element("p", *buttons, class_="downloads"))

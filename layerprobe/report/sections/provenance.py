@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerprobe.report import words
 from layerprobe.report.markup import Markup, element
-from layerprobe.report.sections.parts import definitions, row, section, table
+from layerprobe.report.sections.parts import definitions, downloads, row, section, table
 from layerprobe.results import ModelDescription, Protocol, SimilarityMap, Study, metric_title
 
 GLOSSARY = {
@@ -142,15 +142,6 @@ def glossary(study: Study) -> Markup:
     return section("glossary", "Words", definitions(GLOSSARY | uncertain), citation)
 
 
-def downloads(study: Study) -> Markup:
+def study_downloads(study: Study) -> Markup:
     """Return the buttons that save the data of the page."""
-    stem = words.file_stem(study)
-    buttons = (
-        _download("study", "Whole study (JSON)", f"{stem}.json", "application/json"),
-        _download("table", "Table of layers (CSV)", f"{stem}.csv", "text/csv"),
-    )
-    return section("data", "Data", element("p", *buttons, class_="downloads"))
-
-
-def _download(source: str, label: str, filename: str, kind: str) -> Markup:
-    return element("button", label, type="button", data_source=source, data_filename=filename, data_kind=kind)
+    return downloads(words.file_stem(study), whole="Whole study", table="Table of layers")

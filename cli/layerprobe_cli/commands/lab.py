@@ -1,0 +1,110 @@
+"""layerprobe lab."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from layerprobe_cli.options import CacheDir, IntervalLevel, Json, Quiet
+from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+
+if TYPE_CHECKING:
+    from layerprobe.results import LabPlan, LabResult
+
+
+def _run(
+    file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the study.", show_default="the file's name in this folder")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the models and what is stored of them.")] = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
+    level: IntervalLevel = 0.95,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+    ] = "float32",
+    cache_dir: CacheDir = None,
+    json: Json = False,
+    quiet: Quiet = False,
+) -> None:
+    r"""Pretrain encoders that differ in their objective alone, and say what it does to each layer.
+
+    The file names objectives, seeds and \[sizes]; \[pretraining] has the options of `layerprobe pretrain`, \[task] the
+    source to fine-tune on, and each \[budget.NAME] the options of `layerprobe finetune`, all with underscores. Each
+    model is compared by CKA with the masked language models of the same and of another seed, and fine-tuned at every
+    layer. The folder gets the models, zoo.json, which `layerprobe bench-predictors` reads, lab.json and lab.html.
+    What is done is not done again.
+
+    Example:  [bold]layerprobe lab run objectives.toml --workers 2[/bold]
+    """
+    log_to_stderr(quiet=quiet)
+
+    # torch is loaded only here, so that --help is quick
+    from layerprobe import Options
+    from layerprobe.study.lab import plan_lab, run_lab
+    from layerprobe.study.lab_files import load_lab
+
+    study = load_lab(file)
+    folder = out or Path(study.name)
+    options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
+    if dry_run:
+        plan = plan_lab(study, folder, options=options)
+        if json:
+            print_json(plan)
+        else:
+            _print_plan(plan)
+        return
+    with progress_bar(quiet=quiet) as progress:
+        done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
+
+    from layerprobe.report.lab import write_lab_report
+
+    report = write_lab_report(done, folder / "lab.html")
+    if json:
+        print_json(done)
+    else:
+        _print_result(done)
+        typer.echo(f"Folder: {folder}\nReport: {report}")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"run": _run}
+
+
+def _print_plan(plan: LabPlan) -> None:
+    study = plan.study
+    typer.echo(f"{study.name}: {len(plan.models)} models on {', '.join(study.corpus)}\n")
+    rows = [
+        (
+            planned.model.name,
+            f"{planned.model.protocol.size.n_blocks} x {planned.model.protocol.size.hidden_size}",
+            "stored" if planned.pretrained else f"{study.pretraining.steps} steps",
+            str(planned.runs),
+            str(planned.stored),
+        )
+        for planned in plan.models
+    ]
+    print_table(("model", "size", "pretraining", "trainings", "stored"), rows)
+
+
+def _print_result(done: LabResult) -> None:
+    from layerprobe.prediction import truth
+
+    for budget in done.study.budgets:
+        typer.echo(f"Fine-tuning budget: {budget}")
+        rows = []
+        for entry in done.zoo.entries:
+            tuned = entry.budgets[budget]
+            found = truth(tuned)
+            scores = [sum(row) / len(row) for row in tuned.test]
+            cells = (f"{scores[found.best_layer]:.2f}", f"{scores[-1]:.2f}", f"{found.effect:+.2f}")
+            rows.append((entry.name, str(found.best_layer), *cells, "yes" if found.drop else "no"))
+        print_table(("model", "best layer", "its score", "last layer", "difference", "drop"), rows)
+        typer.echo()
+    for sentence in done.sentences:
+        typer.echo(sentence)
+    typer.echo()

@@ -1,0 +1,26 @@
+"""Where a task is and how it is read -> the task. Knows which loader takes the settings."""
+
+from __future__ import annotations
+
+from layerprobe.results import Task, TaskSettings
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.words import load_word_similarity
+
+
+def load_settings(settings: TaskSettings) -> Task:
+    """Load a task as its settings say.
+
+    Raises:
+        TaskError: If it is not what it should be.
+    """
+    if settings.merge:
+        return load_word_similarity(settings.source, seed=settings.split_seed)
+    return load_task(
+        settings.source,
+        columns=settings.columns,
+        kind=settings.kind,
+        score_range=settings.score_range,
+        validation=settings.validation,
+        test=settings.test,
+        seed=settings.split_seed,
+    )
