@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from layerprobe.errors import DataError
-from layerprobe.results.chains import TaskSettings
 from layerprobe.results.dropbench import Zoo
 from layerprobe.results.finetuning import Protocol
 from layerprobe.results.pretraining import EncoderSize, Pretraining, PretrainingObjective, PretrainingProtocol
+from layerprobe.results.tasks import TaskSettings
 
 LANGUAGE = "language"
 """What the embedded language is called where a corpus or a task is asked for."""

@@ -47,11 +47,11 @@ from layerprobe.results import (
 )
 from layerprobe.results.labs import LANGUAGE
 from layerprobe.study.adapting import load_corpus
-from layerprobe.study.chains import load_step_task
 from layerprobe.study.options import Options, computed_on
 from layerprobe.study.pretraining import pretrain, texts_of
 from layerprobe.study.tuning import agreed, check_precision, run_folder
 from layerprobe.study.zoo import zoo_entry
+from layerprobe.tasks import load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -162,7 +162,7 @@ class _Work:
             train, validation, test = study.pairs or TASK_SIZES
             task = embedded_task(train=train, validation=validation, test=test)
         else:
-            task = load_step_task(study.task)
+            task = load_settings(study.task)
         return cls(
             study=study,
             out=out,
