@@ -142,6 +142,7 @@ def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options 
         LayerProbeError: As `run_chain` does for what is wrong before any training.
     """
     work = _Work.of(chain, data, options or Options())
+    work.check_layer_zero()
     steps = [planned for start in (work.start, *work.controls) for planned in _planned(work, start)]
     if chain.compares:
         step, task = chain.finetunings[-1], work.tasks[-1]
