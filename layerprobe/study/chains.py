@@ -91,7 +91,8 @@ def run_chain(
         chain: What `load_chain` read, or one made by hand.
         data: What its steps learn from, where that is loaded; by default what the chain names.
         level: Confidence level of all intervals.
-        options: How to load, and the prompt; how to pool is said by the chain.
+        options: How to load, and the prompt; how to pool is said by the chain, and so is the `max_length` of texts for
+            CKA, that of the last step, where the options have none.
         progress: Told how much is done.
 
     Raises:
@@ -180,7 +181,9 @@ class _Work:
 
     @classmethod
     def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _Work:
-        options = replace(options, pooling=chain.pooling)
+        # CKA is of the states that the last step learns from: texts are cut where it cuts them
+        last = chain.finetunings[-1].protocol
+        options = replace(options, pooling=chain.pooling, max_length=options.max_length or last.max_length)
         check_precision(options)
         data = data or ChainData.of(chain)
         start = found(chain.model, chain.random_init, options)

@@ -118,6 +118,23 @@ def test_a_reference_of_another_depth_is_met_at_the_depth_of_the_whole_model(who
         assert each.to_reference.other_layers == (0, 2, 3, 5)[: each.layer + 1]
 
 
+def test_cka_is_of_texts_that_are_cut_as_in_the_last_step(
+    model: Path, reference: Path, data: Path, tmp_path: Path
+) -> None:
+    step = pairs(data)
+    step = dataclasses.replace(step, protocol=dataclasses.replace(step.protocol, max_length=4))
+    chain = short(model, (words(data), step), layers=(1,), seeds=(0,), cka=True, reference=str(reference))
+    found = run_here(chain, tmp_path / "cache").similarities
+    assert found is not None
+    assert found.start_to_reference is not None
+    options = Options(device="cpu", cache_dir=tmp_path, max_length=4)
+    texts = load_settings(step.task).test.texts
+    ours, theirs = (extract(name, texts, options=options) for name in (model, reference))
+    values = compare(ours, theirs, device="cpu").map.values
+    expected = [values[layer][other] for layer, other in enumerate(found.start_to_reference.other_layers)]
+    np.testing.assert_allclose(found.start_to_reference.values, expected, atol=1e-12)
+
+
 def test_the_control_has_random_weights_in_every_step(
     whole: ChainResult, model: Path, data: Path, tmp_path: Path
 ) -> None:
