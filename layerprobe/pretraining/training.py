@@ -58,6 +58,7 @@ def prepare(
     tokenizer: Any,
     protocol: PretrainingProtocol,
     *,
+    endless: bool = False,
     seed: int,
     device: torch.device,
     autocast: torch.dtype | None,
@@ -72,6 +73,7 @@ def prepare(
         texts: Distinct texts.
         tokenizer: Theirs.
         protocol: How to train.
+        endless: Whether there are as many texts as are needed, so that all sequences that are asked for are held out.
         seed: Of weights, split, order, masking, sampling and dropout.
         device: Where to train.
         autocast: The reduced precision to compute in; None for float32.
@@ -86,7 +88,7 @@ def prepare(
     warnings = [f"{corpus.n_cut:,} texts were cut at {protocol.max_length} tokens"] if corpus.n_cut else []
     if protocol.packed:
         corpus = pack(corpus, max_length=protocol.max_length, n_leading=1)
-    n_held_out = max(1, min(protocol.held_out, len(corpus) // 10))
+    n_held_out = protocol.held_out if endless else max(1, min(protocol.held_out, len(corpus) // 10))
     rows, held_out = hold_out(len(corpus), n_held_out / max(1, len(corpus)), seed=seed)
     if len(rows) < protocol.batch_size:
         raise DataError(

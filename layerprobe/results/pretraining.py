@@ -101,7 +101,7 @@ class PretrainingProtocol:
     packed: bool = False
     """Whether texts are joined to sequences of about `max_length` tokens."""
     held_out: int = 1000
-    """Sequences to measure on; a tenth of all where that is less."""
+    """Sequences to measure on; of texts a tenth of all where that is less."""
 
     def __post_init__(self) -> None:
         shares = (self.random_share, self.kept_share)

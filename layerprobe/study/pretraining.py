@@ -209,7 +209,14 @@ def _prepared(
         if copies := len(given.texts) - len(texts):
             warnings.append(f"{copies:,} copies of texts were left out")
     run = prepare(
-        texts, tokenizer, protocol, seed=seed, device=place.device, autocast=place.autocast, progress=progress
+        texts,
+        tokenizer,
+        protocol,
+        endless=given.embedded,
+        seed=seed,
+        device=place.device,
+        autocast=place.autocast,
+        progress=progress,
     )
     return run, (*warnings, *run.warnings)
 
@@ -224,8 +231,8 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
         raise DataError(f'expected texts, what load_corpus gave, or "language", got the text {corpus[:60]!r}')
     read = protocol.steps * protocol.batch_size * protocol.accumulation
     # a sentence has 14 tokens on average
-    sentences = read * max(1, protocol.max_length // 12) if protocol.packed else read
-    n = min(MOST_SENTENCES, sentences + sentences // 8 + protocol.held_out)
+    packed = max(1, protocol.max_length // 12) if protocol.packed else 1
+    n = min(MOST_SENTENCES, packed * (read + protocol.held_out) + packed * read // 8)
     found = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
     return TextFile(name=LANGUAGE, texts=tuple(found), embedded=True)
 

@@ -260,6 +260,13 @@ def test_the_language_is_as_long_as_the_run_and_has_no_unknown_words(tmp_path: P
     assert numbers(again) == numbers(found)
 
 
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_language_has_sentences_enough_to_hold_out(tmp_path: Path, packed: bool) -> None:
+    found = job("mlm", tmp_path / "out", texts="language", steps=4, batch_size=16, held_out=50, packed=packed)
+    assert found.n_held_out == 50
+    assert found.n_texts > 0.9 * 4 * 16, "expected as many as the steps read"
+
+
 def test_texts_that_are_called_language_are_texts(made: Made, tmp_path: Path) -> None:
     found = job("mlm", tmp_path / "out", texts=TextFile(name="language", texts=TEXTS))
     assert found.tokenizer_digest == made["mlm"][0].tokenizer_digest

@@ -66,7 +66,7 @@ class Sequences:
     max_length: Annotated[int, option("Data", min=3, help="Tokens a sequence at most.")] = 128
     packed: Annotated[bool, option("Data", "--packed", help="Join texts to sequences of that length.")] = False
     held_out: Annotated[
-        int, option("Data", min=1, help="Sequences to measure on; a tenth of all where that is less.")
+        int, option("Data", min=1, help="Sequences to measure on; of texts a tenth of all where that is less.")
     ] = 1000
 
 
