@@ -117,6 +117,7 @@ def trainer(
         mask_id=tokenizer.mask_token_id,
         # a model's vocabulary can be rounded up to words that no text has
         vocab_size=min(len(tokenizer), encoder.model.config.vocab_size),
+        # with [UNK] among them, as in the data collator of transformers
         special_ids=tuple(tokenizer.all_special_ids),
         rate=protocol.masking_rate,
         random_share=protocol.random_share,

@@ -56,11 +56,15 @@ def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, maskin
 
 
 def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
-    """Return which tokens are selected: the same ones for every objective."""
+    """Return which tokens are selected: the same ones for every objective.
+
+    As in the code of BERT and ELECTRA, only [CLS], [SEP] and padding never are, and a [MASK] that a text has, as in
+    ELECTRA's. An unknown word is a word: [UNK] is selected like any other.
+    """
     return Masking(
         mask_id=tokenizer.mask_token_id,
         vocab_size=len(tokenizer),
-        special_ids=tuple(tokenizer.all_special_ids),
+        special_ids=tuple(number for number in tokenizer.all_special_ids if number != tokenizer.unk_token_id),
         rate=protocol.masking_rate,
         random_share=protocol.random_share,
         kept_share=protocol.kept_share,

@@ -12,8 +12,9 @@ from torch.testing import assert_close
 
 from layerprobe.encoders.masking import mask_tokens
 from layerprobe.pretraining import objectives
-from layerprobe.pretraining.models import build_encoder, build_objective
+from layerprobe.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.pretraining.objectives import CopiedWords, sample
+from layerprobe.pretraining.tokenizers import train_tokenizer
 from layerprobe.results import (
     WITH_GENERATOR,
     EncoderSize,
@@ -86,6 +87,16 @@ def test_special_tokens_are_never_selected(batch: dict[str, Tensor], share: floa
         masked = mask_tokens(ids, special, mask_id=MASK, vocab_size=VOCAB, rng=rng, **shares)
         ever |= masked.selected
     assert_close(ever, ~special)
+
+
+def test_an_unknown_word_is_selected_like_any_other() -> None:
+    tokenizer = train_tokenizer(["one two three"] * 5, vocab_size=60, max_length=32)
+    found = tokenizer(["one 한 two"], return_tensors="pt")
+    ids, mask = found["input_ids"], found["attention_mask"]
+    assert (ids == tokenizer.unk_token_id).sum() == 1
+    question = masking_of(PretrainingProtocol(masking_rate=0.999), tokenizer).ask(ids, mask, generator_of_chance())
+    words = (ids != tokenizer.cls_token_id) & (ids != tokenizer.sep_token_id)
+    assert_close(question.masked.selected, words)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.0])
