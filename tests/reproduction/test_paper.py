@@ -1,0 +1,17 @@
+"""The paper's figures are those that were checked against the paper."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from importlib import resources
+
+
+def test_the_figures_are_those_that_were_checked() -> None:
+    # test_reproduce.py compares them with a transcript of the paper, where there is one: change this only after that
+    figures = json.loads((resources.files("layerprobe.reproduction") / "paper.json").read_text(encoding="utf-8"))
+    canonical = json.dumps(figures, sort_keys=True, separators=(",", ":"))
+    assert (
+        hashlib.sha256(canonical.encode()).hexdigest()
+        == "50cabedb877f8844b5efba8ee661577d244e9071c95a7d571b1fcf1cbd40758a"
+    )
