@@ -122,6 +122,16 @@ def test_a_damaged_probe_is_fitted_again(
     assert "is damaged" in caplog.text
 
 
+def test_a_layer_whose_probe_cannot_be_scored_is_named(
+    models: dict[str, str], options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = toy_task_of("classification", train=24)
+    everything = extract(models["bert"], [*task.train.texts, *task.test.texts], options=options)
+    monkeypatch.setattr(scoring, "probe", lambda train, targets, features: np.full((len(features), 2), np.nan))
+    with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: "):
+        zero_shot(everything, task)
+
+
 def test_a_probe_of_features_that_are_constant_finds_the_commonest_class() -> None:
     targets = np.array([0.0, 1, 1, 1])
     with warnings.catch_warnings():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import logging
+import contextlib
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,14 +23,12 @@ from layerprobe.results import (
     Task,
     TaskKind,
     digest,
-    from_json,
     to_json,
 )
 from layerprobe.similarity import cosine_scores
 from layerprobe.study.embeddings import Embeddings, extract
 from layerprobe.study.options import Options, found
-
-logger = logging.getLogger(__name__)
+from layerprobe.study.stored import stored_result
 
 # Counts what the scores of probes depend on beyond their key; raise it when the numbers change.
 PROBE_VERSION = 1
@@ -84,14 +83,12 @@ def zero_shot(
     chosen = None if chosen_on in (None, split) else _Pairs.of(fitted or embeddings, task.split(chosen_on))
     by_layer = []
     for layer in range(embeddings.n_layers):
-        try:
+        with naming_layer(layer, embeddings):
             threshold = None
             if chosen is not None:
                 threshold = evaluate_outputs(task.kind, chosen.cosines(layer), chosen.targets).threshold
             outputs = scored.cosines(layer)
             by_layer.append(evaluate_outputs(task.kind, outputs, scored.targets, threshold=threshold).metrics)
-        except DataError as error:
-            raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
     return LayerScores(
         split=split,
         method="cosine",
@@ -136,6 +133,19 @@ def score(
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored
 
 
+@contextlib.contextmanager
+def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
+    """Name the layer where its outputs cannot be scored.
+
+    Raises:
+        DataError: In place of that of `evaluate_outputs`.
+    """
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Pairs:
     """Pairs as rows of embeddings."""
@@ -161,19 +171,17 @@ class _Pairs:
 def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split, progress: Progress) -> LayerScores:
     """Return the scores of a probe on every layer, from the store or fitted now."""
     key = digest([PROBE_VERSION, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    text = embeddings.store.load_result("probes", key)
-    if text is not None:
-        try:
-            return from_json(LayerScores, text)
-        except DataError as error:
-            logger.warning("the result probes/%s in the store is damaged (%s): it is made again", key, error)
+    known = stored_result(embeddings.store, "probes", key, LayerScores)
+    if known is not None:
+        return known
     train, examples = task.train, task.split(split)
     by_layer = []
     for layer in range(embeddings.n_layers):
         outputs = probe(
             _features(fitted, layer, train), np.array(train.targets), _features(embeddings, layer, examples)
         )
-        by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)).metrics)
+        with naming_layer(layer, embeddings):
+            by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)).metrics)
         progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = LayerScores(
         split=split,

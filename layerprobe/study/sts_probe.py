@@ -10,6 +10,7 @@ from layerprobe.finetuning import evaluate_outputs
 from layerprobe.progress import Progress, silent
 from layerprobe.results import METRICS, Examples, LayerScores, Split, Task, digest, to_json
 from layerprobe.study.embeddings import Embeddings
+from layerprobe.study.scoring import naming_layer
 from layerprobe.study.stored import stored_result
 
 # Counts what the scores depend on beyond their key; raise it when the numbers change.
@@ -57,10 +58,8 @@ def sts_probe(
         outputs = ridge_probe(
             pair_features(fitted, layer, train), np.array(train.targets), pair_features(embeddings, layer, examples)
         )
-        try:
+        with naming_layer(layer, embeddings):
             found.append(evaluate_outputs("sts", outputs, np.array(examples.targets)).metrics)
-        except DataError as error:
-            raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
         progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = LayerScores(
         split=split,
