@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import importlib.metadata
-import platform
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from layerprobe._version import __version__
+from layerprobe._version import __version__, versions
 from layerprobe.adaptation import check_target, train, workplace_for, write_adapted
 from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
@@ -32,7 +30,6 @@ from layerprobe.training import tokenize_corpus
 # Counts what the weights depend on beyond the fingerprint; raise it when the training loop changes them.
 LOOP_VERSION = 1
 CHECKPOINT_EVERY = 50
-_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 
 
 def adapt(
@@ -134,7 +131,7 @@ def adapt(
             metrics=outcome.metrics,
             seconds=outcome.seconds,
             fingerprint=fingerprint,
-            versions=_versions(),
+            versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             warnings=(*given.warnings, *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut)),
         )
@@ -292,8 +289,3 @@ def _warnings(
     if not encoder.padding_invariant:
         found.append("padding changes the states of this architecture, and batches were padded in training")
     return tuple(found)
-
-
-def _versions() -> dict[str, str]:
-    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"layerprobe": __version__, "python": platform.python_version(), **libraries}

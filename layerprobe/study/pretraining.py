@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from layerprobe._version import __version__
+from layerprobe._version import __version__, versions
 from layerprobe.encoders import resolve_device
 from layerprobe.encoders.loading import autocast_dtype
 from layerprobe.errors import DataError
@@ -36,7 +34,6 @@ LANGUAGE = "language"
 LANGUAGE_SEED, SENTENCES_SEED = 0, 1
 # Sentences of the language at most: what is read beyond them are the same ones again.
 MOST_SENTENCES = 2_000_000
-_LIBRARIES = ("torch", "transformers", "tokenizers", "numpy")
 
 Texts = TextFile | Sequence[str] | Literal["language"]
 
@@ -148,7 +145,7 @@ def pretrain(
             seconds=run.trainer.seconds if run.trainer else 0.0,
             tokens_per_second=run.trainer.tokens_per_second if run.trainer else 0.0,
             fingerprint=fingerprint,
-            versions=_versions(),
+            versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             warnings=warnings,
         )
@@ -257,8 +254,3 @@ def _the_same(finished: Pretraining, fingerprint: str, out: str | Path) -> Pretr
             "replace it with --overwrite"
         )
     return finished
-
-
-def _versions() -> dict[str, str]:
-    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
-    return {"layerprobe": __version__, "python": platform.python_version(), **libraries}

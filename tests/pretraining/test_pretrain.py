@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
+from layerprobe._version import __version__, versions
 from layerprobe.encoders import load_encoder
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.pretraining.models import build_encoder
@@ -152,6 +153,10 @@ def test_a_random_encoder_is_where_the_others_began(made: Made) -> None:
     fresh = build_encoder(protocol_of("mlm"), vocab_size=found.vocab_size, pad_id=0, seed=0).state_dict()
     for name, tensor in AutoModel.from_pretrained(out).state_dict().items():
         assert torch.equal(tensor, fresh[name]), name
+
+
+def test_versions_are_those_of_every_other_result(made: Made) -> None:
+    assert made["mlm"][0].versions == {"layerprobe": __version__, **versions()}
 
 
 def test_all_objectives_share_a_tokenizer_and_a_budget(made: Made) -> None:
