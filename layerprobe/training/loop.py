@@ -349,11 +349,11 @@ def steps_per_epoch(n_texts: int, batch_size: int, accumulation: int) -> int:
 
 
 def rate(step: int, total_steps: int, warmup: float) -> float:
-    """Return the share of the peak learning rate at a step, from 0: linear up, then linear down to 0.
+    """Return the share of the peak learning rate at a step, from 0: linear up, linear down to 0, and 0 from then on.
 
     Example:
-        >>> [rate(step, 10, 0.2) for step in (0, 1, 2, 6)]
-        [0.0, 0.5, 1.0, 0.5]
+        >>> [rate(step, 10, 0.2) for step in (0, 1, 2, 6, 12)]
+        [0.0, 0.5, 1.0, 0.5, 0.0]
     """
     rising = round(warmup * total_steps)
-    return step / rising if step < rising else (total_steps - step) / max(1, total_steps - rising)
+    return step / rising if step < rising else max(0.0, (total_steps - step) / max(1, total_steps - rising))
