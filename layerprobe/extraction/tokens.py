@@ -62,11 +62,13 @@ def curvature(states: Tensor, attention_mask: Tensor) -> Tensor:
         attention_mask: (text, token), 1 for tokens and 0 for padding on either side.
 
     Returns:
-        (text,) float32 radians, 0 .. pi; NaN where a text has no two steps on end.
+        (text,) float32 radians, 0 .. pi; NaN where a text has no two steps on end, or a state of it is not finite.
 
     Source: Hosseini and Fedorenko 2023 (arXiv 2311.04930); Skean et al. 2025, section 3.
     """
-    steps = _inside(states, attention_mask).diff(dim=1)
+    path = _inside(states, attention_mask)
+    broken = ~path.isfinite().all(dim=2).all(dim=1)
+    steps = path.diff(dim=1)
     inside = attention_mask.bool()
     moves = inside[:, 1:] & inside[:, :-1] & (steps.norm(dim=-1) > 0)
     turns = moves[:, 1:] & moves[:, :-1]
@@ -75,7 +77,7 @@ def curvature(states: Tensor, attention_mask: Tensor) -> Tensor:
     # the arc cosine loses half the digits near 0 and pi
     angles = 2 * torch.atan2((after - before).norm(dim=-1), (after + before).norm(dim=-1))
     means: Tensor = angles.masked_fill(~turns, 0).sum(dim=1) / turns.sum(dim=1)
-    return means
+    return means.masked_fill(broken, torch.nan)
 
 
 def _inside(states: Tensor, attention_mask: Tensor) -> Tensor:

@@ -94,6 +94,14 @@ def test_known_curvatures() -> None:
     assert curvature(*one_text([[0.0, 0], [0, 0], [1, 0], [2, 0]])).item() == pytest.approx(0, abs=1e-6)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_text_with_a_state_that_is_not_finite_has_no_measure(bad: float) -> None:
+    states = torch.tensor(np.random.default_rng(2).normal(size=(2, 7, 5)), dtype=torch.float32)
+    states[1, 6, 3] = bad  # the five tokens before it have angles of their own
+    for measure in (prompt_entropy, curvature):
+        assert measure(states, torch.ones(2, 7)).isnan().tolist() == [False, True]
+
+
 def test_padding_may_hold_anything() -> None:
     rng = np.random.default_rng(1)
     states, mask = torch.tensor(rng.normal(size=(1, 7, 5)), dtype=torch.float32), torch.tensor([[0, 1, 1, 1, 1, 0, 0]])
