@@ -2,11 +2,11 @@
 
 Source: Skean et al. 2025 (arXiv 2502.02013, Layer by Layer), who average them over texts.
 
-How this differs from their code (OFSkean/information_flow, revisions 5dc1ca8 and 703d566): theirs first subtracts the
-mean of a text's token states and scales what is left to length 1; here states are taken as they are. Its prompt entropy
-sets negative products of states to 0 and is divided by log min(T, features) by default; here it is in nats. Its curvature
-is the angle between one state and the next in the older revision, and in the newer one that between two steps without
-their direction, 0 .. pi / 2; here it is that of the paper, between two steps, 0 .. pi.
+How this differs from their code (OFSkean/information_flow, revisions 5dc1ca8 and 703d566): theirs subtracts the mean of
+a text's token states and scales what is left to length 1; here states are taken as they are. Its prompt entropy sets
+negative products of states to 0 and is divided by log min(T, features) by default; here it is in nats. Its curvature is
+the angle between one state and the next in 5dc1ca8, and in 703d566 that between two steps without their direction,
+0 .. pi / 2; here it is that of the paper, between two steps, 0 .. pi.
 """
 
 from __future__ import annotations

@@ -6,15 +6,15 @@ A view is the embedding of a copy of a text, altered so that it still says about
 How this differs from their code (OFSkean/information_flow, revisions 5dc1ca8 and 703d566), so that numbers compare
 between layers and models, not with theirs:
 
-- Embeddings: theirs are means of tokens that were centred by text and scaled to length 1, and are not scaled after that;
-  here they are pooled as asked for and scaled to length 1. Views are two there, and their entropies are divided by
-  log min(n, d) by default.
-- InfoNCE: theirs is the loss, lower is better; the older revision counts the other texts of the same view as negatives,
-  too, the newer one asks in one direction. Here it is the bound, higher is better, of both directions.
-- LiDAR: theirs is the entropy, here it is its exponential, a rank, as in the paper. 1e-4 is added to both, and weighs more
-  where rows are shorter.
-- DiME: where there are more texts than features, theirs multiplies matrices of features by features; here they are always
-  of texts by texts, as the paper defines it.
+- Embeddings: theirs are means of tokens that were centred by text and scaled to length 1, and are not scaled after
+  that; here they are pooled as asked for and scaled to length 1. Their entropies are divided by log min(n, d) by
+  default.
+- InfoNCE: theirs is the loss, lower is better; 5dc1ca8 counts the other texts of the same view as negatives, too, and
+  703d566 asks in one direction. Here it is the bound, higher is better, of both directions.
+- LiDAR: theirs is the entropy, here it is its exponential, a rank, as in the paper. 1e-4 is added to both, and weighs
+  more where rows are shorter.
+- DiME: where there are more texts than features, theirs multiplies matrices of features by features; here they are
+  always of texts by texts, as the paper defines it.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def metrics(
 
     Entropies, curvature, and what altered copies of a text keep. Prompt entropy, dataset entropy, InfoNCE and DiME
     are in nats, curvature in radians, LiDAR is a rank. Copies lack words at random. Source: Skean et al. 2025
-    (arXiv 2502.02013); numbers differ from those of their code, which centres the tokens of a text, scales entropies and
-    gives InfoNCE as a loss: `layerprobe.similarity.label_free` says how.
+    (arXiv 2502.02013); numbers differ from those of their code, which centres the tokens of a text, scales entropies
+    and gives InfoNCE as a loss: `layerprobe.similarity.label_free` says how.
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
