@@ -61,17 +61,14 @@ def label_free_metrics(
     embedded = extract(checkpoint, texts, options=options)
     seen = extract(checkpoint, altered, options=options, progress=second)
     rows = np.array([seen.rows(each) for each in copies])
-    names = [f"layer {layer} of {embedded.model.name}" for layer in range(embedded.n_layers)]
-    stacked = [seen.layer(layer)[rows] for layer in range(seen.n_layers)]
+    by_layer = []
+    for layer in range(embedded.n_layers):  # one at a time: the views of all layers may not fit into memory
+        name = f"layer {layer} of {embedded.model.name}"
+        entropy, stacked = dataset_entropy(embedded.stored.rows(layer), name=name), seen.layer(layer)[rows]
+        by_layer.append((entropy, infonce(stacked, name=name), lidar(stacked, name=name), dime(stacked, name=name)))
+    entropies, bounds, ranks, differences = zip(*by_layer, strict=True)
     return LabelFreeMetrics(
-        tokens=tokens,
-        dataset_entropy=tuple(
-            dataset_entropy(embedded.stored.rows(layer), name=name) for layer, name in enumerate(names)
-        ),
-        views=views,
-        infonce=tuple(infonce(each, name=name) for each, name in zip(stacked, names, strict=True)),
-        lidar=tuple(lidar(each, name=name) for each, name in zip(stacked, names, strict=True)),
-        dime=tuple(dime(each, name=name) for each, name in zip(stacked, names, strict=True)),
+        tokens=tokens, dataset_entropy=entropies, views=views, infonce=bounds, lidar=ranks, dime=differences
     )
 
 
