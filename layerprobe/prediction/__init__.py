@@ -3,18 +3,20 @@
 Knows numbers, no models, and no files but that of the zoo.
 """
 
-from layerprobe.prediction.baselines import fixed_fraction, last_layer
+from layerprobe.prediction.baselines import compared_layers, fixed_fraction, last_layer
 from layerprobe.prediction.bench import bench_predictors
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_onsets, plateau_rule
-from layerprobe.prediction.truth import cost_share, regrets, truth
+from layerprobe.prediction.truth import MARGIN, cost_share, regrets, truth
 from layerprobe.prediction.zoo import read_zoo, write_zoo
 
 __all__ = [
     "DRAWS",
+    "MARGIN",
     "MINIMUM_DECLINE",
     "WOBBLES",
     "bench_predictors",
+    "compared_layers",
     "cost_share",
     "drop_probability",
     "fixed_fraction",

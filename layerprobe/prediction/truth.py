@@ -20,7 +20,7 @@ from layerprobe.results import Truth, TunedLayers
 Array = NDArray[np.float64]
 
 MARGIN = 0.5
-"""Points of the primary metric x 100: less than this is not worth another layer."""
+"""Points of the primary metric x 100: an effect below this is not worth another layer."""
 LEVEL = 0.95
 """One-sided: how surely a drop exceeds what the seeds' noise makes."""
 

@@ -42,10 +42,11 @@ def confirm(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Predict, then fine-tune at the flagged, the recommended and the last layer: confirmed, refuted or undecided.
+    """Predict, then fine-tune at the recommended and the last layer: confirmed, refuted or undecided.
 
-    Where no drop is predicted, the best zero-shot layer is held against the last. From the third seed on, no more are
-    added once the verdict is settled at the level; intervals allow for the looks.
+    The verdict uses no other layers; --layers adds some. Where no drop is predicted, the best zero-shot layer is held
+    against the last. From the third seed on, no more are added once the verdict is settled at the level; intervals
+    allow for the looks.
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
