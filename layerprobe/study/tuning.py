@@ -132,10 +132,10 @@ def confirm(
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
-    The verdict uses no other layers. Where no drop is predicted, the best zero-shot layer is held against the last. Of more than three seeds, no more
-    are run than settle the verdict; it is looked at after each from the third on, and the intervals are so much
-    wider that all looks together err no more often than the level says. Seeds count in their order, whatever runs
-    are there already.
+    The verdict uses no other layers. Where no drop is predicted, the best zero-shot layer is held against the last.
+    Of more than three seeds, no more are run than settle the verdict; it is looked at after each from the third on,
+    and the intervals are so much wider that all looks together err no more often than the level says. Seeds count in
+    their order, whatever runs are there already.
 
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.

@@ -14,8 +14,7 @@ from scipy import stats
 from layerprobe.errors import DataError
 from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
 from layerprobe.finetuning.confirmation import outcome
-from layerprobe.prediction import MARGIN
-from layerprobe.prediction import plateau_rule
+from layerprobe.prediction import MARGIN, plateau_rule
 from layerprobe.results import (
     Confirmation,
     DropPrediction,
