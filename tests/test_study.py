@@ -656,6 +656,15 @@ def test_fine_tuning_starts_from_random_weights_where_asked(
     assert len(scores) == 3
 
 
+def test_confirm_runs_no_layer_that_does_not_decide(
+    complete: Study, models: dict[str, str], task: Task, options: Options
+) -> None:
+    flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
+    found = confirm(models["electra"], flagged, task, seeds=(0,), protocol=SHORT, options=options)
+    assert [result.layer for result in found.outcomes] == [1, 3]
+    assert found.compared_layers == (1, 3)
+
+
 def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
     found = confirm(
         models["electra"],

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.looks import FIRST_LOOK, interval_at_look
+from layerprobe.prediction import compared_layers
 from layerprobe.progress import duration
 from layerprobe.results import (
     MARGIN,
@@ -26,24 +27,15 @@ from layerprobe.results import (
 )
 
 
-def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, ...]:
-    """Return the layers that decide: the flagged ones, the recommended one, the last one and the rival's."""
-    chosen = {*prediction.drop_layers, *compared_layers(prediction, n_blocks)}
-    return tuple(sorted({*chosen, prediction.recommended_layer, n_blocks}))
-
-
-def compared_layers(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
-    """Return the earlier layer and the last layer between which the verdict is made.
+def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
+    """Return the layers that decide, the earlier one and the last: the verdict uses no others.
 
     Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best
     earlier layer that a baseline would take.
     """
-    if prediction.drops:
-        return prediction.recommended_layer, n_blocks
-    names = ("best zero-shot layer", "fixed fraction of depth")
-    rivals = [prediction.baselines[name] for name in names if name in prediction.baselines]
-    earlier = [layer for layer in rivals if layer != n_blocks]
-    return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks
+    return compared_layers(
+        prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
+    )
 
 
 def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutcome:
@@ -115,7 +107,7 @@ def confirmation(
     check_level(level)
     results = outcomes(runs, level=level)
     by_layer = {result.layer: result for result in results}
-    earlier, last = compared_layers(prediction, n_blocks)
+    earlier, last = layers_to_confirm(prediction, n_blocks)
     if earlier not in by_layer or last not in by_layer:
         raise DataError(f"expected runs at layers {earlier} and {last}, got layers {sorted(by_layer)}")
     if by_layer[earlier].seeds != by_layer[last].seeds:

@@ -3,7 +3,7 @@
 Knows numbers, no models, and no files but that of the zoo.
 """
 
-from layerprobe.prediction.baselines import fixed_fraction, last_layer
+from layerprobe.prediction.baselines import compared_layers, fixed_fraction, last_layer
 from layerprobe.prediction.bench import bench_predictors
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_onsets, plateau_rule
@@ -15,6 +15,7 @@ __all__ = [
     "MINIMUM_DECLINE",
     "WOBBLES",
     "bench_predictors",
+    "compared_layers",
     "cost_share",
     "drop_probability",
     "fixed_fraction",

@@ -1,8 +1,9 @@
-"""What one would do without CKA. Knows depths only."""
+"""What one would do without CKA, and what a prediction is held against. Knows depths only."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 # Three quarters of the depth: layer 9 of 12, where the paper's ELECTRA is best.
 FRACTION = 0.75
@@ -21,3 +22,29 @@ def fixed_fraction(n_blocks: int, *, fraction: float = FRACTION) -> int:
         9
     """
     return math.floor(fraction * n_blocks + 0.5)
+
+
+def compared_layers(
+    recommended_layer: int, *, drops: bool, baselines: Mapping[str, int], n_blocks: int
+) -> tuple[int, int]:
+    """Return the earlier layer and the last layer between which fine-tuning decides.
+
+    Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best earlier layer
+    that a baseline would take.
+
+    Args:
+        recommended_layer: The prediction's.
+        drops: Whether it predicts a drop.
+        baselines: Layers that `best zero-shot layer` and `fixed fraction of depth` would take, where they are known.
+        n_blocks: Of the whole model.
+
+    Example:
+        >>> compared_layers(12, drops=False, baselines={"fixed fraction of depth": 9}, n_blocks=12)
+        (9, 12)
+    """
+    if drops:
+        return recommended_layer, n_blocks
+    names = ("best zero-shot layer", "fixed fraction of depth")
+    rivals = [baselines[name] for name in names if name in baselines]
+    earlier = [layer for layer in rivals if layer != n_blocks]
+    return (earlier[0] if earlier else max(n_blocks - 1, 0)), n_blocks

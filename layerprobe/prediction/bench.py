@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.prediction.baselines import fixed_fraction
-from layerprobe.prediction.predictors import Array, Call, Known, Rule, rules_for
+from layerprobe.prediction.baselines import compared_layers, fixed_fraction
+from layerprobe.prediction.predictors import (
+    Array,
+    Call,
+    Known,
+    Rule,
+    curves_of,
+    leave_one_family_out,
+    obstacle,
+    rules_for,
+    with_all_references,
+)
 from layerprobe.prediction.truth import cost_share
-from layerprobe.results import Bench, BudgetScores, Outcome, RuleScores, Score, Zoo, check_level
+from layerprobe.results import Bench, BudgetScores, Outcome, RuleScores, Score, Zoo, ZooEntry, check_level
 
 LEVEL = 0.95
 DRAWS = 2000
@@ -29,8 +40,9 @@ def bench_predictors(
     """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
 
     For each family, a rule is fitted to the models of the other families and says what it thinks of those of this one.
-    Intervals are percentiles of a bootstrap that redraws families, whose models have much in common; where there is
-    one family, models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
+    Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
+    percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
+    models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
 
     Args:
         zoo: Models whose drops are known.
@@ -41,7 +53,7 @@ def bench_predictors(
         seed: Of the bootstrap; the same draws are made for all rules.
 
     Raises:
-        DataError: If no model has the budget, or there is nothing to draw.
+        DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
     """
     check_level(level)
     if draws < 1:
@@ -49,56 +61,62 @@ def bench_predictors(
     there = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))
     if unknown := [name for name in budgets if name not in there]:
         raise DataError(f"expected budgets among {', '.join(there)}, got {', '.join(unknown)}")
-    rules = rules_for(zoo.entries) if rules is None else rules
-    families = tuple(dict.fromkeys(entry.family for entry in zoo.entries))
+    _check_finite(zoo)
+    entries = with_all_references(zoo.entries)
+    rules = rules_for(entries) if rules is None else rules
     return Bench(
         provenance=zoo.provenance,
-        families=families,
+        families=tuple(dict.fromkeys(entry.family for entry in entries)),
         level=level,
         draws=draws,
-        clusters="families" if len(families) > 1 else "models",
         budgets=tuple(
-            _scored(zoo, name, rules, level=level, draws=draws, seed=seed) for name in dict.fromkeys(budgets or there)
+            _scored(entries, name, rules, level=level, draws=draws, seed=seed)
+            for name in dict.fromkeys(budgets or there)
         ),
     )
 
 
-def _scored(zoo: Zoo, budget: str, rules: Sequence[Rule], *, level: float, draws: int, seed: int) -> BudgetScores:
-    models = [Known.of(entry, entry.budgets[budget]) for entry in zoo.entries if budget in entry.budgets]
+def _check_finite(zoo: Zoo) -> None:
+    for entry in zoo.entries:
+        numbers: dict[str, Iterable[float]] = {name: curve.values for name, curve in curves_of(entry).items()}
+        for budget, tuned in entry.budgets.items():
+            numbers[f"scores under {budget}"] = (score for row in (*tuned.validation, *tuned.test) for score in row)
+        for what, values in numbers.items():
+            if broken := [value for value in values if not math.isfinite(value)]:
+                raise DataError(f"expected finite numbers for {entry.name}, got {broken[0]} in {what}: leave it out")
+
+
+def _scored(
+    entries: Sequence[ZooEntry], budget: str, rules: Sequence[Rule], *, level: float, draws: int, seed: int
+) -> BudgetScores:
+    models = [Known.of(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
+    families = [known.entry.family for known in models]
+    # Each row says how often each model counts: once, and then as redrawn.
+    counts = np.vstack([np.ones(len(models)), _redrawn(families, draws=draws, seed=seed)])
     scored, left_out = [], {}
     for rule in rules:
-        readable = [known for known in models if rule.reads(known.entry)]
-        if not readable:
-            left_out[rule.name] = f"no model has {', '.join(rule.curves)}"
-        elif rule.parameters and len({known.entry.family for known in readable}) < 2:
-            left_out[rule.name] = "it has parameters, and there is one family only"
+        reason = obstacle(rule, models)
+        if reason is None:
+            scored.append(_rule_scores(rule, outcomes_of(rule, models), counts, level=level))
         else:
-            scored.append(_rule_scores(rule, leave_one_family_out(rule, readable), level=level, draws=draws, seed=seed))
+            left_out[rule.name] = reason
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
     return BudgetScores(
         budget=budget,
+        clusters="families" if len(set(families)) > 1 else "models",
         truths={known.entry.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
     )
 
 
-def leave_one_family_out(rule: Rule, models: Sequence[Known]) -> list[Outcome]:
-    """Return what a rule says of each model when it may only know models of other families.
-
-    Raises:
-        DataError: If the rule has parameters and there is one family only.
-    """
-    outcomes: dict[str, Outcome] = {}
-    for family in dict.fromkeys(known.entry.family for known in models):
-        predict = rule.fit([known for known in models if known.entry.family != family])
-        for known in models:
-            if known.entry.family == family:
-                outcomes[known.entry.name] = _outcome(predict(known.entry), known)
-    return [outcomes[known.entry.name] for known in models]
+def outcomes_of(rule: Rule, models: Sequence[Known]) -> list[Outcome]:
+    """Return what a rule says of each model when it may only know models of other families, and what comes of it."""
+    said = zip(leave_one_family_out(rule, models), models, strict=True)
+    return [_outcome(calls, known, missing=not rule.reads(known.entry)) for calls, known in said]
 
 
-def _outcome(calls: Sequence[Call], known: Known) -> Outcome:
+def _outcome(calls: Sequence[Call], known: Known, *, missing: bool) -> Outcome:
     """Take the mean over calls that are equally likely."""
     entry, true_onset = known.entry, known.truth.onset
     behind = entry.n_blocks + 1
@@ -106,22 +124,27 @@ def _outcome(calls: Sequence[Call], known: Known) -> Outcome:
     return Outcome(
         model=entry.name,
         family=entry.family,
+        missing=missing,
         drop=known.truth.drop,
         called=_mean(call.onset is not None for call in calls),
         recommended=tuple(call.recommended_layer for call in calls),
         regret=_mean(known.regrets[call.recommended_layer] for call in calls),
         onset_error=None if true_onset is None else _mean(abs(onset - true_onset) for onset in onsets),
-        cost=_mean(_confirming_cost(call, entry.n_blocks) for call in calls),
+        cost=_mean(_confirming_cost(call, entry) for call in calls),
     )
 
 
-def _confirming_cost(call: Call, n_blocks: int) -> float:
-    """Return the share of the sweep that confirming takes: the last layer and one other, with all seeds.
+def _confirming_cost(call: Call, entry: ZooEntry) -> float:
+    """Return the share of the sweep that fine-tuning the two layers of `confirm` takes, with all seeds.
 
-    Where a drop is called it is the recommended layer, else the one at a fixed fraction of the depth.
+    Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
     """
-    other = fixed_fraction(n_blocks) if call.onset is None else call.recommended_layer
-    return cost_share({other, n_blocks}, n_blocks)
+    baselines = {"fixed fraction of depth": fixed_fraction(entry.n_blocks)}
+    if "zero-shot" in entry.labelled:
+        baselines["best zero-shot layer"] = int(np.argmax(entry.labelled["zero-shot"].values))
+    drops = call.onset is not None
+    layers = compared_layers(call.recommended_layer, drops=drops, baselines=baselines, n_blocks=entry.n_blocks)
+    return cost_share(layers, entry.n_blocks)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -131,9 +154,7 @@ def _mean(values: Iterable[float]) -> float:
 # ---- scores over models, and their intervals -------------------------------------------------------------
 
 
-def _rule_scores(rule: Rule, outcomes: Sequence[Outcome], *, level: float, draws: int, seed: int) -> RuleScores:
-    # Each row says how often each model counts: once, and then as redrawn.
-    counts = np.vstack([np.ones(len(outcomes)), _redrawn([each.family for each in outcomes], draws=draws, seed=seed)])
+def _rule_scores(rule: Rule, outcomes: Sequence[Outcome], counts: Array, *, level: float) -> RuleScores:
     called, drops = np.array([each.called for each in outcomes]), np.array([each.drop for each in outcomes])
     regrets, costs = np.array([each.regret for each in outcomes]), np.array([each.cost for each in outcomes])
     errors = np.array([np.nan if each.onset_error is None else each.onset_error for each in outcomes])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction
 from layerprobe.prediction.rules import plateau_onsets
 from layerprobe.prediction.truth import regrets, truth
-from layerprobe.results import Truth, TunedLayers, ZooEntry
+from layerprobe.results import LayerCurve, Truth, TunedLayers, ZooEntry
 
 Array = NDArray[np.float64]
 
@@ -59,7 +59,7 @@ class Rule:
 
     name: str
     curves: tuple[str, ...]
-    """What of an entry it reads, by the names that `curves_of` gives."""
+    """What of an entry it reads, by the names that `curves_of` gives; of an entry that lacks it, it can say nothing."""
     fit: Callable[[Sequence[Known]], Predictor]
     """Models that may be known, at least one -> a predictor; a rule without parameters does not look at them."""
     parameters: int = 0
@@ -72,16 +72,28 @@ class Rule:
         return set(self.curves) <= curves_of(entry).keys()
 
 
-def curves_of(entry: ZooEntry) -> dict[str, Array]:
-    """Return all numbers by layer that an entry has, by name; CKA against a reference is `CKA, <reference>`.
+def curves_of(entry: ZooEntry) -> dict[str, LayerCurve]:
+    """Return all numbers by layer that an entry has, by name; CKA against a reference is `CKA, <reference>`."""
+    cka = {f"CKA, {name}": curve for name, curve in entry.cka.items()}
+    return {**cka, **entry.metrics, **entry.labelled}
 
-    Two references or more also have a mean, `CKA, all references`.
+
+def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
+    """Return the entries, those that have CKA against every reference of the zoo with the mean, `CKA, all references`.
+
+    The others do not get it, or it would mean one thing here and another there.
     """
-    cka = {f"CKA, {name}": np.array(curve.values) for name, curve in entry.cka.items()}
-    if len(cka) > 1:
-        cka["CKA, all references"] = np.mean(list(cka.values()), axis=0)
-    others = {name: np.array(curve.values) for name, curve in {**entry.metrics, **entry.labelled}.items()}
-    return {**cka, **others}
+    names = list(dict.fromkeys(name for entry in entries for name in entry.cka))
+    if len(names) < 2:
+        return tuple(entries)
+
+    def widened(entry: ZooEntry) -> ZooEntry:
+        if len(entry.cka) < len(names):
+            return entry
+        mean = np.mean([entry.cka[name].values for name in names], axis=0)
+        return replace(entry, cka={**entry.cka, ALL_REFERENCES: LayerCurve(values=tuple(mean.tolist()))})
+
+    return tuple(map(widened, entries))
 
 
 def loss(call: Call, known: Known) -> float:
@@ -109,17 +121,33 @@ def final_run(flags: NDArray[np.bool_], entry: ZooEntry) -> Call:
     return truncated(layer, entry)
 
 
-def falls(values: Array) -> Array:
-    """Return by what share of its size each value lies below the highest before it; 0 where it lies above.
+def falls(values: Array, *, unit: float | None = None) -> Array:
+    """Return how far each value lies below the highest before it; 0 where it lies above.
+
+    Args:
+        values: (layers,) of any sign.
+        unit: What to measure in; by default the largest size in the curve, so that a fall is 0 .. 2.
 
     Example:
         >>> falls(np.array([0.5, 0.8, 0.6, 0.4])).round(2).tolist()
         [0.0, 0.0, 0.25, 0.5]
     """
-    peaks = np.maximum.accumulate(values)
-    sizes = np.maximum(np.abs(peaks), np.finfo(np.float64).tiny)
-    shares: Array = (peaks - values) / sizes
-    return shares
+    if unit is None:
+        unit = float(np.abs(values).max())
+    below: Array = np.maximum.accumulate(values) - values
+    return below / unit if unit > 0 else below  # a curve of zeros falls nowhere
+
+
+def _values(entry: ZooEntry, curve: str) -> Array:
+    return np.array(curves_of(entry)[curve].values)
+
+
+def _falls(entry: ZooEntry, curve: str, direction: float) -> Array:
+    return falls(direction * _values(entry, curve), unit=1.0 if _is_cka(curve) or curve in SHARES else None)
+
+
+def _is_cka(curve: str) -> bool:
+    return curve == SELF_CKA or curve.startswith("CKA, ")
 
 
 def chosen(candidates: Sequence[Predictor], *, name: str) -> Callable[[Sequence[Known]], Predictor]:
@@ -137,16 +165,54 @@ def chosen(candidates: Sequence[Predictor], *, name: str) -> Callable[[Sequence[
     return fit
 
 
+def fitted(rule: Rule, models: Sequence[Known]) -> Predictor:
+    """Fit a rule to those models that have what it reads.
+
+    Of an entry that lacks it the rule calls no drop and takes the last layer, as one does who cannot look.
+    """
+    predict = rule.fit([known for known in models if rule.reads(known.entry)])
+    return lambda entry: predict(entry) if rule.reads(entry) else (truncated(entry.n_blocks, entry),)
+
+
+def leave_one_family_out(rule: Rule, models: Sequence[Known]) -> list[tuple[Call, ...]]:
+    """Return what a rule says of each model when it may only know models of other families.
+
+    Raises:
+        DataError: If the rule has parameters and one family only has what it reads.
+    """
+    predictors = {
+        family: fitted(rule, [known for known in models if known.entry.family != family])
+        for family in dict.fromkeys(known.entry.family for known in models)
+    }
+    return [predictors[known.entry.family](known.entry) for known in models]
+
+
+def obstacle(rule: Rule, models: Sequence[Known]) -> str | None:
+    """Return why a rule cannot be scored leave-one-family-out, None where it can."""
+    families = {known.entry.family for known in models if rule.reads(known.entry)}
+    names = ", ".join(rule.curves)
+    if not families:
+        return f"no model has {names}"
+    if rule.parameters and len(families) < 2:
+        return f"it has parameters, and there is one family only{f' with {names}' if names else ''}"
+    return None
+
+
 def _fixed(predict: Predictor) -> Callable[[Sequence[Known]], Predictor]:
     return lambda models: predict
 
 
 # ---- the rules -----------------------------------------------------------------------------------------
 
+SELF_CKA = "self CKA"
+"""Of a layer with the one before, so that layer 0 has none and repeats the value of layer 1."""
+ALL_REFERENCES = "all references"
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
 FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
 MINIMUM_DECLINES = (0.05, 0.01, 0.02, 0.03, 0.075, 0.1, 0.15, 0.2, 0.3)
 WOBBLES = (3.0, 0.0, 1.0, 2.0)
+SHARES = ("mean cosine", "top dimension share")
+"""Curves that like CKA are at most 1: their falls are taken as they are. Shares of a value near 0 would be noise."""
 DIRECTIONS = {"mean cosine": -1.0}
 """Curves of which less is better."""
 UNKNOWN = ("prompt entropy", "curvature", "dataset entropy", "intrinsic dimension")
@@ -190,10 +256,11 @@ def plateau(curve: str, *, tuned: bool) -> Rule:
 
     def predictor(minimum_decline: float, wobbles: float) -> Predictor:
         def predict(entry: ZooEntry) -> tuple[Call, ...]:
-            values = curves_of(entry)[curve]
+            first = int(curve == SELF_CKA)
+            values = _values(entry, curve)[first:]
             if len(values) < 4:  # too short to have a plateau
                 return (truncated(entry.n_blocks, entry),)
-            onset = plateau_onsets(values[None], minimum_decline=minimum_decline, wobbles=wobbles)[0]
+            onset = first + plateau_onsets(values[None], minimum_decline=minimum_decline, wobbles=wobbles)[0]
             return (truncated(int(onset) - 1, entry),)
 
         return predict
@@ -208,7 +275,7 @@ def fall(curve: str, *, labelled: bool = False) -> Rule:
     """Return the rule that flags the final layers which fall below the highest before them by a chosen share."""
 
     def predictor(direction: float, threshold: float) -> Predictor:
-        return lambda entry: (final_run(falls(direction * curves_of(entry)[curve]) > threshold, entry),)
+        return lambda entry: (final_run(_falls(entry, curve, direction) > threshold, entry),)
 
     name, directions = f"fall of {curve}", _directions(curve)
     candidates = [predictor(direction, threshold) for direction in directions for threshold in THRESHOLDS]
@@ -220,7 +287,7 @@ def best(curve: str, *, labelled: bool = False) -> Rule:
     """Return the rule that takes the best layer of a curve, the earlier one of equals."""
 
     def predictor(direction: float) -> Predictor:
-        return lambda entry: (truncated(int((direction * curves_of(entry)[curve]).argmax()), entry),)
+        return lambda entry: (truncated(int((direction * _values(entry, curve)).argmax()), entry),)
 
     name, directions = f"best layer by {curve}", _directions(curve)
     fit = chosen([predictor(direction) for direction in directions], name=name)
@@ -271,8 +338,7 @@ def _standardised(models: Sequence[Known], curves: tuple[str, ...]) -> tuple[Cal
     """
 
     def raw(entry: ZooEntry) -> Array:
-        found = curves_of(entry)
-        return np.stack([falls(_directions(name)[0] * found[name])[1:] for name in curves], axis=1)
+        return np.stack([_falls(entry, name, _directions(name)[0])[1:] for name in curves], axis=1)
 
     known = np.concatenate([raw(model.entry) for model in models])
     mean, spread = known.mean(axis=0), known.std(axis=0)
@@ -302,14 +368,38 @@ def _logistic_weights(features: Array, targets: NDArray[np.bool_], penalties: Ar
     return weights
 
 
+def best_rule(rules: Sequence[Rule], *, labelled: bool = False) -> Rule:
+    """Return the rule that takes the one of some rules with the lowest mean loss on known models, the first of equals.
+
+    Each is scored leave-one-family-out among the known models. Of many rules the best one's own score is too good to
+    be true; that of this rule is what somebody gets who chooses among them.
+    """
+    name = f"best rule of the other families{', with labels' if labelled else ''}"
+
+    def mean_loss(rule: Rule, models: Sequence[Known]) -> float:
+        said = zip(leave_one_family_out(rule, models), models, strict=True)
+        return float(np.mean([np.mean([loss(call, known) for call in calls]) for calls, known in said]))
+
+    def fit(models: Sequence[Known]) -> Predictor:
+        candidates = [rule for rule in rules if obstacle(rule, models) is None]
+        if not candidates:
+            raise DataError(f"expected models of other families to tune {name!r} on, got none")
+        return fitted(min(candidates, key=lambda rule: mean_loss(rule, models)), models)
+
+    return Rule(name=name, curves=(), fit=fit, parameters=1, labelled=labelled)
+
+
 def rules_for(entries: Iterable[ZooEntry]) -> list[Rule]:
-    """Return every rule for which some entry has what it reads: baselines, one curve each, and three together."""
+    """Return every rule for which some entry has what it reads.
+
+    Baselines, one curve each, three together, and the best of all these, without labels and with them.
+    """
     names: dict[str, bool] = {}
     for entry in entries:
         names |= dict.fromkeys(curves_of(entry), False) | dict.fromkeys(entry.labelled, True)
     found = baselines()
     for name, labelled in names.items():
-        if name.startswith("CKA, ") or name == "self CKA":
+        if _is_cka(name):
             found += [plateau(name, tuned=False), plateau(name, tuned=True), fall(name)]
         else:
             found += [best(name, labelled=labelled), fall(name, labelled=labelled)]
@@ -317,4 +407,7 @@ def rules_for(entries: Iterable[ZooEntry]) -> list[Rule]:
         if set(curves) <= names.keys():
             labelled = any(names[name] for name in curves)
             found.append(logistic(curves, labelled=labelled))
-    return found
+    choices = [best_rule([rule for rule in found if not rule.labelled])]
+    if any(names.values()):
+        choices.append(best_rule(found, labelled=True))
+    return found + choices

@@ -159,6 +159,8 @@ class Outcome:
 
     model: str
     family: str
+    missing: bool
+    """Whether the model lacks what the rule reads; it then calls no drop and takes the last layer."""
     drop: bool
     """The truth."""
     called: float
@@ -209,12 +211,19 @@ class RuleScores:
     outcomes: tuple[Outcome, ...]
     """By model."""
 
+    @property
+    def missing(self) -> int:
+        """How many models lack what the rule reads."""
+        return sum(each.missing for each in self.outcomes)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetScores:
-    """All rules under one budget of fine-tuning."""
+    """All rules under one budget of fine-tuning, scored on the same models."""
 
     budget: str
+    clusters: str
+    """What the bootstrap redraws: families, or models where there is one family."""
     truths: dict[str, Truth]
     """By model."""
     rules: tuple[RuleScores, ...]
@@ -234,6 +243,4 @@ class Bench:
     """Confidence level of the intervals."""
     draws: int
     """Of the bootstrap."""
-    clusters: str
-    """What is redrawn: families or models."""
     budgets: tuple[BudgetScores, ...]

@@ -128,18 +128,18 @@ def confirm(
     options: Options | None = None,
     progress: Progress = silent,
 ) -> Confirmation:
-    """Fine-tune at the flagged, the recommended and the last layer, and say what that shows.
+    """Fine-tune at the recommended and the last layer, and say what that shows.
 
-    Where no drop is predicted, the best zero-shot layer is held against the last. Of more than three seeds, no more
-    are run than settle the verdict; it is looked at after each from the third on, and the intervals are so much
-    wider that all looks together err no more often than the level says. Seeds count in their order, whatever runs
-    are there already.
+    The verdict uses no other layers. Where no drop is predicted, the best zero-shot layer is held against the last.
+    Of more than three seeds, no more are run than settle the verdict; it is looked at after each from the third on,
+    and the intervals are so much wider that all looks together err no more often than the level says. Seeds count in
+    their order, whatever runs are there already.
 
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         prediction: What `predict` gave for it.
         task: What to learn.
-        layers: Further layers to fine-tune.
+        layers: Further layers to fine-tune, such as the other flagged ones.
         seeds: One run each, at most; with a single one the verdict is undecided.
         protocol: The paper's by default.
         level: Confidence level of the intervals.

@@ -177,7 +177,10 @@ def _curve(curve: SimilarityCurve) -> LayerCurve:
 
 
 def _self_curve(curve: SimilarityCurve) -> LayerCurve:
-    """Return CKA of each layer with the one before; layer 0 has none before it and takes the value of layer 1."""
+    """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1.
+
+    So it is no value of its own: what reads the curve and counts layers begins with layer 1.
+    """
     found = _curve(curve)
     errors = found.standard_errors
     return LayerCurve(

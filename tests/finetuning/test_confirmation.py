@@ -13,7 +13,7 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
-from layerprobe.finetuning.confirmation import compared_layers, outcome
+from layerprobe.finetuning.confirmation import outcome
 from layerprobe.prediction import plateau_rule
 from layerprobe.results import (
     MARGIN,
@@ -66,7 +66,7 @@ NO_DROP = prediction_of([0.9] * 7)
 def confirmed(
     prediction: DropPrediction, earlier: Sequence[float], last: Sequence[float], **options: Any
 ) -> Confirmation:
-    layer, _ = compared_layers(prediction, N_BLOCKS)
+    layer, _ = layers_to_confirm(prediction, N_BLOCKS)
     runs = [*runs_at(N_BLOCKS, last), *runs_at(layer, earlier)]
     return confirmation(prediction, runs, N_BLOCKS, **options)
 
@@ -74,32 +74,28 @@ def confirmed(
 # ---- which layers -------------------------------------------------------------------------------------
 
 
-def test_the_layers_that_decide() -> None:
+def test_of_flagged_layers_only_the_last_decides() -> None:
     assert DROP.drop_layers == (5, 6)
-    assert layers_to_confirm(DROP, N_BLOCKS) == (4, 5, 6)
-    assert compared_layers(DROP, N_BLOCKS) == (4, 6)
+    assert layers_to_confirm(DROP, N_BLOCKS) == (4, 6)
 
 
 def test_without_a_drop_the_rival_is_what_a_baseline_takes() -> None:
     assert NO_DROP.baselines["fixed fraction of depth"] == 5
     assert layers_to_confirm(NO_DROP, N_BLOCKS) == (5, 6)
-    labelled = prediction_of([0.9] * 7, best_zero_shot=2)
-    assert compared_layers(labelled, N_BLOCKS) == (2, 6)
-    assert layers_to_confirm(labelled, N_BLOCKS) == (2, 6)
+    assert layers_to_confirm(prediction_of([0.9] * 7, best_zero_shot=2), N_BLOCKS) == (2, 6)
 
 
 def test_a_rival_at_the_last_layer_is_no_rival() -> None:
-    assert compared_layers(prediction_of([0.9] * 7, best_zero_shot=6), N_BLOCKS) == (5, 6)
+    assert layers_to_confirm(prediction_of([0.9] * 7, best_zero_shot=6), N_BLOCKS) == (5, 6)
 
 
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=25))
-def test_the_compared_layers_are_among_those_to_fine_tune(values: list[float]) -> None:
+def test_an_earlier_layer_is_held_against_the_last(values: list[float]) -> None:
     prediction, n_blocks = prediction_of(values), len(values) - 1
-    layers = layers_to_confirm(prediction, n_blocks)
-    earlier, last = compared_layers(prediction, n_blocks)
-    assert {earlier, last, prediction.recommended_layer, *prediction.drop_layers} == set(layers)
+    earlier, last = layers_to_confirm(prediction, n_blocks)
     assert earlier < last == n_blocks
-    assert list(layers) == sorted(layers)
+    if prediction.drops:
+        assert earlier == prediction.recommended_layer
 
 
 # ---- intervals ----------------------------------------------------------------------------------------

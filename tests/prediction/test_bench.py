@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.prediction import bench_predictors
-from layerprobe.prediction.bench import leave_one_family_out
-from layerprobe.prediction.predictors import Known, Predictor, Rule, fall, logistic, plateau, truncated
-from layerprobe.results import RuleScores, Score, Zoo, ZooEntry
+from layerprobe.finetuning import layers_to_confirm
+from layerprobe.prediction import bench_predictors, cost_share, plateau_rule
+from layerprobe.prediction.bench import outcomes_of
+from layerprobe.prediction.predictors import (
+    Known,
+    Predictor,
+    Rule,
+    best_rule,
+    curves_of,
+    fall,
+    falls,
+    leave_one_family_out,
+    logistic,
+    plateau,
+    truncated,
+    with_all_references,
+)
+from layerprobe.results import LayerCurve, RuleScores, Score, SimilarityCurve, Zoo, ZooEntry
 
 from .zoos import DROPPING, FALLING_CURVE, LEVEL_CURVE, RISING, entry, known_zoo, tuned, zoo
 
@@ -112,7 +127,7 @@ def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
         asked.append({each.entry.name for each in models})
         return remembering(models)
 
-    outcomes = leave_one_family_out(Rule(name="watched", curves=(), fit=watched), known(*known_zoo().entries))
+    outcomes = outcomes_of(Rule(name="watched", curves=(), fit=watched), known(*known_zoo().entries))
     everything = {"a0", "a1", "b0", "c0", "c1", "d0"}
     assert asked == [everything - left_out for left_out in ({"a0", "a1"}, {"b0"}, {"c0", "c1"}, {"d0"})]
     assert [outcome.model for outcome in outcomes] == ["a0", "a1", "b0", "c0", "c1", "d0"]
@@ -142,7 +157,7 @@ def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
     assert {"last layer", f"plateau of {CURVE}"} <= names
     assert not any(scores.parameters for scores in found.budgets[0].rules)
     assert found.budgets[0].left_out["tuned fraction of depth"] == "it has parameters, and there is one family only"
-    assert found.clusters == "models"
+    assert found.budgets[0].clusters == "models"
 
 
 # ---- rules with parameters ------------------------------------------------------------------------------------
@@ -160,6 +175,37 @@ def test_a_tuned_rule_finds_what_the_default_misses() -> None:
         found = scores_of(data, rule.name, rules=[rule])
         assert value(found.f1) == 1, rule.name
         assert value(found.mean_regret) == 0, rule.name
+
+
+def test_self_cka_begins_at_layer_1() -> None:
+    """A steady decline is no drop; the copy at layer 0 would be a change of 0, and the first step a drop."""
+    steady = [0.9 - 0.1 * layer for layer in range(8)]
+    falling = [0.9, 0.91, 0.9, 0.89, 0.9, 0.9, 0.5, 0.4]
+    data = zoo(
+        *(
+            entry(name, name, (*DROPPING, 55.0, 50.0), metrics={"self CKA": (values[0], *values)})
+            for name, values in (("steady", steady), ("falling", falling))
+        )
+    )
+    assert [each.recommended for each in scores_of(data, "plateau of self CKA").outcomes] == [(8,), (6,)]
+
+
+def test_falls_are_finite_near_zero_and_do_not_depend_on_the_unit() -> None:
+    curve = np.array([0.0, -6.0, 30.0, 40.0, 10.0, -20.0])
+    np.testing.assert_allclose(falls(curve), [0, 0.15, 0, 0, 0.75, 1.5])
+    np.testing.assert_allclose(falls(100 * curve), falls(curve))
+    np.testing.assert_array_equal(falls(np.zeros(3)), np.zeros(3))
+    np.testing.assert_allclose(falls(curve, unit=1.0), [0, 6, 0, 0, 30, 60])
+
+
+def test_a_rise_of_a_small_mean_cosine_is_a_small_fall() -> None:
+    small, large = (0.001, 0.002, 0.001, 0.002, 0.003, 0.004, 0.009), (0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.6)
+    data = zoo(
+        *(entry(f"{family}0", family, RISING, metrics={"mean cosine": small}) for family in "abc"),
+        *(entry(f"{family}1", family, DROPPING, metrics={"mean cosine": large}) for family in "abc"),
+    )
+    rule = fall("mean cosine")
+    assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
 
 
 def three_curves(*, drops: bool) -> dict[str, Sequence[float]]:
@@ -182,6 +228,20 @@ def test_a_combination_learns_what_goes_with_a_drop() -> None:
     assert value(found.f1) == 1
     assert value(found.onset_error) == 0
     assert value(found.mean_regret) == 0
+
+
+def test_a_score_of_zero_at_one_layer_does_not_break_a_combination() -> None:
+    names = ("zero-shot", "effective rank", "mean cosine")
+
+    def made(family: str, *, drops: bool, first: float) -> ZooEntry:
+        metrics = three_curves(drops=drops)
+        labels = {"zero-shot": [first, -6.0, *(40 * each for each in metrics["self CKA"][2:])]}
+        scores = DROPPING if drops else RISING
+        return entry(f"{family}{drops}", family, scores, metrics=metrics, labelled=labels)
+
+    data = zoo(*(made(family, drops=drops, first=0.0) for family in "abc" for drops in (True, False)))
+    rule = logistic(names, labelled=True)
+    assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
 
 
 def test_a_combination_learns_from_models_that_do_not_differ() -> None:
@@ -209,10 +269,9 @@ def test_labels_are_told_apart() -> None:
         )
     )
     (budget,) = bench_predictors(data, draws=10).budgets
-    labelled = [scores.rule for scores in budget.rules if scores.labelled]
-    assert set(labelled) == {
-        f"{what} {name}" for what in ("best layer by", "fall of") for name in ("zero-shot", "probe")
-    }
+    labelled = {scores.rule for scores in budget.rules if scores.labelled}
+    single = {f"{what} {name}" for what in ("best layer by", "fall of") for name in ("zero-shot", "probe")}
+    assert labelled == {*single, "best rule of the other families, with labels"}
     regrets = [scores.mean_regret.value for scores in budget.rules if scores.labelled]
     assert regrets == sorted(regrets)
     assert [scores.labelled for scores in budget.rules] == sorted(scores.labelled for scores in budget.rules)
@@ -228,18 +287,83 @@ def test_ties_take_the_earlier_layer_and_the_first_candidate() -> None:
     assert {each.recommended for each in scores_of(data, "tuned fraction of depth").outcomes} == {(6,)}
 
 
-def test_a_rule_is_scored_on_the_models_that_have_what_it_reads() -> None:
+def test_of_a_model_that_lacks_the_curve_a_rule_calls_no_drop() -> None:
     data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", DROPPING), entry("c", "c", RISING))
-    found = bench_predictors(data, draws=10).budgets[0]
-    rule = next(scores for scores in found.rules if scores.rule == f"plateau of {CURVE}")
-    assert [outcome.model for outcome in rule.outcomes] == ["a"]
-    assert f"tuned plateau of {CURVE}" in found.left_out
+    (budget,) = bench_predictors(data, draws=10).budgets
+    rule = next(scores for scores in budget.rules if scores.rule == f"plateau of {CURVE}")
+    assert [(each.model, each.missing, each.recommended) for each in rule.outcomes] == [
+        ("a", False, (4,)),
+        ("b", True, (6,)),
+        ("c", True, (6,)),
+    ]
+    assert rule.missing == 2
+    assert (value(rule.precision), value(rule.recall)) == (1, 0.5)
+    assert value(rule.mean_regret) == pytest.approx(20 / 3)
+    assert budget.left_out[f"tuned plateau of {CURVE}"] == (
+        f"it has parameters, and there is one family only with {CURVE}"
+    )
+    assert {tuple(each.model for each in scores.outcomes) for scores in budget.rules} == {("a", "b", "c")}
+
+
+def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> None:
+    """CKA with the twin misses for mlm; with the mlm of another seed it is there, and a false alarm counts."""
+    twin, other = LayerCurve(values=FALLING_CURVE), LayerCurve(values=FALLING_CURVE)
+    data = zoo(
+        *(with_references(f"rtd{n}", "rtd", DROPPING, {"twin": twin, "other seed": other}) for n in range(2)),
+        *(with_references(f"mlm{n}", "mlm", RISING, {"other seed": other}) for n in range(2)),
+    )
+    for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5), ("all references", 2, 1.0)):
+        found = scores_of(data, f"plateau of CKA, {name}")
+        assert (found.missing, value(found.precision), len(found.outcomes)) == (missing, precision, 4)
+
+
+def with_references(name: str, family: str, scores: Sequence[float], cka: dict[str, LayerCurve]) -> ZooEntry:
+    return replace(entry(name, family, scores), cka=cka)
+
+
+def test_all_references_are_those_of_the_zoo() -> None:
+    low, high = (LayerCurve(values=(share,) * 7) for share in (0.2, 0.6))
+    entries = (
+        with_references("a", "a", RISING, {"one": low, "two": high}),
+        with_references("b", "b", RISING, {"two": high}),
+        with_references("c", "c", RISING, {"two": low, "one": high}),
+    )
+    a, b, c = map(curves_of, with_all_references(entries))
+    assert a["CKA, all references"].values == c["CKA, all references"].values == pytest.approx((0.4,) * 7)
+    assert b.keys() == {"CKA, two"}
+    assert with_all_references(entries[1:2]) == entries[1:2]
 
 
 def test_depths_may_differ() -> None:
     deep = (*RISING, 81.0, 82.0)
     data = zoo(entry("a", "a", DROPPING, cka=FALLING_CURVE), entry("b", "b", deep, cka=(*LEVEL_CURVE, 0.9, 0.91)))
     assert [each.recommended for each in scores_of(data, f"plateau of {CURVE}").outcomes] == [(4,), (8,)]
+
+
+# ---- what confirming costs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("curve", [FALLING_CURVE, (0.9, 0.9, 0.9, 0.4, 0.4, 0.5, 0.4), LEVEL_CURVE])
+@pytest.mark.parametrize("zero_shot", [None, RISING, DROPPING, (9.0,) * 7])
+def test_the_cost_is_that_of_the_layers_that_confirm_fine_tunes(
+    curve: Sequence[float], zero_shot: Sequence[float] | None
+) -> None:
+    labelled = {} if zero_shot is None else {"zero-shot": zero_shot}
+    known_best = {} if zero_shot is None else {"best zero-shot layer": zero_shot.index(max(zero_shot))}
+    data = zoo(*(entry(name, name, DROPPING, cka=curve, labelled=labelled) for name in "ab"))
+    prediction = plateau_rule(
+        SimilarityCurve(values=tuple(curve), reference_layers=tuple(range(7)), alignment="same-index"),
+        other_baselines=known_best,
+    )
+    expected = cost_share(layers_to_confirm(prediction, 6), 6)
+    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(expected)
+
+
+def test_an_early_onset_costs_a_third_of_the_sweep() -> None:
+    """Eight blocks, onset 5: layers 4 and 8 take 14 of 45 parts; every flagged layer would take 35."""
+    early = (0.9, 0.9, 0.9, 0.9, 0.9, 0.4, 0.3, 0.3, 0.2)
+    data = zoo(*(entry(name, name, (*DROPPING, 55.0, 50.0), cka=early) for name in "ab"))
+    assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(14 / 45)
 
 
 # ---- intervals --------------------------------------------------------------------------------------------------
@@ -296,6 +420,52 @@ def test_every_rule_is_scored_on_every_model_of_a_large_zoo() -> None:
     assert {len(scores.outcomes) for scores in budget.rules} == {48}
 
 
+# ---- the best rule of the other families --------------------------------------------------------------------------
+
+
+def taking(layer: int) -> Rule:
+    return Rule(name=f"layer {layer}", curves=(), fit=lambda models: lambda entry: (truncated(layer, entry),))
+
+
+def test_the_best_rule_is_chosen_without_the_family_that_it_is_scored_on() -> None:
+    """Layer 4 is best in family a, the last one in b and c."""
+    data = zoo(entry("a", "a", DROPPING), entry("b", "b", RISING), entry("c", "c", RISING))
+    rules = [taking(6), taking(4)]
+    found = scores_of(data, "best rule of the other families", rules=[*rules, best_rule(rules)])
+    # without a: both others rise; without b or c: 20 points in a against 2 in the other, and a wrong call each
+    assert [each.recommended for each in found.outcomes] == [(6,), (4,), (4,)]
+    assert value(found.mean_regret) == pytest.approx((20 + 2 + 2) / 3)
+    alone = [value(scores_of(data, rule.name, rules=rules).mean_regret) for rule in rules]
+    assert min(alone) == pytest.approx(4 / 3), "the winner's own score is better than choosing gave"
+
+
+def test_a_rule_that_remembers_is_not_the_best_of_the_other_families() -> None:
+    """It is right on all that it was fitted to, and would be chosen for that."""
+    everything = known(
+        *(entry(family, family, DROPPING, cka=FALLING_CURVE) for family in "ab"),
+        *(entry(family, family, RISING, cka=LEVEL_CURVE) for family in "cd"),
+    )
+    remembers = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
+    looks = plateau(CURVE, tuned=False)
+    said = leave_one_family_out(best_rule([remembers, looks]), everything)
+    assert said == leave_one_family_out(looks, everything) != leave_one_family_out(remembers, everything)
+
+
+def test_the_best_rule_among_all_may_read_labels() -> None:
+    curves = {"a": DROPPING, "b": RISING, "c": DROPPING, "d": RISING}
+    data = zoo(*(entry(name, name, scores, labelled={"zero-shot": scores}) for name, scores in curves.items()))
+    without = scores_of(data, "best rule of the other families")
+    labels = scores_of(data, "best rule of the other families, with labels")
+    assert (without.labelled, labels.labelled, labels.parameters) == (False, True, 1)
+    assert value(labels.mean_regret) == 0
+    assert value(without.mean_regret) > 0
+
+
+def test_without_labels_in_the_zoo_one_best_rule_is_scored() -> None:
+    (budget,) = bench_predictors(known_zoo(), draws=10).budgets
+    assert sum(scores.rule.startswith("best rule") for scores in budget.rules) == 1
+
+
 # ---- bad input --------------------------------------------------------------------------------------------------
 
 
@@ -308,8 +478,16 @@ def test_what_cannot_be_benched_is_refused() -> None:
         bench_predictors(known_zoo(), level=1.5)
 
 
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    broken = (1.0, float("nan"), 1.0, 1.0, 1.0, 1.0, 1.0)
+    with pytest.raises(DataError, match="expected finite numbers for a, got nan in curvature: leave it out"):
+        bench_predictors(zoo(entry("a", "a", metrics={"curvature": broken})))
+    with pytest.raises(DataError, match="expected finite numbers for a, got nan in scores under gentle"):
+        bench_predictors(zoo(entry("a", "a", broken)))
+
+
 def test_a_tuned_rule_asks_for_other_families() -> None:
     models = known(entry("a", "a", cka=LEVEL_CURVE))
-    for rule in (fall(CURVE), logistic((CURVE,))):
+    for rule in (fall(CURVE), logistic((CURVE,)), best_rule([fall(CURVE)])):
         with pytest.raises(DataError, match=f"expected models of other families to tune '{rule.name}' on, got none"):
             leave_one_family_out(rule, models)

@@ -209,6 +209,7 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "hostile": lambda: confirmed(study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))),
     "shallow reference": lambda: confirmed(study(reference_blocks=6)),
     "one seed": lambda: confirmed(study(), seeds=1),
+    "the two layers that decide": lambda: confirmed(study(), (9, 12)),
     "25 layers": lambda: confirmed(
         study(n_blocks=24, reference_blocks=24, drop=(20, 21, 22, 23, 24), recommended=19), (12, 19, 20, 24), 3
     ),

@@ -33,9 +33,10 @@ def bench_predictors(
 ) -> None:
     """Score ways to predict a drop where drops are known.
 
-    Trains nothing; takes seconds. A rule with parameters is tuned on the other families than the one it is scored
-    on. Regret is the test score of the best layer less that of the recommended one, x 100; cost the share of the
-    full sweep's training that it takes to confirm the call at the recommended layer and the last one.
+    A rule with parameters is tuned on the other families than the one it is scored on. Regret is the test score of the
+    best layer less that of the recommended one, x 100; cost the share of the full sweep's training that the two layers
+    of [bold]confirm[/bold] take. The best rule of the other families is chosen anew for each family, so that its scores
+    are not those of the luckiest of many rules.
 
     Example:  [bold]layerprobe bench-predictors --budget converged[/bold]
     """
@@ -54,14 +55,18 @@ def _print_bench(found: Bench) -> None:
     for number, scores in enumerate(found.budgets):
         typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
         drops = sum(truth.drop for truth in scores.truths.values())
-        typer.echo(f"{drops} of {len(scores.truths)} models drop; families: {', '.join(found.families)}")
+        typer.echo(
+            f"{drops} of {len(scores.truths)} models drop; families: {', '.join(found.families)}; "
+            f"intervals redraw {scores.clusters}"
+        )
         for labelled in (False, True):
             _print_rules(scores, labelled=labelled)
         for rule, reason in scores.left_out.items():
             typer.echo(f"Left out: {rule}: {reason}")
     typer.echo(
-        f"\nIn brackets: {found.level:.0%} bootstrap intervals over {found.clusters} ({found.draws} draws). A rule "
-        "with parameters was tuned on the other families. Onset: mean error in layers where there is a drop."
+        f"\nIn brackets: {found.level:.0%} bootstrap intervals ({found.draws} draws). A rule with parameters was tuned "
+        "on the other families. Missing: models without what the rule reads, of which it calls no drop. Onset: mean "
+        "error in layers where there is a drop."
     )
 
 
@@ -70,7 +75,7 @@ def _print_rules(scores: BudgetScores, *, labelled: bool) -> None:
     if not rules:
         return
     typer.echo(f"\nWith{'' if labelled else 'out'} labels:")
-    header = ("rule", "parameters", "models", "precision", "recall", "F1", "onset", "regret", "median", "cost")
+    header = ("rule", "parameters", "missing", "precision", "recall", "F1", "onset", "regret", "median", "cost")
     print_table(header, [_cells(rule) for rule in rules])
 
 
@@ -78,7 +83,7 @@ def _cells(rule: RuleScores) -> tuple[str, ...]:
     return (
         rule.rule,
         str(rule.parameters),
-        str(len(rule.outcomes)),
+        str(rule.missing),
         *map(_cell, (rule.precision, rule.recall, rule.f1, rule.onset_error)),
         *map(_cell, (rule.mean_regret, rule.median_regret, rule.cost)),
     )

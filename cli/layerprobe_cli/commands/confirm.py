@@ -44,9 +44,9 @@ def confirm(
 ) -> None:
     """Predict, fine-tune, and say whether the prediction holds.
 
-    Fine-tunes at the flagged, the recommended and the last layer: confirmed, refuted or undecided. Where no drop is
-    predicted, the best zero-shot layer is held against the last. From the third seed on, no more are added once the
-    verdict is settled at the level; intervals allow for the looks.
+    Fine-tunes at the recommended and the last layer: confirmed, refuted or undecided. The verdict uses no other
+    layers; --layers adds some. Where no drop is predicted, the best zero-shot layer is held against the last. From the
+    third seed on, no more are added once the verdict is settled at the level; intervals allow for the looks.
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """

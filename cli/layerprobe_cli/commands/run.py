@@ -75,8 +75,8 @@ def run(
     """Extract, compare, predict, confirm and report, in one go.
 
     What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the
-    flagged, the recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130; where no drop is
-    predicted, the best zero-shot layer and the last.
+    recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130; where no drop is predicted, the
+    best zero-shot layer and the last. --layers adds others.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
