@@ -29,7 +29,7 @@ from layerprobe.encoders import (
     pool,
     token_batches,
 )
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.memory import Budget, is_out_of_memory
 from layerprobe.finetuning.metrics import Evaluation, evaluate_outputs
 from layerprobe.finetuning.objectives import Objective
@@ -116,8 +116,8 @@ def fine_tune(
 
     Raises:
         ModelError: If the model has no such layer.
-        TrainingError: If the loss is not finite, an epoch leaves embeddings that cannot be scored, or a single
-            example does not fit the memory.
+        TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
+        InsufficientMemoryError: If a single example does not fit the memory.
     """
     protocol = protocol or Protocol()
     if encoder.autocast == torch.float16:
@@ -173,7 +173,7 @@ def fine_tune(
 
 @contextlib.contextmanager
 def _told_of_memory(encoder: Encoder, layer: int) -> Iterator[None]:
-    """Raise TrainingError where memory runs out and nothing is left to halve."""
+    """Raise InsufficientMemoryError where memory runs out and nothing is left to halve."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -181,7 +181,7 @@ def _told_of_memory(encoder: Encoder, layer: int) -> Iterator[None]:
             raise
         # weights, gradients and two moments
         needed = 4 * 4 * encoder.description.parameters[layer] / 1e6
-        raise TrainingError(
+        raise InsufficientMemoryError(
             f"layer {layer} does not fit the memory of {encoder.device}: weights, gradients and optimiser take "
             f"{needed:,.0f} MB, and then no example fits; lower the maximum length, take an earlier layer, or a "
             "device with more memory"

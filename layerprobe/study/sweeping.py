@@ -17,7 +17,7 @@ import torch
 
 from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder, count_blocks, find_checkpoint, resolve_device
-from layerprobe.errors import DataError, LayerProbeError, ModelError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, TrainingError
 from layerprobe.finetuning import RunFolder, load_or_run, outcomes, told_what_is_cut
 from layerprobe.pool import Lost, pooled
 from layerprobe.results import (
@@ -371,8 +371,9 @@ class _Worker:
                 retry_failed=self.setting.retry_failed,
             )
         except TrainingError as error:
-            # what the mark says, where there is one
-            return folder.load_failure(job.layer, job.seed) or _failed(job, str(error), error.step)
+            # what the mark says, where there is one of this failure
+            marked = None if isinstance(error, InsufficientMemoryError) else folder.load_failure(job.layer, job.seed)
+            return marked or _failed(job, str(error), error.step)
         except LayerProbeError as error:
             return _failed(job, str(error))
         except (MemoryError, torch.OutOfMemoryError):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe._version import versions
 from layerprobe.results import FailedRun, SweepResult, from_json, to_json
 
 from .conftest import Layerprobe
@@ -71,7 +72,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
     again = layerprobe("sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
     assert from_json(SweepResult, again.out).curves == result.curves[:1]
     lost = next((tmp_path / "cache").rglob("layer-003-seed-1/result.json"))
-    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=2, versions={})
+    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=2, versions=versions())
     (lost.parent / "failed.json").write_text(to_json(mark))
     lost.unlink()
     failed = layerprobe("sweep", toml)

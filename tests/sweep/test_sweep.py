@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import torch
 
+from layerprobe._version import versions
 from layerprobe.encoders import find_checkpoint
 from layerprobe.errors import DataError, ModelError, TaskError
 from layerprobe.finetuning import RunFolder
@@ -220,7 +221,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(
 ) -> None:
     where = folder_of(inputs, cache, "electra")
     (where.run_path(3, 1) / "result.json").unlink()
-    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions={"torch": "0"})
+    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions=versions())
     where.save_failure(mark)
     found = sweep(plan_of(inputs, cache))
     assert found.curves[1].failed == (mark,)
