@@ -52,8 +52,8 @@ def sweep(
     """Fine-tune every model on every task at every layer with every seed, in processes of their own.
 
     The longest run comes first. A run that another process is at is put off; one that fails is marked and the others
-    go on; one whose process is killed is begun once more. In a script, call this under `if __name__ == "__main__":`,
-    because each process imports the script.
+    go on; one whose process is killed is begun once more, and is not marked. In a script, call this under
+    `if __name__ == "__main__":`, because each process imports the script.
 
     Args:
         plan: What to run.
@@ -236,11 +236,12 @@ class _State:
 
     def add(self, job: _Job, answer: _Answer) -> None:
         """Take the answer of a process."""
+        if isinstance(answer, Lost):
+            # its process may have been lost behind the writing of the result, or another sweep has made it
+            answer = self.found.folder(job).load(job.layer, job.seed) or _lost(job, answer)
         if isinstance(answer, FineTuningRun):
             self.runs[job] = answer
             return
-        if isinstance(answer, Lost):
-            answer = self._lost(job, answer)
         self.failed[job] = answer
         logger.warning(
             "%s on %s, layer %d, seed %d failed: %s",
@@ -250,17 +251,6 @@ class _State:
             job.seed,
             answer.message,
         )
-
-    def _lost(self, job: _Job, lost: Lost) -> FailedRun:
-        if lost.trace is not None:
-            logger.error("%s", lost.trace)
-            return _failed(job, f"an error that was not expected, and is not marked: {lost.trace.splitlines()[-1]}")
-        how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
-        failed = _failed(
-            job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch"
-        )
-        self.found.folder(job).save_failure(failed)
-        return failed
 
     def result(self) -> SweepResult:
         """Return it as a value."""
@@ -378,6 +368,15 @@ class _Worker:
             return _failed(job, str(error))
         except (MemoryError, torch.OutOfMemoryError):
             return _failed(job, "out of memory: use fewer workers, a smaller batch or a lower maximum length")
+
+
+def _lost(job: _Job, lost: Lost) -> FailedRun:
+    """Return why there is no run; it is not marked, because that does not follow from its numbers."""
+    if lost.trace is not None:
+        logger.error("%s", lost.trace)
+        return _failed(job, f"an error that was not expected: {lost.trace.splitlines()[-1]}")
+    how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
+    return _failed(job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch")
 
 
 def _failed(job: _Job, message: str, step: int | None = None) -> FailedRun:

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -250,21 +250,38 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
 
 
-@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
-def test_a_run_whose_process_is_lost_fails_and_is_marked_where_it_was_killed(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
-) -> None:
+def losing(trace: str | None, *, before: Callable[[], object] = lambda: None) -> Callable[..., Any]:
+    """A pool whose processes are all lost."""
+
     def lose(
         start: object, settings: object, jobs: list[Any], **options: object
     ) -> Generator[tuple[Any, Lost], None, None]:
+        before()
         yield from ((job, Lost(-signal.SIGKILL, trace)) for job in jobs)
 
-    monkeypatch.setattr(sweeping, "pooled", lose)
+    return lose
+
+
+@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
+def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
+) -> None:
+    monkeypatch.setattr(sweeping, "pooled", losing(trace))
     result = sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
     assert (result.n_failed, result.n_left) == (6, 0)
     message = result.curves[0].failed[0].message
     assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
-    assert len(list(tmp_path.rglob("failed.json"))) == (0 if trace else 6)
+    assert list(tmp_path.rglob("failed.json")) == []
+
+
+def test_a_run_that_is_there_after_all_is_not_lost(
+    undisturbed: SweepResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed behind the writing of the result, or another sweep has made it meanwhile."""
+    file = results_in(cache)[0]
+    kept = file.rename(file.with_name("kept"))
+    monkeypatch.setattr(sweeping, "pooled", losing(None, before=lambda: kept.rename(file)))
+    assert sweep(plan_of(inputs, cache)) == undisturbed
 
 
 # ---- where runs are made ------------------------------------------------------------------------------
