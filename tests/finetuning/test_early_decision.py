@@ -17,7 +17,12 @@ from tests.finetuning.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
 LAYERS = (1, 2, 3)
-EFFECTS = {"large": (10.0, 10.1, 9.9, 10.0, 10.2), "middling": (10.0, 8.0, 9.5, 9.0, 9.2), "none": (3.0, -3.0) * 3}
+EFFECTS = {
+    "large": (10.0, 10.1, 9.9, 10.0, 10.2),
+    "middling": (10.0, 8.0, 9.5, 9.0, 9.2),
+    "none": (3.0, -3.0) * 3,
+    "same": (0.4, 0.4, 0.4, 5.0, -5.0),
+}
 Confirm = Callable[..., Confirmation]
 
 
@@ -51,7 +56,7 @@ def test_the_prediction_is_what_the_tests_say() -> None:
     assert (DROP.recommended_layer, DROP.drop_layers) == (1, (2, 3))
 
 
-@pytest.mark.parametrize(("effects", "n_seeds"), [("large", 3), ("middling", 4), ("none", 5)])
+@pytest.mark.parametrize(("effects", "n_seeds"), [("large", 3), ("middling", 4), ("none", 5), ("same", 5)])
 def test_seeds_stop_when_the_verdict_is_settled(
     confirming: Confirm, made: list[tuple[int, int]], effects: str, n_seeds: int
 ) -> None:
