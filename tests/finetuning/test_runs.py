@@ -234,6 +234,14 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
     assert path_of().parent == tmp_path / "runs"
 
 
+def test_whole_numbers_name_the_same_folder(folder: Path, tmp_path: Path) -> None:
+    """The protocol of a run that is read has 0.0 where 0 was given."""
+    checkpoint = find_checkpoint(str(folder))
+    whole, read = Protocol(weight_decay=0, warmup=0, max_grad_norm=1), Protocol(weight_decay=0.0, warmup=0.0)
+    paths = [RunFolder.of(tmp_path, checkpoint, TASK, p, computed_on="cpu float32").path for p in (whole, read)]
+    assert paths[0] == paths[1]
+
+
 OTHER_PROTOCOLS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "weight_decay": 0.1,
