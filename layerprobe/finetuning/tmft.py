@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
@@ -35,7 +36,7 @@ from layerprobe.finetuning.metrics import Evaluation, evaluate_outputs
 from layerprobe.finetuning.objectives import Objective
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.progress import Progress, silent
-from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Task
+from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Split, Task
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
@@ -115,6 +116,7 @@ def fine_tune(
         The run, scores x 100.
 
     Raises:
+        DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
         ModelError: If the model has no such layer.
         TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
         InsufficientMemoryError: If a single example does not fit the memory.
@@ -122,6 +124,7 @@ def fine_tune(
     protocol = protocol or Protocol()
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
+    _check_splits(task)
     start = time.perf_counter()
     _reset_peak_memory(encoder.device)
     train, validation, test = (
@@ -169,6 +172,19 @@ def fine_tune(
         peak_memory=_peak_memory(encoder.device),
         threshold=best.threshold,
     )
+
+
+def _check_splits(task: Task) -> None:
+    for name in get_args(Split):
+        targets = task.split(name).targets
+        if not targets:
+            raise DataError(f"expected examples to fine-tune on in every split, got none in the {name} split")
+        # no correlation and no precision is defined there
+        if name != "train" and task.kind in ("sts", "paraphrase") and len(set(targets)) == 1:
+            raise DataError(
+                f"expected different targets in the {name} split of a task of kind {task.kind}, got {targets[0]:g} for "
+                f"all of {len(targets)} examples"
+            )
 
 
 @contextlib.contextmanager

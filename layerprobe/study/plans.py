@@ -43,7 +43,7 @@ class Sweep:
         for layers in (self.layers, *(model.layers for model in self.models)):
             if layers is not None and (not layers or min(layers) < 0):
                 raise DataError(f"expected layers from 0, at least one, got {list(layers)}")
-        check_seeds(self.seeds)
+        object.__setattr__(self, "seeds", check_seeds(self.seeds))
         agreed(self.protocol, self.options)
         check_precision(self.options)
 

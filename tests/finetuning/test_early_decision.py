@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from layerprobe.encoders import Encoder
@@ -95,3 +96,10 @@ def test_runs_that_are_there_do_not_change_the_verdict(
 def test_seeds_count_in_their_order(confirming: Confirm) -> None:
     assert confirming("middling", seeds=(4, 3, 2, 1, 0)).outcomes[0].seeds == (2, 3, 4)
     assert confirming("middling", seeds=(0, 0, 1, 2, 3, 4)).planned_seeds == 5
+
+
+def test_seeds_and_layers_of_numpy_are_those_of_python(confirming: Confirm, made: list[tuple[int, int]]) -> None:
+    found = confirming("large", seeds=np.arange(5), layers=np.arange(1))
+    assert made == [(layer, seed) for seed in range(3) for layer in range(4)]
+    assert {type(number) for pair in made for number in pair} == {int}
+    assert found == confirming("large", seeds=range(5), layers=(0,))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
@@ -100,6 +101,11 @@ def test_seeds_can_be_counted_and_layers_can_be_all(file: Path) -> None:
     file.write_text(f'seeds = 3\nlayers = "all"\n{SMALL}')
     found = load_sweep(file)
     assert (found.seeds, found.layers) == ((0, 1, 2), None)
+
+
+def test_seeds_of_numpy_are_those_of_python() -> None:
+    found = Sweep(models=(SweepModel(id="a"),), tasks=(SweepTask(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
+    assert "seeds = [0, 1]" in sweep_toml(found)
 
 
 WRONG = {
