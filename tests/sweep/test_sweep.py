@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -42,11 +43,11 @@ def folder_of(inputs: Path, cache: Path, model: str) -> RunFolder:
     return run_folder(checkpoint, task, PROTOCOL, Options(device="cpu", cache_dir=cache))
 
 
-def sweep_process(inputs: Path, cache: Path, workers: int) -> subprocess.Popen[str]:
+def sweep_process(inputs: Path, cache: Path, workers: int, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.sweep.tiny", str(inputs), str(cache), str(workers)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -149,16 +150,24 @@ def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, in
 
 
 def test_two_sweeps_on_one_folder_share_the_work(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
-    with sweep_process(inputs, tmp_path, 1) as one, sweep_process(inputs, tmp_path, 1) as other:
-        outputs = [process.communicate(timeout=300) for process in (one, other)]
+    cache, made = tmp_path / "cache", tmp_path / "made"
+    made.mkdir()
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(sweep_process(inputs, cache, 1, NOTE_RUNS=str(made))) for _ in range(2)]
+        outputs = [process.communicate(timeout=300) for process in both]
     for output, errors in outputs:
         assert from_json(SweepResult, output[output.index("{") :]) == undisturbed, errors
-    assert len(results_in(tmp_path)) == N_RUNS
-    assert half_written(tmp_path) == []
+    jobs = [f"{model} {layer} {seed}" for model in ("bert", "electra") for layer in LAYERS for seed in SEEDS]
+    assert sorted(file.stem for file in made.iterdir()) == jobs
+    assert half_written(cache) == []
 
 
 def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
-    undisturbed: SweepResult, inputs: Path, cache: Path, caplog: pytest.LogCaptureFixture
+    undisturbed: SweepResult,
+    inputs: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     for file in results_in(cache)[:3]:
         file.rename(file.with_name("kept"))
@@ -168,18 +177,22 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     held = where.lock(layer, seed)
     held.acquire()
     begun = time.time()
+    say_waiting = sweeping._Found.say_waiting
 
-    def watch(found: SweepResult) -> None:
-        if found.n_left == 1:  # the other one ends when all else is done
-            kept[0].rename(kept[0].with_name("result.json"))
-            held.release()
+    def finish(found: Any, job: Any) -> None:
+        """The other one ends when it is waited for."""
+        say_waiting(found, job)
+        assert len(results_in(cache)) == N_RUNS - 1
+        kept[0].rename(kept[0].with_name("result.json"))
+        held.release()
 
+    monkeypatch.setattr(sweeping._Found, "say_waiting", finish)
     with caplog.at_level(logging.INFO):
-        assert sweep(plan_of(inputs, cache), watch=watch) == undisturbed
+        assert sweep(plan_of(inputs, cache)) == undisturbed
     assert held.is_locked is False
     assert [file.stat().st_mtime < begun for file in sorted(cache.rglob("result.json"))].count(False) == 2
-    waited = [text for text in caplog.messages if text.startswith("waiting for another process")]
-    assert len(waited) <= 1
+    (waited,) = [text for text in caplog.messages if text.startswith("waiting for another process")]
+    assert waited.endswith(f"toy-train.csv at layer {layer} with seed {seed}")
 
 
 def test_half_written_results_are_made_again(
