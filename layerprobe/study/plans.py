@@ -16,7 +16,7 @@ from layerprobe.study.options import Options
 from layerprobe.study.tuning import PAPER_SEEDS, agreed, check_precision, check_seeds
 from layerprobe.tasks.tables import SUFFIXES
 
-OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "trust_remote_code")
+OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "batch_tokens", "trust_remote_code")
 """The fields of `Options` that fine-tuning takes."""
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 
@@ -65,7 +65,7 @@ def load_sweep(path: str | Path) -> Sweep:
         epochs = 3                       # and the other fields of `Protocol`
 
         [options]
-        dtype = "bfloat16"               # pooling, prompt, device, attn, trust_remote_code
+        dtype = "bfloat16"               # pooling, prompt, device, attn, batch_tokens, trust_remote_code
 
     Only models and tasks must be there. Files and folders are relative to the TOML file.
 

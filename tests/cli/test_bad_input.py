@@ -136,7 +136,8 @@ def test_wrong_usage_exits_with_2(layerprobe: Layerprobe, pair: tuple[Path, Path
     assert layerprobe("compare", *pair, "-t", pairs_file, "--bandwidth", "2").code == 2
     assert layerprobe("compare", *pair, "-t", "").code == 2
     assert layerprobe("predict", pair[0], "-r", pair[1], "--texts", pairs_file, "--split-seed", "1").code == 2
-    assert layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", "--seeds", "3").code == 2
+    for option in (("--seeds", "3"), ("--seeds", "5"), ("--layers", "all"), ("--epochs", "10")):
+        assert layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", *option).code == 2
     assert layerprobe("cache", "prune").code == 2
 
 

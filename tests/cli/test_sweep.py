@@ -114,9 +114,19 @@ def test_the_command_line_says_the_same_as_toml(
     assert layerprobe("sweep", path, "--print-toml").out == said.out
 
 
+def test_options_of_the_machine_may_be_given_beside_toml(layerprobe: Layerprobe, toml: Path) -> None:
+    toml.write_text(toml.read_text() + '[options]\ndevice = "cuda"\nbatch_tokens = 100\n')
+    assert 'device = "cuda"\nbatch_tokens = 100' in layerprobe("sweep", toml, "--print-toml").out
+    said = layerprobe("sweep", toml, "--print-toml", "--device", "cpu", "--batch-tokens", "500")
+    assert 'device = "cpu"\nbatch_tokens = 500' in said.out
+
+
 BAD = {
     "no task": (("MODEL",), 2, "expected a task"),
     "layers beside TOML": (("TOML", "--layers", "3"), 2, "expected models, tasks, layers, seeds"),
+    "the default layers beside TOML": (("TOML", "--layers", "all"), 2, "expected models, tasks, layers, seeds"),
+    "the default seeds beside TOML": (("TOML", "--seeds", "5", "--epochs", "10"), 2, "expected models, tasks, layers"),
+    "a precision beside TOML": (("TOML", "--dtype", "float32"), 2, "expected models, tasks, layers, seeds"),
     "a model beside TOML": (("TOML", "MODEL"), 2, "expected models, tasks, layers, seeds"),
     "no such TOML": (("nothing.toml",), 1, "cannot read the sweep nothing.toml: No such file"),
     "no such layer": (("MODEL", "-t", "TASK", "--layers", "2-9"), 1, "expected layers from 0 to 3"),
