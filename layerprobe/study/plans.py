@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.results import Protocol, SweepModel, SweepTask, from_dict
+from layerprobe.results.toml import toml_value
 from layerprobe.study.options import Options
 from layerprobe.study.tuning import PAPER_SEEDS, agreed, check_precision, check_seeds
 from layerprobe.tasks.tables import SUFFIXES
@@ -104,14 +104,16 @@ def _sweep(data: Mapping[str, Any], folder: Path) -> Sweep:
 
 
 def _model(table: Mapping[str, Any], where: str, folder: Path) -> SweepModel:
-    fields = _fields(SweepModel, table, where)
-    return SweepModel(**{**fields, "id": _beside(folder, fields["id"])})
+    return SweepModel(**_with_paths_of(folder, _fields(SweepModel, table, where)))
 
 
 def _task(table: Mapping[str, Any], where: str, folder: Path) -> SweepTask:
-    fields = _fields(SweepTask, table, where)
-    paths = {key: _beside(folder, fields[key]) for key in ("source", "validation", "test") if fields.get(key)}
-    return SweepTask(**{**fields, **paths})
+    return SweepTask(**_with_paths_of(folder, _fields(SweepTask, table, where)))
+
+
+def _with_paths_of(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    paths = ("id", "source", "validation", "test")
+    return {key: _beside(folder, value) if key in paths and value else value for key, value in fields.items()}
 
 
 def _beside(folder: Path, name: str) -> str:
@@ -189,7 +191,7 @@ def _integers(value: Any, where: str, expected: str) -> tuple[int, ...]:
 def sweep_toml(sweep: Sweep) -> str:
     """Return the TOML that `load_sweep` reads as `sweep`, without what is left at its default.
 
-    The folder of the runs is not in it.
+    The folder of the runs is not in it. Paths are absolute, so that the file may lie anywhere.
 
     Example:
         >>> print(sweep_toml(Sweep(models=(SweepModel(id="bert"),), tasks=(SweepTask(source="stsb"),), seeds=(0,))))
@@ -202,10 +204,11 @@ def sweep_toml(sweep: Sweep) -> str:
         source = "stsb"
         <BLANKLINE>
     """
-    top = {"layers": sweep.layers, "seeds": list(sweep.seeds)}
+    top = {"layers": sweep.layers, "seeds": sweep.seeds}
     blocks = [_lines({key: value for key, value in top.items() if value is not None})]
+    here = Path.cwd()
     for name, values in (("models", sweep.models), ("tasks", sweep.tasks)):
-        blocks += [[f"[[{name}]]", *_lines(_changed(value))] for value in values]
+        blocks += [[f"[[{name}]]", *_lines(_with_paths_of(here, _changed(value)))] for value in values]
     options = {key: value for key, value in _changed(sweep.options).items() if key in OPTIONS}
     for name, table in (("protocol", _changed(sweep.protocol)), ("options", options)):
         blocks += [[f"[{name}]", *_lines(table)]] if table else []
@@ -218,5 +221,4 @@ def _changed(value: Any) -> dict[str, Any]:
 
 
 def _lines(table: Mapping[str, Any]) -> list[str]:
-    # JSON's texts, numbers, lists and truth values are TOML's
-    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return [f"{key} = {toml_value(value)}" for key, value in table.items()]

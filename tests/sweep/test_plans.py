@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -93,6 +94,33 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
 def test_what_is_written_is_read_as_the_same(file: Path, text: str) -> None:
     file.write_text(text)
     found = load_sweep(file)
+    file.write_text(sweep_toml(found))
+    assert load_sweep(file) == found
+
+
+def test_what_is_written_says_the_same_in_another_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths of a command line are those of its working folder, paths of a file those beside it."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = Sweep(
+        models=(SweepModel(id="models/mine"), SweepModel(id="org/name")),
+        tasks=(SweepTask(source="pairs.tsv", validation="../dev.tsv"), SweepTask(source="stsb")),
+    )
+    file = tmp_path / "elsewhere" / "sweep.toml"
+    file.write_text(sweep_toml(found))
+    again = load_sweep(file)
+    assert [model.id for model in again.models] == [str(tmp_path / "models/mine"), "org/name"]
+    assert [task.source for task in again.tasks] == [str(tmp_path / "pairs.tsv"), "stsb"]
+    assert again.tasks[0].validation == str(tmp_path / "../dev.tsv")
+    file.write_text(sweep_toml(again))
+    assert load_sweep(file) == again
+
+
+def test_a_character_that_toml_forbids_is_written(file: Path) -> None:
+    file.write_text(SMALL)
+    found = dataclasses.replace(load_sweep(file), options=Options(prompt="\x7f"))
     file.write_text(sweep_toml(found))
     assert load_sweep(file) == found
 
