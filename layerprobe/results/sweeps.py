@@ -35,6 +35,10 @@ class SweepModel:
     layers: tuple[int, ...] | None = None
     """Blocks kept; the sweep's layers by default."""
 
+    def __post_init__(self) -> None:
+        if self.random_init is not None and not 0 <= self.random_init < 2**63:
+            raise DataError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepTask:

@@ -56,7 +56,7 @@ def load_sweep(path: str | Path) -> Sweep:
 
         [[models]]
         id = "google/electra-base-discriminator"
-        layers = [0, 12]                 # instead of those above; random_init = 0 for random weights
+        layers = [0, 12]                 # or "all", instead of those above; random_init = 0 for random weights
 
         [[tasks]]
         source = "stsb"                  # also columns, kind, merge, score_range, validation, test, split_seed
@@ -92,10 +92,15 @@ def _sweep(data: Mapping[str, Any], folder: Path) -> Sweep:
         values["layers"] = _layers(data["layers"], "layers")
     if "seeds" in data:
         values["seeds"] = _seeds(data["seeds"])
+    models = _tables(data, "models", "id")
+    if any(table.get("layers") == "all" for _, table in models):
+        # a model without layers has those of the sweep: where one is to have all, the others name theirs
+        models = [(where, {"layers": data.get("layers", "all"), **table}) for where, table in models]
+        values["layers"] = None
     options = _fields(Options, _table(data, "options"), "options", only=OPTIONS)
     protocol = _fields(Protocol, {"pooling": options.get("pooling", "mean"), **_table(data, "protocol")}, "protocol")
     return Sweep(
-        models=tuple(_model(table, where, folder) for where, table in _tables(data, "models", "id")),
+        models=tuple(_model(table, where, folder) for where, table in models),
         tasks=tuple(_task(table, where, folder) for where, table in _tables(data, "tasks", "source")),
         protocol=Protocol(**protocol),
         options=Options(**options),
@@ -104,6 +109,8 @@ def _sweep(data: Mapping[str, Any], folder: Path) -> Sweep:
 
 
 def _model(table: Mapping[str, Any], where: str, folder: Path) -> SweepModel:
+    if table.get("layers") == "all":
+        table = {key: value for key, value in table.items() if key != "layers"}
     return SweepModel(**_with_paths_of(folder, _fields(SweepModel, table, where)))
 
 

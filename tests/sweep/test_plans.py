@@ -131,6 +131,14 @@ def test_seeds_can_be_counted_and_layers_can_be_all(file: Path) -> None:
     assert (found.seeds, found.layers) == ((0, 1, 2), None)
 
 
+@pytest.mark.parametrize("common", ["", 'layers = "all"\n', "layers = [1]\n"])
+def test_layers_of_a_model_can_be_all(file: Path, common: str) -> None:
+    file.write_text(f'{common}[[models]]\nid = "a"\nlayers = "all"\n[[models]]\nid = "b"\n[[tasks]]\nsource = "stsb"\n')
+    found = load_sweep(file)
+    assert found.layers is None
+    assert [model.layers for model in found.models] == [None, (1,) if "1" in common else None]
+
+
 def test_seeds_of_numpy_are_those_of_python() -> None:
     found = Sweep(models=(SweepModel(id="a"),), tasks=(SweepTask(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
     assert "seeds = [0, 1]" in sweep_toml(found)
@@ -157,6 +165,14 @@ WRONG = {
     "one end of a range": (f"{SMALL}score_range = [1]", r"tasks 1.score_range: expected two numbers, got \[1\]"),
     "layers as text": (f'layers = "3-6"\n{SMALL}', r"layers: expected a list of layers such as \[3, 6\], or \"all\""),
     "a negative layer": (f"layers = [-1]\n{SMALL}", r"expected layers from 0, at least one, got \[-1\]"),
+    "layers of a model as text": (
+        SMALL.replace("[[tasks]]", 'layers = "1-2"\n[[tasks]]'),
+        "models 1.layers: expected a list of whole numbers, got '1-2'",
+    ),
+    "a negative seed of weights": (
+        SMALL.replace("[[tasks]]", "random_init = -1\n[[tasks]]"),
+        r"expected a seed of random weights from 0 to 2\^63 - 1, got -1",
+    ),
     "no seeds": (f"seeds = 0\n{SMALL}", "seeds: expected how many seeds, up to 1000, or a list of them"),
     "no epochs": (f"{SMALL}[protocol]\nepochs = 0", "expected at least one epoch"),
     "a model twice": (
