@@ -77,7 +77,7 @@ def sweep(
     state = _State(found, level)
     state.read(retry_failed=retry_failed)
     missing = [job for job in found.jobs if job not in state.runs and job not in state.failed]
-    settings = _settings(found, workers, retry_failed=retry_failed)
+    settings = _settings(found, workers, len(missing), retry_failed=retry_failed)
     state.workers = len(settings)
     watch(state.result())
     answers: Generator[tuple[_Job, _Answer], None, None] = pooled(_Worker, settings, missing, waiting=found.say_waiting)
@@ -300,11 +300,12 @@ class _Setting:
     retry_failed: bool
 
 
-def _settings(found: _Found, workers: int | None, *, retry_failed: bool) -> list[_Setting]:
+def _settings(found: _Found, workers: int | None, n_jobs: int, *, retry_failed: bool) -> list[_Setting]:
     options = found.plan.options
     device = resolve_device(options.device)
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if str(device) == "cuda" else [str(device)]
-    count = workers or len(gpus)
+    # a process without a run would leave its cores idle
+    count = max(1, min(workers or len(gpus), n_jobs))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [
         _Setting(

@@ -300,10 +300,12 @@ def test_a_run_that_is_there_after_all_is_not_lost(
 # ---- where runs are made ------------------------------------------------------------------------------
 
 
-def devices_and_threads(inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto") -> list[Any]:
+def devices_and_threads(
+    inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto", n_jobs: int = 100
+) -> list[Any]:
     plan = plan_of(inputs, tmp_path)
     found = sweeping._found(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
-    settings = sweeping._settings(found, workers, retry_failed=False)
+    settings = sweeping._settings(found, workers, n_jobs, retry_failed=False)
     return [(setting.options.device, setting.threads) for setting in settings]
 
 
@@ -313,6 +315,8 @@ def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pyte
     assert devices_and_threads(inputs, tmp_path, None) == [("cpu", 8)]
     assert devices_and_threads(inputs, tmp_path, 3) == [("cpu", 2)] * 3
     assert devices_and_threads(inputs, tmp_path, 20) == [("cpu", 1)] * 20
+    assert devices_and_threads(inputs, tmp_path, 20, n_jobs=2) == [("cpu", 4)] * 2
+    assert devices_and_threads(inputs, tmp_path, 3, n_jobs=0) == [("cpu", 8)]
 
 
 def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
