@@ -17,7 +17,7 @@ import torch
 
 from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder, count_blocks, find_checkpoint, resolve_device
-from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning import RunFolder, load_or_run, outcomes, told_what_is_cut
 from layerprobe.pool import Lost, pooled
 from layerprobe.results import (
@@ -38,7 +38,7 @@ from layerprobe.tasks import load_task, load_word_similarity
 
 logger = logging.getLogger(__name__)
 
-_Answer = FineTuningRun | FailedRun | Lost
+_Answer = FineTuningRun | FailedRun | StoreError | Lost
 
 
 def sweep(
@@ -68,7 +68,7 @@ def sweep(
     Raises:
         ModelError: If a model cannot be had.
         DataError: If a task cannot be read, or a model has no such layer.
-        StoreError: If the folder of the runs cannot be read.
+        StoreError: If the folder of the runs cannot be read, or a result not be written; what is done is kept.
     """
     check_level(level)
     if workers is not None and workers < 1:
@@ -235,7 +235,9 @@ class _State:
                 self.failed[job] = failed
 
     def add(self, job: _Job, answer: _Answer) -> None:
-        """Take the answer of a process."""
+        """Take the answer of a process; raise StoreError where a result cannot be kept, as the next could not."""
+        if isinstance(answer, StoreError):
+            raise answer
         if isinstance(answer, Lost):
             # its process may have been lost behind the writing of the result, or another sweep has made it
             answer = self.found.folder(job).load(job.layer, job.seed) or _lost(job, answer)
@@ -346,8 +348,8 @@ class _Worker:
             told_what_is_cut(encoder, self.setting.tasks[task], self.setting.plan.protocol)
         return encoder
 
-    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | None:
-        """Return the run, or why it failed; None where another process is at it."""
+    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:
+        """Return the run, or why it failed or cannot be kept; None where another process is at it."""
         folder = self.setting.folders[job.model, job.task]
         try:
             return load_or_run(
@@ -365,6 +367,8 @@ class _Worker:
             # what the mark says, where there is one of this failure
             marked = None if isinstance(error, InsufficientMemoryError) else folder.load_failure(job.layer, job.seed)
             return marked or _failed(job, str(error), error.step)
+        except StoreError as error:
+            return error
         except LayerProbeError as error:
             return _failed(job, str(error))
         except (MemoryError, torch.OutOfMemoryError):

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 
 from layerprobe._version import versions
 from layerprobe.encoders import find_checkpoint
-from layerprobe.errors import DataError, ModelError, TaskError
+from layerprobe.errors import DataError, ModelError, StoreError, TaskError
 from layerprobe.finetuning import RunFolder
 from layerprobe.pool import Lost
 from layerprobe.results import FailedRun, SweepModel, SweepResult, SweepTask, from_json
@@ -261,6 +261,25 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     result = sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
     assert [len(curve.failed) for curve in result.curves] == [1, 0]
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
+
+
+def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further run would be trained and lost."""
+    begun: list[int] = []
+
+    def here(start: Any, settings: list[Any], jobs: list[Any], **options: object) -> Iterator[tuple[Any, Any]]:
+        work = start(settings[0])
+        yield from ((job, work(job)) for job in jobs)
+
+    def full(folder: object, load: object, layer: int, *arguments: object, **options: object) -> None:
+        begun.append(layer)
+        raise StoreError("No space left on device")
+
+    monkeypatch.setattr(sweeping, "pooled", here)
+    monkeypatch.setattr(sweeping, "load_or_run", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        sweep(plan_of(inputs, tmp_path))
+    assert len(begun) == 1
 
 
 def losing(trace: str | None, *, before: Callable[[], object] = lambda: None) -> Callable[..., Any]:
