@@ -19,6 +19,7 @@ from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder, count_blocks, find_checkpoint, resolve_device
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning import RunFolder, load_or_run, outcomes, told_what_is_cut
+from layerprobe.finetuning.memory import is_out_of_memory
 from layerprobe.pool import Lost, pooled
 from layerprobe.results import (
     FailedRun,
@@ -371,7 +372,9 @@ class _Worker:
             return error
         except LayerProbeError as error:
             return _failed(job, str(error))
-        except (MemoryError, torch.OutOfMemoryError):
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
             return _failed(job, "out of memory: use fewer workers, a smaller batch or a lower maximum length")
 
 

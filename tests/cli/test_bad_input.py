@@ -13,8 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
 
 from layerprobe.extraction import embed
+
+from layerprobe_cli import main
 
 from .conftest import QUICK, Layerprobe
 
@@ -245,3 +248,16 @@ def test_kill_9_while_fine_tuning(
     whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json
     same = ("layer", "seed", "best_epoch", "test", "validation", "epochs")
     assert [[run[name] for name in same] for run in resumed] == [[run[name] for name in same] for run in whole]
+
+
+@pytest.mark.parametrize("message", ["CUDA error: out of memory", "expected scalar type Float"])
+def test_memory_that_runs_out_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As torch says it outside its own allocator; another RuntimeError is a bug, and is shown whole."""
+
+    def command() -> None:
+        raise RuntimeError(message)
+
+    known = "out of memory" in message
+    with pytest.raises(typer.Exit if known else RuntimeError, match=None if known else message):
+        main._guarded(command)()
+    assert capsys.readouterr().err.startswith("error: out of memory: lower --batch-tokens") == known

@@ -170,6 +170,21 @@ def test_what_torch_says_without_memory_is_known() -> None:
     assert not is_out_of_memory(RuntimeError("expected scalar type Float"))
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        torch.AcceleratorError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB, max allowed: 9.07 GB)"),
+    ],
+    ids=["cublas", "cudnn", "driver", "mps"],
+)
+def test_what_accelerators_say_without_memory_is_known(error: RuntimeError) -> None:
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(ValueError(str(error)))
+
+
 def test_a_budget_is_halved_from_what_was_tried() -> None:
     budget, seen = Budget(None), []
 

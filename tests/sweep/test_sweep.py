@@ -282,6 +282,22 @@ def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: p
     assert len(begun) == 1
 
 
+def test_a_model_that_does_not_fit_is_a_failed_run(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(inputs, tmp_path)
+    found = sweeping._found(plan)
+    (setting,) = sweeping._settings(found, 1, 1, retry_failed=False)
+
+    def full(*arguments: object, **options: object) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    monkeypatch.setattr(sweeping, "load_or_run", full)
+    failed = sweeping._Worker(setting)(found.jobs[0])
+    assert isinstance(failed, FailedRun)
+    assert failed.message.startswith("out of memory: use fewer workers")
+
+
 def losing(trace: str | None, *, before: Callable[[], object] = lambda: None) -> Callable[..., Any]:
     """A pool whose processes are all lost."""
 
