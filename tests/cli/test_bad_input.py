@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 import typer
+from layerprobe_cli import main
 
 from layerprobe.extraction import embed
-
-from layerprobe_cli import main
 
 from .conftest import QUICK, Layerprobe
 
