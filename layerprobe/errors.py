@@ -50,3 +50,7 @@ class TrainingError(LayerProbeError):
         super().__init__(message)
         self.step = step
         """The step at which it failed, from 1; None where it is not known."""
+
+
+class InsufficientMemoryError(TrainingError):
+    """Training does not fit the memory that is free now; later, or elsewhere, it may."""

@@ -229,15 +229,23 @@ def _serve(pipe: Connection, alive: Connection, start: Start[Any, Any, Any], set
     root = logging.getLogger("layerprobe")
     root.handlers[:], root.propagate = [handler], False
     root.setLevel(logging.INFO)
-    try:
-        work = start(setting)
+    # what a job raises is told, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        try:
+            work = start(setting)
+        except Exception:
+            pipe.send(("raised", traceback.format_exc()))
+            return
         pipe.send(("ready", None))
         while True:
-            pipe.send(("answer", work(pipe.recv())))
-    except (EOFError, BrokenPipeError):
-        return
-    except Exception:
-        pipe.send(("raised", traceback.format_exc()))
+            job = pipe.recv()
+            try:
+                message = "answer", work(job)
+            except Exception:
+                message = "raised", traceback.format_exc()
+            pipe.send(message)
+            if message[0] == "raised":
+                return
 
 
 def _end_with(alive: Connection) -> None:

@@ -63,7 +63,9 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             fail("interrupted; what is done is kept, the same command goes on from there")
             raise typer.Exit(1) from None
         except (MemoryError, RuntimeError) as error:
-            if not isinstance(error, MemoryError) and type(error).__name__ != "OutOfMemoryError":  # torch's
+            from layerprobe.finetuning.memory import is_out_of_memory
+
+            if not is_out_of_memory(error):
                 raise
             fail("out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts")
             raise typer.Exit(1) from None

@@ -523,6 +523,13 @@ def two_numbers(text: str | None) -> tuple[float, float] | None:
 # ---- showing groups to Typer -----------------------------------------------------------------------------
 
 
+def given_options(context: typer.Context, *groups: type, others: tuple[str, ...] = ()) -> set[str]:
+    """Return which options of groups, and which others, were given on the command line, be it at their defaults."""
+    names = {field.name for group in groups for field in dataclasses.fields(group)} | set(others)
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
     """Return `command` with every argument that is a group replaced by the group's options."""
     hints = typing.get_type_hints(command, include_extras=True)

@@ -90,7 +90,8 @@ def confirmation(
 
     Where a drop was predicted it is confirmed if the interval of the effect lies above 0, and refuted if it
     lies below half a point, which is not worth another layer. Where no drop was predicted the two change
-    places. Anything else, and a single seed, is undecided.
+    places. An interval between 0 and half a point is above 0: the drop is sure, small as it is, and the earlier
+    layer has fewer blocks, too. Anything else, and a single seed, is undecided.
 
     Args:
         prediction: What was predicted.

@@ -27,6 +27,8 @@ FIRST_LOOK = 3
 """Seeds before the first look: with two, Student's t has one degree of freedom and its tails settle nothing."""
 SPENDING_POWER = 5
 """Error is spent as (looks' seeds / planned seeds) ** 5; the last interval of five seeds is then 7 % wider."""
+SAME = 1e-9
+"""Values whose standard deviation is no larger are the same but for rounding."""
 _LEAST = 1e-6
 _ANGLES = 2000
 
@@ -89,13 +91,18 @@ def interval_at_look(values: Sequence[float], level: float, *, planned: int) -> 
         planned: Seeds at most.
 
     Returns:
-        None where there is no look after n seeds, or none of the error is spent at it.
+        None where there is no look after n seeds, or none of the error is spent at it. None also where the values
+        are the same and more seeds are to come: scores that are counts, such as accuracy, agree by chance, which
+        Student's t knows nothing of.
     """
     n = len(values)
     reach = critical_values(planned, level).get(n, math.inf) if n > 1 else math.inf
     if math.isinf(reach):
         return None
-    mean, half = statistics.fmean(values), reach * statistics.stdev(values) / math.sqrt(n)
+    spread = statistics.stdev(values)
+    if spread <= SAME and n < planned:
+        return None
+    mean, half = statistics.fmean(values), reach * spread / math.sqrt(n)
     return mean - half, mean + half
 
 

@@ -15,6 +15,14 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# What failed allocations say that are no torch.OutOfMemoryError: of a CPU, of CUDA outside torch's allocator, of MPS.
+_MESSAGES = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "CUDA error: out of memory",
+    "STATUS_ALLOC_FAILED",  # of cuBLAS, cuDNN, cuSPARSE and so on
+    "MPS backend out of memory",
+)
+
 
 class Budget:
     """The most tokens of a forward pass, padding included; halved where memory runs out.
@@ -65,7 +73,5 @@ class Budget:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether a device, or the memory of the computer, had no room for a tensor."""
-    # a CPU's failed allocation is a plain RuntimeError
-    return isinstance(
-        error, torch.OutOfMemoryError | MemoryError
-    ) or "DefaultCPUAllocator: can't allocate memory" in str(error)
+    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
+    return known or (isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES))

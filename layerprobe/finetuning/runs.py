@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
@@ -81,12 +81,13 @@ class RunFolder:
             (folder / FAILED).unlink(missing_ok=True)
 
     def load_failure(self, layer: int, seed: int) -> FailedRun | None:
-        """Return why the run failed, or None; a garbled mark counts as none.
+        """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none.
 
         Raises:
             StoreError: If the disk does not let it be read.
         """
-        return _read(FailedRun, self.run_path(layer, seed) / FAILED)
+        failed = _read(FailedRun, self.run_path(layer, seed) / FAILED)
+        return failed if failed is not None and failed.versions == versions() else None
 
     def save_failure(self, failed: FailedRun) -> None:
         """Mark a run as failed: whole or not at all.
@@ -137,7 +138,7 @@ def fine_tune_layers(
     """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
 
     A killed sweep loses the run it was at; the next one starts that run again and gives the same numbers. A run
-    that fails is marked, and not tried again while the mark is there.
+    that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the same.
 
     Args:
         load: Returns the pretrained encoder; called once, and only where a run is missing.
@@ -267,6 +268,8 @@ def load_or_run(
                     save_to=save_to,
                     progress=progress,
                 )
+        except InsufficientMemoryError:
+            raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
             folder.save_failure(
                 FailedRun(layer=layer, seed=seed, message=str(error), step=error.step, versions=versions())

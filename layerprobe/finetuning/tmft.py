@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import torch
@@ -29,13 +30,13 @@ from layerprobe.encoders import (
     pool,
     token_batches,
 )
-from layerprobe.errors import DataError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.memory import Budget, is_out_of_memory
 from layerprobe.finetuning.metrics import Evaluation, evaluate_outputs
 from layerprobe.finetuning.objectives import Objective
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.progress import Progress, silent
-from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Task
+from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Split, Task
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
@@ -115,13 +116,15 @@ def fine_tune(
         The run, scores x 100.
 
     Raises:
+        DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
         ModelError: If the model has no such layer.
-        TrainingError: If the loss is not finite, an epoch leaves embeddings that cannot be scored, or a single
-            example does not fit the memory.
+        TrainingError: If the loss is not finite, or an epoch leaves embeddings that cannot be scored.
+        InsufficientMemoryError: If a single example does not fit the memory.
     """
     protocol = protocol or Protocol()
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
+    _check_splits(task)
     start = time.perf_counter()
     _reset_peak_memory(encoder.device)
     train, validation, test = (
@@ -171,9 +174,22 @@ def fine_tune(
     )
 
 
+def _check_splits(task: Task) -> None:
+    for name in get_args(Split):
+        targets = task.split(name).targets
+        if not targets:
+            raise DataError(f"expected examples to fine-tune on in every split, got none in the {name} split")
+        # no correlation and no precision is defined there
+        if name != "train" and task.kind in ("sts", "paraphrase") and len(set(targets)) == 1:
+            raise DataError(
+                f"expected different targets in the {name} split of a task of kind {task.kind}, got {targets[0]:g} for "
+                f"all of {len(targets)} examples"
+            )
+
+
 @contextlib.contextmanager
 def _told_of_memory(encoder: Encoder, layer: int) -> Iterator[None]:
-    """Raise TrainingError where memory runs out and nothing is left to halve."""
+    """Raise InsufficientMemoryError where memory runs out and nothing is left to halve."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
@@ -181,7 +197,7 @@ def _told_of_memory(encoder: Encoder, layer: int) -> Iterator[None]:
             raise
         # weights, gradients and two moments
         needed = 4 * 4 * encoder.description.parameters[layer] / 1e6
-        raise TrainingError(
+        raise InsufficientMemoryError(
             f"layer {layer} does not fit the memory of {encoder.device}: weights, gradients and optimiser take "
             f"{needed:,.0f} MB, and then no example fits; lower the maximum length, take an earlier layer, or a "
             "device with more memory"

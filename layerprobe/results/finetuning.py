@@ -40,6 +40,9 @@ class Protocol:
     """How token states become one embedding."""
 
     def __post_init__(self) -> None:
+        for name in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
+            # 0 and 0.0 are one protocol, and must be one text in the names of folders
+            object.__setattr__(self, name, float(getattr(self, name)))
         expected = {
             "a learning rate above 0": 0 < self.learning_rate < math.inf,
             "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from layerprobe.errors import DataError
 from layerprobe.names import distinct_names
 from layerprobe.results.finetuning import LayerOutcome
 from layerprobe.results.metrics import Metric, TaskKind
@@ -35,6 +36,10 @@ class SweepModel:
     """Seed of fresh random weights instead of the trained ones."""
     layers: tuple[int, ...] | None = None
     """Blocks kept; the sweep's layers by default."""
+
+    def __post_init__(self) -> None:
+        if self.random_init is not None and not 0 <= self.random_init < 2**63:
+            raise DataError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,12 +36,13 @@ def _values(value: Any) -> dict[str, Any]:
 
 
 def _lines(values: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {_written(value)}\n" for key, value in values.items() if value is not None)
+    return "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items() if value is not None)
 
 
-def _written(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a text, number, truth value or tuple of such as TOML."""
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_written, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):
         # TOML's strings are JSON's, but for one character that JSON leaves as it is
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")

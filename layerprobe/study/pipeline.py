@@ -91,7 +91,7 @@ def run(
     options = options or Options()
     protocol = agreed(protocol, options)
     check_level(level)
-    check_seeds(seeds)
+    seeds = check_seeds(seeds)
     if fine_tuning:
         check_precision(options)
     checkpoint, base_checkpoint = found(model, random_init, options), found(reference, reference_random_init, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 import typing
 from collections.abc import Mapping
@@ -13,11 +12,12 @@ from typing import Any
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import from_home
 from layerprobe.results import Protocol, SweepModel, TaskSettings, from_dict
+from layerprobe.results.toml import toml_value
 from layerprobe.study.options import Options
 from layerprobe.study.tuning import PAPER_SEEDS, agreed, check_precision, check_seeds
 from layerprobe.tasks.tables import SUFFIXES
 
-OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "trust_remote_code")
+OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "batch_tokens", "trust_remote_code")
 """The fields of `Options` that fine-tuning takes."""
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
 _LISTS = {int: "whole numbers", str: "texts"}
@@ -45,7 +45,7 @@ class Sweep:
         for layers in (self.layers, *(model.layers for model in self.models)):
             if layers is not None and (not layers or min(layers) < 0):
                 raise DataError(f"expected layers from 0, at least one, got {list(layers)}")
-        check_seeds(self.seeds)
+        object.__setattr__(self, "seeds", check_seeds(self.seeds))
         agreed(self.protocol, self.options)
         check_precision(self.options)
 
@@ -58,7 +58,7 @@ def load_sweep(path: str | Path) -> Sweep:
 
         [[models]]
         id = "google/electra-base-discriminator"
-        layers = [0, 12]                 # instead of those above; random_init = 0 for random weights
+        layers = [0, 12]                 # or "all", instead of those above; random_init = 0 for random weights
 
         [[tasks]]
         source = "stsb"                  # also columns, kind, merge, score_range, validation, test, split_seed
@@ -67,7 +67,7 @@ def load_sweep(path: str | Path) -> Sweep:
         epochs = 3                       # and the other fields of `Protocol`
 
         [options]
-        dtype = "bfloat16"               # pooling, prompt, device, attn, trust_remote_code
+        dtype = "bfloat16"               # pooling, prompt, device, attn, batch_tokens, trust_remote_code
 
     Only models and tasks must be there. Files and folders are relative to the TOML file.
 
@@ -94,10 +94,15 @@ def _sweep(data: Mapping[str, Any], folder: Path) -> Sweep:
         values["layers"] = _layers(data["layers"], "layers")
     if "seeds" in data:
         values["seeds"] = _seeds(data["seeds"])
+    models = _tables(data, "models", "id")
+    if any(table.get("layers") == "all" for _, table in models):
+        # a model without layers has those of the sweep: where one is to have all, the others name theirs
+        models = [(where, {"layers": data.get("layers", "all"), **table}) for where, table in models]
+        values["layers"] = None
     options = _fields(Options, _table(data, "options"), "options", only=OPTIONS)
     protocol = _fields(Protocol, {"pooling": options.get("pooling", "mean"), **_table(data, "protocol")}, "protocol")
     return Sweep(
-        models=tuple(_model(table, where, folder) for where, table in _tables(data, "models", "id")),
+        models=tuple(_model(table, where, folder) for where, table in models),
         tasks=tuple(_task(table, where, folder) for where, table in _tables(data, "tasks", "source")),
         protocol=Protocol(**protocol),
         options=Options(**options),
@@ -106,17 +111,21 @@ def _sweep(data: Mapping[str, Any], folder: Path) -> Sweep:
 
 
 def _model(table: Mapping[str, Any], where: str, folder: Path) -> SweepModel:
-    fields = _fields(SweepModel, table, where)
-    return SweepModel(**{**fields, "id": _beside(folder, fields["id"])})
+    if table.get("layers") == "all":
+        table = {key: value for key, value in table.items() if key != "layers"}
+    return SweepModel(**_with_paths_of(folder, _fields(SweepModel, table, where)))
 
 
 def _task(table: Mapping[str, Any], where: str, folder: Path) -> TaskSettings:
     columns = table.get("columns")
     if isinstance(columns, str):  # as the command line has them
         table = {**table, "columns": [column.strip() for column in columns.split(",")]}
-    fields = _fields(TaskSettings, table, where)
-    paths = {key: _beside(folder, fields[key]) for key in ("source", "validation", "test") if fields.get(key)}
-    return TaskSettings(**{**fields, **paths})
+    return TaskSettings(**_with_paths_of(folder, _fields(TaskSettings, table, where)))
+
+
+def _with_paths_of(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:
+    paths = ("id", "source", "validation", "test")
+    return {key: _beside(folder, value) if key in paths and value else value for key, value in fields.items()}
 
 
 def _beside(folder: Path, name: str) -> str:
@@ -194,7 +203,7 @@ def _integers(value: Any, where: str, expected: str) -> tuple[int, ...]:
 def sweep_toml(sweep: Sweep) -> str:
     """Return the TOML that `load_sweep` reads as `sweep`, without what is left at its default.
 
-    The folder of the runs is not in it.
+    The folder of the runs is not in it. Paths are absolute, so that the file may lie anywhere.
 
     Example:
         >>> print(sweep_toml(Sweep(models=(SweepModel(id="bert"),), tasks=(TaskSettings(source="stsb"),), seeds=(0,))))
@@ -207,10 +216,11 @@ def sweep_toml(sweep: Sweep) -> str:
         source = "stsb"
         <BLANKLINE>
     """
-    top = {"layers": sweep.layers, "seeds": list(sweep.seeds)}
+    top = {"layers": sweep.layers, "seeds": sweep.seeds}
     blocks = [_lines({key: value for key, value in top.items() if value is not None})]
+    here = Path.cwd()
     for name, values in (("models", sweep.models), ("tasks", sweep.tasks)):
-        blocks += [[f"[[{name}]]", *_lines(_changed(value))] for value in values]
+        blocks += [[f"[[{name}]]", *_lines(_with_paths_of(here, _changed(value)))] for value in values]
     options = {key: value for key, value in _changed(sweep.options).items() if key in OPTIONS}
     for name, table in (("protocol", _changed(sweep.protocol)), ("options", options)):
         blocks += [[f"[{name}]", *_lines(table)]] if table else []
@@ -223,5 +233,4 @@ def _changed(value: Any) -> dict[str, Any]:
 
 
 def _lines(table: Mapping[str, Any]) -> list[str]:
-    # JSON's texts, numbers, lists and truth values are TOML's
-    return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
+    return [f"{key} = {toml_value(value)}" for key, value in table.items()]

@@ -17,8 +17,9 @@ import torch
 
 from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder, count_blocks, find_checkpoint, resolve_device
-from layerprobe.errors import DataError, LayerProbeError, ModelError, TrainingError
+from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning import RunFolder, load_or_run, outcomes, told_what_is_cut
+from layerprobe.finetuning.memory import is_out_of_memory
 from layerprobe.pool import Lost, pooled
 from layerprobe.results import (
     FailedRun,
@@ -37,7 +38,7 @@ from layerprobe.tasks import load_settings
 
 logger = logging.getLogger(__name__)
 
-_Answer = FineTuningRun | FailedRun | Lost
+_Answer = FineTuningRun | FailedRun | StoreError | Lost
 
 
 def sweep(
@@ -51,8 +52,8 @@ def sweep(
     """Fine-tune every model on every task at every layer with every seed, in processes of their own.
 
     The longest run comes first. A run that another process is at is put off; one that fails is marked and the others
-    go on; one whose process is killed is begun once more. In a script, call this under `if __name__ == "__main__":`,
-    because each process imports the script.
+    go on; one whose process is killed is begun once more, and is not marked. In a script, call this under
+    `if __name__ == "__main__":`, because each process imports the script.
 
     Args:
         plan: What to run.
@@ -67,7 +68,7 @@ def sweep(
     Raises:
         ModelError: If a model cannot be had.
         DataError: If a task cannot be read, or a model has no such layer.
-        StoreError: If the folder of the runs cannot be read.
+        StoreError: If the folder of the runs cannot be read, or a result not be written; what is done is kept.
     """
     check_level(level)
     if workers is not None and workers < 1:
@@ -76,7 +77,7 @@ def sweep(
     state = _State(found, level)
     state.read(retry_failed=retry_failed)
     missing = [job for job in found.jobs if job not in state.runs and job not in state.failed]
-    settings = _settings(found, workers, retry_failed=retry_failed)
+    settings = _settings(found, workers, len(missing), retry_failed=retry_failed)
     state.workers = len(settings)
     watch(state.result())
     answers: Generator[tuple[_Job, _Answer], None, None] = pooled(_Worker, settings, missing, waiting=found.say_waiting)
@@ -225,12 +226,15 @@ class _State:
                 self.failed[job] = failed
 
     def add(self, job: _Job, answer: _Answer) -> None:
-        """Take the answer of a process."""
+        """Take the answer of a process; raise StoreError where a result cannot be kept, as the next could not."""
+        if isinstance(answer, StoreError):
+            raise answer
+        if isinstance(answer, Lost):
+            # its process may have been lost behind the writing of the result, or another sweep has made it
+            answer = self.found.folder(job).load(job.layer, job.seed) or _lost(job, answer)
         if isinstance(answer, FineTuningRun):
             self.runs[job] = answer
             return
-        if isinstance(answer, Lost):
-            answer = self._lost(job, answer)
         self.failed[job] = answer
         logger.warning(
             "%s on %s, layer %d, seed %d failed: %s",
@@ -240,17 +244,6 @@ class _State:
             job.seed,
             answer.message,
         )
-
-    def _lost(self, job: _Job, lost: Lost) -> FailedRun:
-        if lost.trace is not None:
-            logger.error("%s", lost.trace)
-            return _failed(job, f"an error that was not expected, and is not marked: {lost.trace.splitlines()[-1]}")
-        how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
-        failed = _failed(
-            job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch"
-        )
-        self.found.folder(job).save_failure(failed)
-        return failed
 
     def result(self) -> SweepResult:
         """Return it as a value."""
@@ -302,11 +295,12 @@ class _Setting:
     retry_failed: bool
 
 
-def _settings(found: _Found, workers: int | None, *, retry_failed: bool) -> list[_Setting]:
+def _settings(found: _Found, workers: int | None, n_jobs: int, *, retry_failed: bool) -> list[_Setting]:
     options = found.plan.options
     device = resolve_device(options.device)
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if str(device) == "cuda" else [str(device)]
-    count = workers or len(gpus)
+    # a process without a run would leave its cores idle
+    count = max(1, min(workers or len(gpus), n_jobs))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [
         _Setting(
@@ -347,8 +341,8 @@ class _Worker:
             told_what_is_cut(encoder, self.setting.tasks[task], self.setting.plan.protocol)
         return encoder
 
-    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | None:
-        """Return the run, or why it failed; None where another process is at it."""
+    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:
+        """Return the run, or why it failed or cannot be kept; None where another process is at it."""
         folder = self.setting.folders[job.model, job.task]
         try:
             return load_or_run(
@@ -363,12 +357,26 @@ class _Worker:
                 retry_failed=self.setting.retry_failed,
             )
         except TrainingError as error:
-            # what the mark says, where there is one
-            return folder.load_failure(job.layer, job.seed) or _failed(job, str(error), error.step)
+            # what the mark says, where there is one of this failure
+            marked = None if isinstance(error, InsufficientMemoryError) else folder.load_failure(job.layer, job.seed)
+            return marked or _failed(job, str(error), error.step)
+        except StoreError as error:
+            return error
         except LayerProbeError as error:
             return _failed(job, str(error))
-        except (MemoryError, torch.OutOfMemoryError):
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
             return _failed(job, "out of memory: use fewer workers, a smaller batch or a lower maximum length")
+
+
+def _lost(job: _Job, lost: Lost) -> FailedRun:
+    """Return why there is no run; it is not marked, because that does not follow from its numbers."""
+    if lost.trace is not None:
+        logger.error("%s", lost.trace)
+        return _failed(job, f"an error that was not expected: {lost.trace.splitlines()[-1]}")
+    how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
+    return _failed(job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch")
 
 
 def _failed(job: _Job, message: str, step: int | None = None) -> FailedRun:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import index
 from pathlib import Path
 
 from layerprobe.encoders import Checkpoint, count_blocks
@@ -63,7 +64,7 @@ def finetune(
     options = options or Options()
     protocol = agreed(protocol, options)
     check_precision(options)
-    check_seeds(seeds)
+    seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
     checkpoint = found(model, random_init, options)
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
@@ -186,10 +187,15 @@ def check_precision(options: Options) -> None:
         raise DataError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
 
 
-def check_seeds(seeds: Sequence[int]) -> None:
-    """Raise DataError if there is no seed, or one that no generator takes."""
-    if not seeds or not all(0 <= seed < 2**63 for seed in seeds):
-        raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(seeds)}")
+def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
+    """Return the seeds, NumPy's as Python's; raise DataError if there is none, or one that no generator takes."""
+    try:
+        found = tuple(index(seed) for seed in seeds)
+    except TypeError as error:
+        raise DataError(f"expected seeds as whole numbers, got {seeds!r}") from error
+    if not found or not all(0 <= seed < 2**63 for seed in found):
+        raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(found)}")
+    return found
 
 
 def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:

@@ -13,6 +13,8 @@ import time
 from pathlib import Path
 
 import pytest
+import typer
+from layerprobe_cli import main
 
 from layerprobe.extraction import embed
 
@@ -136,7 +138,8 @@ def test_wrong_usage_exits_with_2(layerprobe: Layerprobe, pair: tuple[Path, Path
     assert layerprobe("compare", *pair, "-t", pairs_file, "--bandwidth", "2").code == 2
     assert layerprobe("compare", *pair, "-t", "").code == 2
     assert layerprobe("predict", pair[0], "-r", pair[1], "--texts", pairs_file, "--split-seed", "1").code == 2
-    assert layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", "--seeds", "3").code == 2
+    for option in (("--seeds", "3"), ("--seeds", "5"), ("--layers", "all"), ("--epochs", "10")):
+        assert layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", *option).code == 2
     assert layerprobe("cache", "prune").code == 2
 
 
@@ -244,3 +247,16 @@ def test_kill_9_while_fine_tuning(
     whole = layerprobe(*arguments, "--cache-dir", tmp_path / "other").json["runs"]
     same = ("layer", "seed", "best_epoch", "test", "validation", "epochs")
     assert [[run[name] for name in same] for run in resumed] == [[run[name] for name in same] for run in whole]
+
+
+@pytest.mark.parametrize("message", ["CUDA error: out of memory", "expected scalar type Float"])
+def test_memory_that_runs_out_is_one_line(message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """As torch says it outside its own allocator; another RuntimeError is a bug, and is shown whole."""
+
+    def command() -> None:
+        raise RuntimeError(message)
+
+    known = "out of memory" in message
+    with pytest.raises(typer.Exit if known else RuntimeError, match=None if known else message):
+        main._guarded(command)()
+    assert capsys.readouterr().err.startswith("error: out of memory: lower --batch-tokens") == known

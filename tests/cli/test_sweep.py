@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe._version import versions
 from layerprobe.results import FailedRun, SweepResult, from_json, to_json
 
 from .conftest import Layerprobe
@@ -72,7 +73,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
     again = layerprobe("sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
     assert from_json(SweepResult, again.out).curves == result.curves[:1]
     lost = next((tmp_path / "cache").rglob("layer-003-seed-1/result.json"))
-    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=2, versions={})
+    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=2, versions=versions())
     (lost.parent / "failed.json").write_text(to_json(mark))
     lost.unlink()
     failed = layerprobe("sweep", toml)
@@ -114,9 +115,19 @@ def test_the_command_line_says_the_same_as_toml(
     assert layerprobe("sweep", path, "--print-toml").out == said.out
 
 
+def test_options_of_the_machine_may_be_given_beside_toml(layerprobe: Layerprobe, toml: Path) -> None:
+    toml.write_text(toml.read_text() + '[options]\ndevice = "cuda"\nbatch_tokens = 100\n')
+    assert 'device = "cuda"\nbatch_tokens = 100' in layerprobe("sweep", toml, "--print-toml").out
+    said = layerprobe("sweep", toml, "--print-toml", "--device", "cpu", "--batch-tokens", "500")
+    assert 'device = "cpu"\nbatch_tokens = 500' in said.out
+
+
 BAD = {
     "no task": (("MODEL",), 2, "expected a task"),
     "layers beside TOML": (("TOML", "--layers", "3"), 2, "expected models, tasks, layers, seeds"),
+    "the default layers beside TOML": (("TOML", "--layers", "all"), 2, "expected models, tasks, layers, seeds"),
+    "the default seeds beside TOML": (("TOML", "--seeds", "5", "--epochs", "10"), 2, "expected models, tasks, layers"),
+    "a precision beside TOML": (("TOML", "--dtype", "float32"), 2, "expected models, tasks, layers, seeds"),
     "a model beside TOML": (("TOML", "MODEL"), 2, "expected models, tasks, layers, seeds"),
     "no such TOML": (("nothing.toml",), 1, "cannot read the sweep nothing.toml: No such file"),
     "no such layer": (("MODEL", "-t", "TASK", "--layers", "2-9"), 1, "expected layers from 0 to 3"),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from layerprobe.encoders import Encoder
@@ -17,7 +18,12 @@ from tests.finetuning.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
 LAYERS = (1, 2, 3)
-EFFECTS = {"large": (10.0, 10.1, 9.9, 10.0, 10.2), "middling": (10.0, 8.0, 9.5, 9.0, 9.2), "none": (3.0, -3.0) * 3}
+EFFECTS = {
+    "large": (10.0, 10.1, 9.9, 10.0, 10.2),
+    "middling": (10.0, 8.0, 9.5, 9.0, 9.2),
+    "none": (3.0, -3.0) * 3,
+    "same": (0.4, 0.4, 0.4, 5.0, -5.0),
+}
 Confirm = Callable[..., Confirmation]
 
 
@@ -51,7 +57,7 @@ def test_the_prediction_is_what_the_tests_say() -> None:
     assert (DROP.recommended_layer, DROP.drop_layers) == (1, (2, 3))
 
 
-@pytest.mark.parametrize(("effects", "n_seeds"), [("large", 3), ("middling", 4), ("none", 5)])
+@pytest.mark.parametrize(("effects", "n_seeds"), [("large", 3), ("middling", 4), ("none", 5), ("same", 5)])
 def test_seeds_stop_when_the_verdict_is_settled(
     confirming: Confirm, made: list[tuple[int, int]], effects: str, n_seeds: int
 ) -> None:
@@ -90,3 +96,10 @@ def test_runs_that_are_there_do_not_change_the_verdict(
 def test_seeds_count_in_their_order(confirming: Confirm) -> None:
     assert confirming("middling", seeds=(4, 3, 2, 1, 0)).outcomes[0].seeds == (2, 3, 4)
     assert confirming("middling", seeds=(0, 0, 1, 2, 3, 4)).planned_seeds == 5
+
+
+def test_seeds_and_layers_of_numpy_are_those_of_python(confirming: Confirm, made: list[tuple[int, int]]) -> None:
+    found = confirming("large", seeds=np.arange(5), layers=np.arange(1))
+    assert made == [(layer, seed) for seed in range(3) for layer in range(4)]
+    assert {type(number) for pair in made for number in pair} == {int}
+    assert found == confirming("large", seeds=range(5), layers=(0,))

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from layerprobe.finetuning.looks import critical_values, looks
+from layerprobe.finetuning.looks import critical_values, interval_at_look, looks
 
 Array = NDArray[np.float64]
 
@@ -84,6 +84,24 @@ def test_a_large_effect_needs_fewer_seeds_and_a_small_one_is_found_as_often() ->
         assert np.mean(stops > 0) == pytest.approx(power, abs=0.01)
         once = np.abs(t_values(samples))[:, -1] > stats.t.ppf(0.975, 4)
         assert np.mean(once) - np.mean(stops > 0) < 0.035
+
+
+def test_seeds_that_agree_by_chance_settle_nothing() -> None:
+    """Three differences of a count over items are often the same; an interval without width would decide."""
+    for same in ([0.0] * 3, [0.4] * 4, [(80.0 + n + 0.4) - (80.0 + n) for n in range(3)]):
+        assert interval_at_look(same, 0.95, planned=5) is None
+    assert interval_at_look([0.4, 0.4, 0.5], 0.95, planned=5) is not None
+    assert interval_at_look([0.4] * 5, 0.95, planned=5) == pytest.approx((0.4, 0.4))
+
+
+def test_the_looks_at_counts_err_no_more_often_than_the_level_says() -> None:
+    """Paired accuracies over 20 items without an effect: each differs in either direction with 5 %."""
+    rng = np.random.default_rng(0)
+    wrong = 0
+    for differences in (rng.binomial(20, 0.05, (4000, 5)) - rng.binomial(20, 0.05, (4000, 5))) / 20 * 100:
+        found = [interval_at_look(differences[:k].tolist(), 0.95, planned=5) for k in (3, 4, 5)]
+        wrong += any(interval is not None and not interval[0] - 1e-9 <= 0 <= interval[1] for interval in found)
+    assert wrong / 4000 < 0.05
 
 
 @pytest.mark.slow

@@ -18,8 +18,9 @@ import pytest
 import torch
 
 from layerprobe import files
+from layerprobe._version import versions
 from layerprobe.encoders import Encoder, find_checkpoint
-from layerprobe.errors import ModelError, StoreError, TrainingError
+from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning import RunFolder, fine_tune_layers, runs
 from layerprobe.results import FailedRun, FineTuningRun, Protocol, to_json
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
@@ -233,6 +234,14 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
     assert path_of().parent == tmp_path / "runs"
 
 
+def test_whole_numbers_name_the_same_folder(folder: Path, tmp_path: Path) -> None:
+    """The protocol of a run that is read has 0.0 where 0 was given."""
+    checkpoint = find_checkpoint(str(folder))
+    whole, read = Protocol(weight_decay=0, warmup=0, max_grad_norm=1), Protocol(weight_decay=0.0, warmup=0.0)
+    paths = [RunFolder.of(tmp_path, checkpoint, TASK, p, computed_on="cpu float32").path for p in (whole, read)]
+    assert paths[0] == paths[1]
+
+
 OTHER_PROTOCOLS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "weight_decay": 0.1,
@@ -397,6 +406,30 @@ def test_a_half_written_mark_is_none(
     with pytest.raises(TrainingError, match=r"^the loss became nan$"):
         sweep(folder, tmp_path)
     assert failing == [(1, 0), (3, 0), (3, 0)]
+
+
+def test_a_run_without_memory_is_not_marked(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uninterrupted: list[FineTuningRun]
+) -> None:
+    """A neighbour on the device may be gone when it is tried again."""
+
+    def full(*arguments: Any, **options: Any) -> FineTuningRun:
+        raise InsufficientMemoryError("layer 1 does not fit")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "fine_tune", full)
+        with pytest.raises(InsufficientMemoryError, match=r"^layer 1 does not fit$"):
+            sweep(folder, tmp_path)
+    assert list(tmp_path.rglob(FAILED)) == []
+    assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
+
+
+def test_a_mark_of_other_versions_is_none(finished: RunFolder) -> None:
+    failed = FailedRun(layer=9, seed=0, message="no", step=None, versions={**versions(), "torch": "0.1"})
+    finished.save_failure(failed)
+    assert finished.load_failure(9, 0) is None
+    finished.save_failure(dataclasses.replace(failed, versions=versions()))
+    assert finished.load_failure(9, 0) is not None
 
 
 def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

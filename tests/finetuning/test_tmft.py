@@ -17,12 +17,12 @@ from torch.nn import functional as F
 from transformers import AutoModel
 
 from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
-from layerprobe.errors import ModelError, TrainingError
+from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import Evaluation, Objective, fine_tune, tmft
 from layerprobe.finetuning.tmft import Trainer, evaluate, prepare
-from layerprobe.results import Examples, FineTuningRun, Protocol, Task
+from layerprobe.results import Examples, FineTuningRun, Protocol, Split, Task, TaskKind
 from tests.models import tiny_model
-from tests.toy_task import toy_pairs, toy_task
+from tests.toy_task import toy_pairs, toy_task, toy_task_of
 
 STS = Objective("sts", width=16)
 
@@ -54,6 +54,28 @@ def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_pe
 def run(encoder: Encoder, task: Task, protocol: Protocol) -> FineTuningRun:
     """At the last layer with seed 0."""
     return fine_tune(encoder, 3, task, protocol=protocol)
+
+
+# ---- bad input ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_a_split_without_examples_is_told_before_any_training(encoder: Encoder, task: Task, split: str) -> None:
+    without = dataclasses.replace(task, **{split: Examples(first=(), second=(), targets=())})
+    with pytest.raises(DataError, match=f"expected examples to fine-tune on in every split, got none in the {split}"):
+        fine_tune(encoder, 1, without)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+@pytest.mark.parametrize("kind", ["sts", "paraphrase"])
+def test_a_split_without_differences_cannot_be_scored(encoder: Encoder, split: Split, kind: TaskKind) -> None:
+    task = toy_task_of(kind)
+    examples = task.split(split)
+    same = dataclasses.replace(examples, targets=(1.0,) * len(examples))
+    message = f"expected different targets in the {split} split of a task of kind {kind}, got 1 for all of 32 examples"
+    with pytest.raises(DataError, match=message) as caught:
+        fine_tune(encoder, 1, dataclasses.replace(task, **{split: same}))
+    assert not isinstance(caught.value, TrainingError)  # which would be marked
 
 
 # ---- the protocol -------------------------------------------------------------------------------------

@@ -149,9 +149,10 @@ def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name
     loss = trainer.update(prepared, rows)
     torch.testing.assert_close(loss, total.detach(), rtol=1e-4, atol=1e-5)
     scale = max(float(g.abs().max()) for g in expected.values())
-    for parameter, gradient in trainer.model.named_parameters():
-        if gradient.grad is not None:
-            torch.testing.assert_close(gradient.grad, expected[parameter], rtol=1e-3, atol=2e-5 * scale, msg=parameter)
+    found = {n: p.grad for n, p in trainer.model.named_parameters() if p.grad is not None}
+    assert found.keys() == expected.keys()
+    for parameter, gradient in found.items():
+        torch.testing.assert_close(gradient, expected[parameter], rtol=1e-3, atol=2e-5 * scale, msg=parameter)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from layerprobe.encoders import Encoder, collate
-from layerprobe.errors import TrainingError
+from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import fine_tune, tmft
 from layerprobe.finetuning.memory import Budget, is_out_of_memory
 from layerprobe.finetuning.tmft import Trainer, prepare
@@ -139,7 +139,7 @@ def test_one_example_that_does_not_fit_is_an_error(
 ) -> None:
     out_of_memory_above(monkeypatch, 2, error, training=training)
     with pytest.raises(
-        TrainingError, match="layer 2 does not fit the memory of cpu: weights, gradients and optimiser take"
+        InsufficientMemoryError, match="layer 2 does not fit the memory of cpu: weights, gradients and optimiser take"
     ) as raised:
         fine_tune(encoder, 2, task, protocol=PROTOCOL)
     assert "\n" not in str(raised.value)
@@ -152,7 +152,7 @@ def test_an_optimiser_that_does_not_fit_is_an_error(
         raise RuntimeError(ON_CPU)
 
     monkeypatch.setattr(torch.optim.AdamW, "step", fail)
-    with pytest.raises(TrainingError, match="layer 2 does not fit the memory of cpu"):
+    with pytest.raises(InsufficientMemoryError, match="layer 2 does not fit the memory of cpu"):
         fine_tune(encoder, 2, task, protocol=PROTOCOL)
 
 
@@ -168,6 +168,21 @@ def test_what_torch_says_without_memory_is_known() -> None:
         torch.empty(2**46, dtype=torch.float64)
     assert is_out_of_memory(raised.value)
     assert not is_out_of_memory(RuntimeError("expected scalar type Float"))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+        torch.AcceleratorError("CUDA error: out of memory\nCompile with `TORCH_USE_CUDA_DSA`"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 8.00 GB, max allowed: 9.07 GB)"),
+    ],
+    ids=["cublas", "cudnn", "driver", "mps"],
+)
+def test_what_accelerators_say_without_memory_is_known(error: RuntimeError) -> None:
+    assert is_out_of_memory(error)
+    assert not is_out_of_memory(ValueError(str(error)))
 
 
 def test_a_budget_is_halved_from_what_was_tried() -> None:

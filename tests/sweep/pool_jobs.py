@@ -57,6 +57,15 @@ def raising(setting: str) -> Callable[[str], str]:
     return work
 
 
+def cut_short(setting: type[Exception]) -> Callable[[str], str]:
+    """Jobs that read a file or a pipe of their own, which ends."""
+
+    def work(job: str) -> str:
+        raise setting("ran out of input")
+
+    return work
+
+
 def raising_at_start(setting: str) -> Callable[[str], str]:
     raise ValueError(f"{setting} alone")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
@@ -96,10 +98,50 @@ def test_what_is_written_is_read_as_the_same(file: Path, text: str) -> None:
     assert load_sweep(file) == found
 
 
+def test_what_is_written_says_the_same_in_another_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths of a command line are those of its working folder, paths of a file those beside it."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = Sweep(
+        models=(SweepModel(id="models/mine"), SweepModel(id="org/name")),
+        tasks=(TaskSettings(source="pairs.tsv", validation="../dev.tsv"), TaskSettings(source="stsb")),
+    )
+    file = tmp_path / "elsewhere" / "sweep.toml"
+    file.write_text(sweep_toml(found))
+    again = load_sweep(file)
+    assert [model.id for model in again.models] == [str(tmp_path / "models/mine"), "org/name"]
+    assert [task.source for task in again.tasks] == [str(tmp_path / "pairs.tsv"), "stsb"]
+    assert again.tasks[0].validation == str(tmp_path / "../dev.tsv")
+    file.write_text(sweep_toml(again))
+    assert load_sweep(file) == again
+
+
+def test_a_character_that_toml_forbids_is_written(file: Path) -> None:
+    file.write_text(SMALL)
+    found = dataclasses.replace(load_sweep(file), options=Options(prompt="\x7f"))
+    file.write_text(sweep_toml(found))
+    assert load_sweep(file) == found
+
+
 def test_seeds_can_be_counted_and_layers_can_be_all(file: Path) -> None:
     file.write_text(f'seeds = 3\nlayers = "all"\n{SMALL}')
     found = load_sweep(file)
     assert (found.seeds, found.layers) == ((0, 1, 2), None)
+
+
+@pytest.mark.parametrize("common", ["", 'layers = "all"\n', "layers = [1]\n"])
+def test_layers_of_a_model_can_be_all(file: Path, common: str) -> None:
+    file.write_text(f'{common}[[models]]\nid = "a"\nlayers = "all"\n[[models]]\nid = "b"\n[[tasks]]\nsource = "stsb"\n')
+    found = load_sweep(file)
+    assert found.layers is None
+    assert [model.layers for model in found.models] == [None, (1,) if "1" in common else None]
+
+
+def test_seeds_of_numpy_are_those_of_python() -> None:
+    found = Sweep(models=(SweepModel(id="a"),), tasks=(TaskSettings(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
+    assert "seeds = [0, 1]" in sweep_toml(found)
 
 
 WRONG = {
@@ -123,6 +165,14 @@ WRONG = {
     "one end of a range": (f"{SMALL}score_range = [1]", r"tasks 1.score_range: expected two numbers, got \[1\]"),
     "layers as text": (f'layers = "3-6"\n{SMALL}', r"layers: expected a list of layers such as \[3, 6\], or \"all\""),
     "a negative layer": (f"layers = [-1]\n{SMALL}", r"expected layers from 0, at least one, got \[-1\]"),
+    "layers of a model as text": (
+        SMALL.replace("[[tasks]]", 'layers = "1-2"\n[[tasks]]'),
+        "models 1.layers: expected a list of whole numbers, got '1-2'",
+    ),
+    "a negative seed of weights": (
+        SMALL.replace("[[tasks]]", "random_init = -1\n[[tasks]]"),
+        r"expected a seed of random weights from 0 to 2\^63 - 1, got -1",
+    ),
     "no seeds": (f"seeds = 0\n{SMALL}", "seeds: expected how many seeds, up to 1000, or a list of them"),
     "no epochs": (f"{SMALL}[protocol]\nepochs = 0", "expected at least one epoch"),
     "a model twice": (

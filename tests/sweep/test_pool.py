@@ -90,6 +90,15 @@ def test_what_a_job_raises_costs_that_job_only() -> None:
     assert answers == {"good": "good", "fine": "fine"}
 
 
+@pytest.mark.parametrize("error", [EOFError, BrokenPipeError])
+def test_the_end_of_what_a_job_reads_is_not_the_end_of_its_process(error: type[Exception]) -> None:
+    ((job, lost),) = pooled(pool_jobs.cut_short, [error], ["job"])
+    assert job == "job"
+    assert isinstance(lost, Lost)
+    assert lost.trace is not None
+    assert lost.trace.endswith(f"{error.__name__}: ran out of input\n")
+
+
 def test_what_the_start_raises_is_told_with_its_traceback() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in raising_at_start.*ValueError: here alone"):
         list(pooled(pool_jobs.raising_at_start, ["here"], ["job"]))

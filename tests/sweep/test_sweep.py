@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -11,15 +12,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from layerprobe._version import versions
 from layerprobe.encoders import find_checkpoint
-from layerprobe.errors import DataError, ModelError, TaskError
+from layerprobe.errors import DataError, ModelError, StoreError, TaskError
 from layerprobe.finetuning import RunFolder
 from layerprobe.pool import Lost
 from layerprobe.results import FailedRun, SweepModel, SweepResult, TaskSettings, from_json
@@ -41,11 +43,11 @@ def folder_of(inputs: Path, cache: Path, model: str) -> RunFolder:
     return run_folder(checkpoint, task, PROTOCOL, Options(device="cpu", cache_dir=cache))
 
 
-def sweep_process(inputs: Path, cache: Path, workers: int) -> subprocess.Popen[str]:
+def sweep_process(inputs: Path, cache: Path, workers: int, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "tests.sweep.tiny", str(inputs), str(cache), str(workers)],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -148,16 +150,24 @@ def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, in
 
 
 def test_two_sweeps_on_one_folder_share_the_work(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
-    with sweep_process(inputs, tmp_path, 1) as one, sweep_process(inputs, tmp_path, 1) as other:
-        outputs = [process.communicate(timeout=300) for process in (one, other)]
+    cache, made = tmp_path / "cache", tmp_path / "made"
+    made.mkdir()
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(sweep_process(inputs, cache, 1, NOTE_RUNS=str(made))) for _ in range(2)]
+        outputs = [process.communicate(timeout=300) for process in both]
     for output, errors in outputs:
         assert from_json(SweepResult, output[output.index("{") :]) == undisturbed, errors
-    assert len(results_in(tmp_path)) == N_RUNS
-    assert half_written(tmp_path) == []
+    jobs = [f"{model} {layer} {seed}" for model in ("bert", "electra") for layer in LAYERS for seed in SEEDS]
+    assert sorted(file.stem for file in made.iterdir()) == jobs
+    assert half_written(cache) == []
 
 
 def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
-    undisturbed: SweepResult, inputs: Path, cache: Path, caplog: pytest.LogCaptureFixture
+    undisturbed: SweepResult,
+    inputs: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     for file in results_in(cache)[:3]:
         file.rename(file.with_name("kept"))
@@ -167,18 +177,22 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     held = where.lock(layer, seed)
     held.acquire()
     begun = time.time()
+    say_waiting = sweeping._Found.say_waiting
 
-    def watch(found: SweepResult) -> None:
-        if found.n_left == 1:  # the other one ends when all else is done
-            kept[0].rename(kept[0].with_name("result.json"))
-            held.release()
+    def finish(found: Any, job: Any) -> None:
+        """The other one ends when it is waited for."""
+        say_waiting(found, job)
+        assert len(results_in(cache)) == N_RUNS - 1
+        kept[0].rename(kept[0].with_name("result.json"))
+        held.release()
 
+    monkeypatch.setattr(sweeping._Found, "say_waiting", finish)
     with caplog.at_level(logging.INFO):
-        assert sweep(plan_of(inputs, cache), watch=watch) == undisturbed
+        assert sweep(plan_of(inputs, cache)) == undisturbed
     assert held.is_locked is False
     assert [file.stat().st_mtime < begun for file in sorted(cache.rglob("result.json"))].count(False) == 2
-    waited = [text for text in caplog.messages if text.startswith("waiting for another process")]
-    assert len(waited) <= 1
+    (waited,) = [text for text in caplog.messages if text.startswith("waiting for another process")]
+    assert waited.endswith(f"toy-train.csv at layer {layer} with seed {seed}")
 
 
 def test_half_written_results_are_made_again(
@@ -220,7 +234,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(
 ) -> None:
     where = folder_of(inputs, cache, "electra")
     (where.run_path(3, 1) / "result.json").unlink()
-    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions={"torch": "0"})
+    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions=versions())
     where.save_failure(mark)
     found = sweep(plan_of(inputs, cache))
     assert found.curves[1].failed == (mark,)
@@ -249,30 +263,84 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
 
 
-@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
-def test_a_run_whose_process_is_lost_fails_and_is_marked_where_it_was_killed(
-    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
+def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further run would be trained and lost."""
+    begun: list[int] = []
+
+    def here(start: Any, settings: list[Any], jobs: list[Any], **options: object) -> Iterator[tuple[Any, Any]]:
+        work = start(settings[0])
+        yield from ((job, work(job)) for job in jobs)
+
+    def full(folder: object, load: object, layer: int, *arguments: object, **options: object) -> None:
+        begun.append(layer)
+        raise StoreError("No space left on device")
+
+    monkeypatch.setattr(sweeping, "pooled", here)
+    monkeypatch.setattr(sweeping, "load_or_run", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        sweep(plan_of(inputs, tmp_path))
+    assert len(begun) == 1
+
+
+def test_a_model_that_does_not_fit_is_a_failed_run(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    plan = plan_of(inputs, tmp_path)
+    found = sweeping._found(plan)
+    (setting,) = sweeping._settings(found, 1, 1, retry_failed=False)
+
+    def full(*arguments: object, **options: object) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    monkeypatch.setattr(sweeping, "load_or_run", full)
+    failed = sweeping._Worker(setting)(found.jobs[0])
+    assert isinstance(failed, FailedRun)
+    assert failed.message.startswith("out of memory: use fewer workers")
+
+
+def losing(trace: str | None, *, before: Callable[[], object] = lambda: None) -> Callable[..., Any]:
+    """A pool whose processes are all lost."""
+
     def lose(
         start: object, settings: object, jobs: list[Any], **options: object
     ) -> Generator[tuple[Any, Lost], None, None]:
+        before()
         yield from ((job, Lost(-signal.SIGKILL, trace)) for job in jobs)
 
-    monkeypatch.setattr(sweeping, "pooled", lose)
+    return lose
+
+
+@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
+def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
+) -> None:
+    monkeypatch.setattr(sweeping, "pooled", losing(trace))
     result = sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
     assert (result.n_failed, result.n_left) == (6, 0)
     message = result.curves[0].failed[0].message
     assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
-    assert len(list(tmp_path.rglob("failed.json"))) == (0 if trace else 6)
+    assert list(tmp_path.rglob("failed.json")) == []
+
+
+def test_a_run_that_is_there_after_all_is_not_lost(
+    undisturbed: SweepResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed behind the writing of the result, or another sweep has made it meanwhile."""
+    file = results_in(cache)[0]
+    kept = file.rename(file.with_name("kept"))
+    monkeypatch.setattr(sweeping, "pooled", losing(None, before=lambda: kept.rename(file)))
+    assert sweep(plan_of(inputs, cache)) == undisturbed
 
 
 # ---- where runs are made ------------------------------------------------------------------------------
 
 
-def devices_and_threads(inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto") -> list[Any]:
+def devices_and_threads(
+    inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto", n_jobs: int = 100
+) -> list[Any]:
     plan = plan_of(inputs, tmp_path)
     found = sweeping._found(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
-    settings = sweeping._settings(found, workers, retry_failed=False)
+    settings = sweeping._settings(found, workers, n_jobs, retry_failed=False)
     return [(setting.options.device, setting.threads) for setting in settings]
 
 
@@ -282,6 +350,8 @@ def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pyte
     assert devices_and_threads(inputs, tmp_path, None) == [("cpu", 8)]
     assert devices_and_threads(inputs, tmp_path, 3) == [("cpu", 2)] * 3
     assert devices_and_threads(inputs, tmp_path, 20) == [("cpu", 1)] * 20
+    assert devices_and_threads(inputs, tmp_path, 20, n_jobs=2) == [("cpu", 4)] * 2
+    assert devices_and_threads(inputs, tmp_path, 3, n_jobs=0) == [("cpu", 8)]
 
 
 def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,14 @@ from __future__ import annotations
 import csv
 import dataclasses
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
+from layerprobe.encoders import Encoder
+from layerprobe.finetuning import runs
 from layerprobe.results import FineTuningRun, Protocol, SweepModel, SweepResult, TaskSettings, to_json
 from layerprobe.study import Options, Sweep, sweep
 from tests.models import save_tiny
@@ -63,6 +67,20 @@ def numbers(run: FineTuningRun) -> FineTuningRun:
 def finished(result: SweepResult) -> SweepResult:
     return dataclasses.replace(result, seconds_left=0.0)
 
+
+def note_runs(folder: Path) -> None:
+    """Leave a file in `folder` for every run that is made in this process, named by model, layer and seed."""
+    fine_tune = runs.fine_tune
+
+    def noting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> FineTuningRun:
+        (folder / f"{Path(encoder.description.name).name} {layer} {seed}.{os.getpid()}").touch()
+        return fine_tune(encoder, layer, *arguments, seed=seed, **options)
+
+    runs.fine_tune = noting
+
+
+if "NOTE_RUNS" in os.environ:  # processes of the pool import this module, too
+    note_runs(Path(os.environ["NOTE_RUNS"]))
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)

@@ -27,6 +27,7 @@ from layerprobe_cli.options import (
     Similarity,
     TaskSource,
     Tuning,
+    given_options,
     library_options,
     parse_layers,
 )
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 
 def run(
+    context: typer.Context,
     model: Model,
     reference: Reference,
     similarity: Similarity,
@@ -81,7 +83,7 @@ def run(
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
     log_to_stderr(quiet=quiet)
-    if not fine_tuning and (layers or reference_layers or all_seeds or tuning != Tuning()):
+    if not fine_tuning and given_options(context, Tuning, others=("layers", "reference_layers", "all_seeds")):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()

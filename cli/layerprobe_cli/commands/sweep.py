@@ -22,6 +22,7 @@ from layerprobe_cli.options import (
     Quiet,
     TaskSource,
     Tuning,
+    given_options,
     library_options,
     listed_layers,
     two_numbers,
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from layerprobe import Sweep
     from layerprobe.results import LayerOutcome, PlannedRun, SweepCurve, SweepResult, TaskSettings
 
+MACHINE = ("device", "batch_tokens")
+"""Options that may be given beside a TOML file, and go before what it says."""
 REWRITE = 5.0
 """Seconds from one writing of the report to the next, at least."""
 
@@ -73,6 +76,7 @@ class TaskSources(TaskSource):
 
 
 def sweep(
+    context: typer.Context,
     models: Annotated[
         list[str],
         typer.Argument(
@@ -109,13 +113,17 @@ def sweep(
     Some runs go at a time; finished runs are not repeated. A killed sweep goes on with the same command; two on one
     folder share the work; a run that fails is marked, and the others go on. SWEEP.toml has layers and seeds, a
     table `models` for each model (id, layers, random_init), a table `tasks` for each task (source, kind, columns
-    and so on), and may have tables `protocol` and `options`; --print-toml writes one.
+    and so on), and may have tables `protocol` and `options`; --print-toml writes one. Beside it, --device and
+    --batch-tokens go before what it says.
 
     Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
     """
     log_to_stderr(quiet=quiet)
-    plan = _plan(models, source, loading, embedding, tuning, layers, cache_dir)
+    if any(model.lower().endswith(".toml") for model in models):
+        plan = _plan_of_toml(context, models, loading, embedding, cache_dir)
+    else:
+        plan = _plan(models, source, loading, embedding, tuning, layers, cache_dir)
     if print_toml:
         from layerprobe.study import sweep_toml
 
@@ -150,6 +158,22 @@ def sweep(
         raise typer.Exit(1)
 
 
+def _plan_of_toml(
+    context: typer.Context, models: Sequence[str], loading: Loading, embedding: Embedding, cache_dir: Path | None
+) -> Sweep:
+    from layerprobe import load_sweep
+
+    given = given_options(context, TaskSources, Loading, Embedding, Tuning, others=("layers",))
+    if len(models) > 1 or given - set(MACHINE):
+        raise typer.BadParameter(
+            "expected models, tasks, layers, seeds and how to train in the TOML file alone, got some of them beside it"
+        )
+    plan = load_sweep(models[0])
+    values = {**vars(loading), **vars(embedding)}
+    machine = {name: values[name] for name in MACHINE if name in given}
+    return dataclasses.replace(plan, options=dataclasses.replace(plan.options, **machine, cache_dir=cache_dir))
+
+
 def _plan(
     models: Sequence[str],
     source: TaskSources,
@@ -159,18 +183,9 @@ def _plan(
     layers: str,
     cache_dir: Path | None,
 ) -> Sweep:
-    from layerprobe import Sweep, load_sweep
+    from layerprobe import Sweep
     from layerprobe.results import SweepModel
 
-    if any(model.lower().endswith(".toml") for model in models):
-        given = (source, loading, embedding, tuning, layers)
-        if len(models) > 1 or given != (TaskSources(), Loading(), Embedding(), Tuning(), "all"):
-            raise typer.BadParameter(
-                "expected models, tasks, layers, seeds and how to train in the TOML file alone, got some of them "
-                "beside it"
-            )
-        plan = load_sweep(models[0])
-        return dataclasses.replace(plan, options=dataclasses.replace(plan.options, cache_dir=cache_dir))
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
     return Sweep(
         models=tuple(SweepModel(id=model, random_init=loading.random_init) for model in models),
