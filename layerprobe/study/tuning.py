@@ -113,7 +113,12 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
     """Return the folder that `finetune` has the runs in."""
     root = Store(options.cache_dir).root
     return RunFolder.of(
-        root, checkpoint, with_prompt(task, options.prompt), protocol, computed_on=_computed_on(options)
+        root,
+        checkpoint,
+        with_prompt(task, options.prompt),
+        protocol,
+        computed_on=_computed_on(options),
+        batch_tokens=options.batch_tokens,
     )
 
 
