@@ -180,7 +180,7 @@ def _sentence(
     claim = "the predicted drop" if predicted_drop else "the prediction of no drop"
     spread = "no interval" if interval is None else f"{level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
     seeds = _count(len(differences), "seed") if planned is None else f"{len(differences)} of {planned} seeds"
-    if planned is not None:
+    if planned is not None and interval is not None:
         spread += f" adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
     stopped = (
         f" That is settled without the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "

@@ -41,12 +41,13 @@ class Budget:
             self._tried = (len(batch), len(batch) * max(lengths[row] for row in batch))
             yield batch
 
-    def spend(self, work: Callable[[], T], doing: str) -> T:
+    def spend(self, work: Callable[[], T], doing: str, *, but: str = "") -> T:
         """Return what `work` gives, done again with half the tokens of the batch at which memory ran out.
 
         Args:
             work: Takes its batches from `watched`, within `tokens`; can be done again.
             doing: What it is, for the warning.
+            but: What smaller passes change, for the warning.
 
         Raises:
             RuntimeError, MemoryError: As it came, where a batch of one does not fit.
@@ -64,10 +65,11 @@ class Budget:
                 torch.cuda.empty_cache()
             self.tokens = tokens // 2
             logger.warning(
-                "out of memory %s with %d tokens in one pass: from here on passes of at most %d on the same texts",
+                "out of memory %s with %d tokens in one pass: from here on passes of at most %d on the same texts%s",
                 doing,
                 tokens,
                 self.tokens,
+                but,
             )
 
 

@@ -43,7 +43,16 @@ class RunFolder:
     path: Path
 
     @classmethod
-    def of(cls, root: Path, checkpoint: Checkpoint, task: Task, protocol: Protocol, *, computed_on: str) -> RunFolder:
+    def of(
+        cls,
+        root: Path,
+        checkpoint: Checkpoint,
+        task: Task,
+        protocol: Protocol,
+        *,
+        computed_on: str,
+        batch_tokens: int | None = None,
+    ) -> RunFolder:
         """Return the folder under `root` that is named by everything the numbers depend on.
 
         Args:
@@ -52,8 +61,11 @@ class RunFolder:
             task: What to learn.
             protocol: How to fine-tune.
             computed_on: Kind of device and precision: their rounding and chance differ.
+            batch_tokens: As `fine_tune` takes it, where it is given: other passes draw another dropout.
         """
         key = [LOOP_VERSION, checkpoint.identity, computed_on, task.digest, protocol]
+        if batch_tokens is not None:
+            key.append(batch_tokens)
         return cls(path=root / "runs" / digest(key)[:32])
 
     def run_path(self, layer: int, seed: int) -> Path:

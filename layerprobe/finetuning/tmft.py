@@ -228,6 +228,7 @@ class Trainer:
         self.step = 0
         self._losses: list[Tensor] = []
         self.tables = TableGradients(model) if on_cpu else None
+        self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
         trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
         self.trained = trained
         groups = [
@@ -282,7 +283,8 @@ class Trainer:
             _restore_chance(self.encoder.device, chance)
             return self._gradients(examples, rows)
 
-        loss = self.budget.spend(work, f"at step {self.step + 1} of {self.total_steps}")
+        but = ", so that what is dropped out is another draw than with more memory"
+        loss = self.budget.spend(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
         nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()

@@ -34,7 +34,7 @@ class Options:
     batch_tokens: int | None = None
     """Tokens that go through the model at once, padding included, in extraction and in fine-tuning, where the examples
     of a step stay the protocol's; by device by default. Results do not depend on it beyond rounding and the draws of
-    dropout."""
+    dropout, for which runs with it are kept apart from those without."""
     trust_remote_code: bool = False
     """Run model code that comes with a checkpoint."""
     cache_dir: Path | None = None

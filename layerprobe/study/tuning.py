@@ -112,7 +112,14 @@ def saved_models(
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     """Return the folder that `finetune` has the runs in."""
     root = Store(options.cache_dir).root
-    return RunFolder.of(root, checkpoint, with_prompt(task, options.prompt), protocol, computed_on=computed_on(options))
+    return RunFolder.of(
+        root,
+        checkpoint,
+        with_prompt(task, options.prompt),
+        protocol,
+        computed_on=computed_on(options),
+        batch_tokens=options.batch_tokens,
+    )
 
 
 def confirm(

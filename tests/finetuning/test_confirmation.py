@@ -189,6 +189,11 @@ def test_a_single_seed_decides_nothing(prediction: DropPrediction) -> None:
 # ---- one look a seed ----------------------------------------------------------------------------------
 
 
+def test_no_interval_is_not_adjusted() -> None:
+    found = confirmed(DROP, [80.0, 81.0], [70.0, 70.9], planned=5)
+    assert "x 100, no interval, 2 of 5 seeds)." in found.sentence
+
+
 def test_a_settled_verdict_says_what_it_saved() -> None:
     earlier, last = [80.0, 81.0, 80.5], [70.0, 70.9, 70.6]
     runs = [*runs_at(4, earlier), *runs_at(6, last), *runs_at(5, last)]

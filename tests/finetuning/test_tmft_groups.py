@@ -187,23 +187,23 @@ def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task, batch
     assert run.best_epoch == whole.best_epoch
 
 
-def test_the_option_reaches_the_run_and_is_no_part_of_its_name(
+def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     folder: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without it the name is the same as ever."""
     shapes = widths(monkeypatch)
-    found = [
-        finetune(
-            str(folder),
-            [1],
-            task,
-            seeds=[0],
-            protocol=Protocol(epochs=1, batch_size=8),
-            options=Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens),
-        )
-        for batch_tokens in (10, 10_000)
-    ]
+
+    def run(batch_tokens: int | None) -> Any:
+        options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens)
+        return finetune(str(folder), [1], task, seeds=[0], protocol=Protocol(epochs=1, batch_size=8), options=options)
+
+    small = run(10)
     assert {n for n, _ in shapes} == {1, 2}  # of up to 6 tokens: single texts in evaluation, pairs in training
-    assert found[0] == found[1]
+    whole, default = run(10_000), run(None)
+    assert len(list(tmp_path.rglob("result.json"))) == 3
+    shapes.clear()
+    assert (run(10), run(10_000), run(None)) == (small, whole, default)
+    assert shapes == []
 
 
 def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:

@@ -77,6 +77,7 @@ def test_a_run_without_memory_has_the_numbers_of_one_with_it(
     assert 1 <= len(limits) == len(set(limits)) <= 5
     assert "out of memory at step 1 of 16 with " in caplog.text
     assert f"from here on passes of at most {limits[-1]} on the same texts" in caplog.text
+    assert "dropped out" not in caplog.text
 
 
 @ERRORS
@@ -98,12 +99,13 @@ def test_evaluation_without_memory_has_the_same_scores(
 
 
 def test_a_step_that_is_done_again_draws_the_same_dropout(
-    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Texts of one example cannot be cut any further, so that a failure that passes leaves no trace."""
     calm = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=12)
     out_of_memory_above(monkeypatch, 12, lambda: RuntimeError(ON_CPU), training=True)
     assert numbers(fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=24)) == numbers(calm)
+    assert "on the same texts, so that what is dropped out is another draw" in caplog.text
 
 
 def test_gradients_of_a_failed_step_are_dropped(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
