@@ -193,8 +193,8 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     """Without it the name is the same as ever."""
     shapes = widths(monkeypatch)
 
-    def run(batch_tokens: int | None) -> Any:
-        options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens)
+    def run(batch_tokens: int | None, attn: str = "auto") -> Any:
+        options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens, attn=attn)
         return finetune(str(folder), [1], task, seeds=[0], protocol=Protocol(epochs=1, batch_size=8), options=options)
 
     small = run(10)
@@ -204,6 +204,8 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     shapes.clear()
     assert (run(10), run(10_000), run(None)) == (small, whole, default)
     assert shapes == []
+    run(10, attn="eager")
+    assert shapes
 
 
 def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:
