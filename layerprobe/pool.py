@@ -56,7 +56,7 @@ def pooled(
 ) -> Generator[tuple[J, A | Lost], None, None]:
     """Do jobs in as many processes as there are settings; give each job with its answer as it ends.
 
-    Close the generator to end all processes early.
+    What the processes log is logged here, the same text once. Close the generator to end all processes early.
 
     Args:
         start: Given a setting, returns what does a job; it is called once in each process. It must be found by name
@@ -70,13 +70,16 @@ def pooled(
         RuntimeError: If `start` raises; with its traceback.
     """
     pool = _Pool(start, jobs, waiting)
+    said: set[tuple[int, str, str]] = set()
     try:
         pool.begin(settings)
         while pool.left:
             pool.assign()
             for worker, kind, value in pool.messages():
                 if kind == "log":
-                    logger.log(*value)
+                    if value not in said:  # what each process says for itself is said once
+                        said.add(value)
+                        logger.log(*value)
                 elif kind == "ready":
                     worker.ready = True
                 else:

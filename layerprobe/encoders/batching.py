@@ -127,7 +127,8 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
         cost = sum over groups of (rows x longest length + overhead)
 
     Exact: in the order of lengths, the cheapest end of every first part is known when the next is looked for.
-    The time is quadratic in the rows: it is meant for the examples of a step, not for a data set.
+    The time is quadratic in the rows, but where no cut can pay: it is meant for the examples of a step, not for a
+    data set.
 
     Args:
         lengths: Tokens of every row.
@@ -141,6 +142,9 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
         [[0, 3, 2, 1]]
     """
     order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], row))
+    fits = bool(order) and (budget is None or len(order) * lengths[order[0]] <= budget)
+    if fits and sum(lengths[order[0]] - length for length in lengths) < overhead:
+        return [order]  # all padding there is costs less than a second group
     cost, begin = [0], [0]
     for end in range(1, len(order) + 1):
         cheapest, chosen = math.inf, end - 1

@@ -52,6 +52,7 @@ class RunFolder:
         *,
         computed_on: str,
         batch_tokens: int | None = None,
+        attn: str = "auto",
     ) -> RunFolder:
         """Return the folder under `root` that is named by everything the numbers depend on.
 
@@ -62,10 +63,13 @@ class RunFolder:
             protocol: How to fine-tune.
             computed_on: Kind of device and precision: their rounding and chance differ.
             batch_tokens: As `fine_tune` takes it, where it is given: other passes draw another dropout.
+            attn: Attention implementation, where one is given: others round, and draw dropout, in ways of their own.
         """
         key = [LOOP_VERSION, checkpoint.identity, computed_on, task.digest, protocol]
         if batch_tokens is not None:
             key.append(batch_tokens)
+        if attn != "auto":
+            key.append(attn)
         return cls(path=root / "runs" / digest(key)[:32])
 
     def run_path(self, layer: int, seed: int) -> Path:

@@ -119,6 +119,7 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
         protocol,
         computed_on=computed_on(options),
         batch_tokens=options.batch_tokens,
+        attn=options.attn,
     )
 
 

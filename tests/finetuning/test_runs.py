@@ -213,10 +213,13 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
         task: Any = TASK,
         protocol: Protocol = PROTOCOL,
         batch_tokens: int | None = None,
+        attn: str = "auto",
         **fields: Any,
     ) -> Path:
         changed = dataclasses.replace(checkpoint, **fields)
-        return RunFolder.of(tmp_path, changed, task, protocol, computed_on=computed_on, batch_tokens=batch_tokens).path
+        return RunFolder.of(
+            tmp_path, changed, task, protocol, computed_on=computed_on, batch_tokens=batch_tokens, attn=attn
+        ).path
 
     protocols = [dataclasses.replace(PROTOCOL, **{name: value}) for name, value in OTHER_PROTOCOLS.items()]
     assert OTHER_PROTOCOLS.keys() == {field.name for field in dataclasses.fields(Protocol)}
@@ -225,6 +228,8 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
         path_of(computed_on="cuda float32"),
         path_of(batch_tokens=1024),
         path_of(batch_tokens=10),
+        path_of(attn="eager"),
+        path_of(attn="sdpa"),
         path_of(options={**checkpoint.options, "trust_remote_code": True}),
         path_of(revision="another"),
         path_of(tokenizer_digest="another"),

@@ -193,8 +193,8 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     """Without it the name is the same as ever."""
     shapes = widths(monkeypatch)
 
-    def run(batch_tokens: int | None) -> Any:
-        options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens)
+    def run(batch_tokens: int | None, attn: str = "auto") -> Any:
+        options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=batch_tokens, attn=attn)
         return finetune(str(folder), [1], task, seeds=[0], protocol=Protocol(epochs=1, batch_size=8), options=options)
 
     small = run(10)
@@ -204,6 +204,8 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
     shapes.clear()
     assert (run(10), run(10_000), run(None)) == (small, whole, default)
     assert shapes == []
+    run(10, attn="eager")
+    assert shapes
 
 
 def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:
@@ -248,6 +250,15 @@ def test_groups_cost_the_least_and_have_every_row_once(lengths: list[int], budge
     assert ordered == sorted(lengths, reverse=True)
     assert budget is None or all(size <= budget or len(g) == 1 for size, g in zip(sizes, groups, strict=True))
     assert sum(sizes) + overhead * len(groups) == every_cut(sorted(lengths, reverse=True), budget, overhead)
+
+
+@pytest.mark.parametrize("budget", [None, 10**9])
+def test_a_batch_that_is_not_worth_cutting_takes_no_time(budget: int | None) -> None:
+    """As on an accelerator, where the overhead is larger than any padding: a million rows have 10^12 pairs."""
+    lengths = np.random.default_rng(0).integers(5, 120, 10**6).tolist()
+    (group,) = padded_groups(lengths, budget=budget, overhead=tmft.WHOLE_BATCH)
+    assert len(group) == 10**6
+    assert [lengths[row] for row in group] == sorted(lengths, reverse=True)
 
 
 # ---- the gradients of tables --------------------------------------------------------------------------

@@ -114,6 +114,11 @@ def test_what_processes_log_is_logged_here(caplog: pytest.LogCaptureFixture) -> 
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(logging.WARNING, "100 % of it")]
 
 
+def test_what_every_process_says_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    list(pooled(pool_jobs.logging_work, ["a", "b"], ["it", "it", "that"]))
+    assert sorted(caplog.messages) == ["100 % of it", "100 % of that"]
+
+
 def test_closing_early_ends_the_processes(tmp_path: Path) -> None:
     answers = pooled(pool_jobs.killed, [tmp_path], ["first", "second"])
     _, answer = next(answers)
