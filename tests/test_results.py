@@ -175,6 +175,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
     TaskSettings: {"source": NAMES, "merge": st.just(False)},
+    SweepModel: {"random_init": st.none() | st.integers(0, 9)},
     AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
     Chain: {
         "model": NAMES,

@@ -17,7 +17,8 @@ from layerprobe.study import Options, confirm, finetune
 from tests.finetuning.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
-LAYERS = (1, 2, 3)
+LAYERS = (1, 3)
+"""The layers that decide: DROP flags 2 and 3."""
 EFFECTS = {
     "large": (10.0, 10.1, 9.9, 10.0, 10.2),
     "middling": (10.0, 8.0, 9.5, 9.0, 9.2),
@@ -63,23 +64,23 @@ def test_seeds_stop_when_the_verdict_is_settled(
 ) -> None:
     found = confirming(effects)
     assert made == [(layer, seed) for seed in range(n_seeds) for layer in LAYERS]
-    assert [outcome.seeds for outcome in found.outcomes] == [tuple(range(n_seeds))] * 3
+    assert [outcome.seeds for outcome in found.outcomes] == [tuple(range(n_seeds))] * 2
     assert found.planned_seeds == 5
     left = 5 - n_seeds
-    assert found.saved == (SavedSeeds(seeds=left, runs=3 * left, seconds=6.0 * left) if left else None)
+    assert found.saved == (SavedSeeds(seeds=left, runs=2 * left, seconds=4.0 * left) if left else None)
     assert found.verdict == ("confirmed" if left else "undecided")
 
 
 def test_all_seeds_are_run_where_that_is_asked_for(confirming: Confirm, made: list[tuple[int, int]]) -> None:
     found = confirming("large", all_seeds=True)
-    assert len(made) == 15
+    assert len(made) == 10
     assert (found.planned_seeds, found.saved, found.verdict) == (None, None, "confirmed")
 
 
 def test_further_layers_have_the_same_seeds(confirming: Confirm) -> None:
     found = confirming("large", layers=(0,))
-    assert [(outcome.layer, outcome.seeds) for outcome in found.outcomes] == [(n, (0, 1, 2)) for n in range(4)]
-    assert found.saved == SavedSeeds(seeds=2, runs=8, seconds=16.0)
+    assert [(outcome.layer, outcome.seeds) for outcome in found.outcomes] == [(n, (0, 1, 2)) for n in (0, 1, 3)]
+    assert found.saved == SavedSeeds(seeds=2, runs=6, seconds=12.0)
 
 
 def test_runs_that_are_there_do_not_change_the_verdict(
@@ -100,6 +101,6 @@ def test_seeds_count_in_their_order(confirming: Confirm) -> None:
 
 def test_seeds_and_layers_of_numpy_are_those_of_python(confirming: Confirm, made: list[tuple[int, int]]) -> None:
     found = confirming("large", seeds=np.arange(5), layers=np.arange(1))
-    assert made == [(layer, seed) for seed in range(3) for layer in range(4)]
+    assert made == [(layer, seed) for seed in range(3) for layer in (0, 1, 3)]
     assert {type(number) for pair in made for number in pair} == {int}
     assert found == confirming("large", seeds=range(5), layers=(0,))
