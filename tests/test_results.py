@@ -57,6 +57,7 @@ from layerprobe.results import (
     SimilarityCurve,
     SimilarityMap,
     Study,
+    SweepModel,
     Task,
     TaskSettings,
     TextFile,
