@@ -96,19 +96,19 @@ for panel, modules in PANELS.items():
         name = module.__name__.rsplit(".", 1)[-1]
         _add(app, name.replace("_", "-"), getattr(module, name), panel)
 
+lab_app = typer.Typer(
+    no_args_is_help=True, help="Find out what a pretraining objective does to each layer.", rich_markup_mode="rich"
+)
+for name, command in lab.COMMANDS.items():
+    _add(lab_app, name, command)
+app.add_typer(lab_app, name="lab", rich_help_panel="Training")
+
 cache_app = typer.Typer(
     no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich"
 )
 for name in ("list", "info", "verify", "prune"):
     _add(cache_app, name, cache.COMMANDS[name])
 app.add_typer(cache_app, name="cache", rich_help_panel="Store")
-
-lab_app = typer.Typer(
-    no_args_is_help=True, help="Find out what a pretraining objective does to each layer.", rich_markup_mode="rich"
-)
-for name, command in lab.COMMANDS.items():
-    _add(lab_app, name, command)
-app.add_typer(lab_app, name="lab")
 
 
 def _print_version(wanted: bool) -> None:

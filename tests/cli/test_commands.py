@@ -34,6 +34,7 @@ COMMANDS = (
     "profile",
     "bench-predictors",
     "doctor",
+    "lab",
     "cache",
 )
 
@@ -53,7 +54,9 @@ def test_help_has_a_line_a_command_on_80_columns() -> None:
     assert all(line.rstrip("│ ").endswith(".") for line in lines)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS[:-1], "cache list", "cache info", "cache verify", "cache prune"])
+@pytest.mark.parametrize(
+    "command", [*COMMANDS[:-2], "lab run", "cache list", "cache info", "cache verify", "cache prune"]
+)
 def test_help_of_every_command_has_an_example(layerprobe: Layerprobe, command: str) -> None:
     assert f"layerprobe {command}" in layerprobe(*command.split(), "--help").out.split("Example:")[1]
 
