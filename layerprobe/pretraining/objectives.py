@@ -15,6 +15,7 @@ Source: Clark et al. 2020 (arXiv 2003.10555), sections 2, 3.2 and 3.5.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,9 +59,9 @@ class GeneratorObjective(Objective):
         corrupted[selected] = sample(logits.detach(), sampling)
         return {"generator": Words(logits=logits, targets=question.masked.targets), **self.judge(corrupted, question)}
 
+    @abstractmethod
     def judge(self, corrupted: Tensor, question: Question) -> dict[str, Answer]:
         """Return what the encoder says about a corrupted batch, (text, token) ids."""
-        raise NotImplementedError
 
 
 class ReplacedTokenDetection(GeneratorObjective):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -153,7 +154,7 @@ class Masking:
         return Question(ids=ids, masked=masked, attention_mask=attention_mask)
 
 
-class Objective(nn.Module):
+class Objective(nn.Module, ABC):
     """Models with what they are trained for: a weighted sum of parts, each the mean over its positions.
 
     loss = sum over parts of weight x (summed loss of the part / positions that carry it)
@@ -166,10 +167,11 @@ class Objective(nn.Module):
         super().__init__()
         self.masking = masking
 
+    @abstractmethod
     def counts(self, question: Question) -> dict[str, int]:
         """Return how many positions of the batch carry loss, by part."""
-        raise NotImplementedError
 
+    @abstractmethod
     def forward(self, question: Question, sampling: torch.Generator) -> dict[str, Answer]:
         """Return the answer of every part.
 
@@ -177,7 +179,6 @@ class Objective(nn.Module):
             question: On the device of the models.
             sampling: Source of chance of a generator's samples, on that device too.
         """
-        raise NotImplementedError
 
 
 class MaskedLanguageModelling(Objective):
