@@ -49,8 +49,8 @@ class LabStudy:
     """Protocols of fine-tuning, by name."""
     task: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
     """What to fine-tune on; the source "language" is sentence pairs of the embedded language."""
-    pairs: tuple[int, int, int] | None = None
-    """Training, validation and test pairs of the embedded language; those of the demo by default."""
+    examples: tuple[int, int, int] | None = None
+    """Training, validation and test examples at most; by default all, and of the embedded language the demo's."""
     corpus: tuple[str, ...] = (LANGUAGE,)
     """The embedded language, or files as `load_corpus` takes them."""
     column: str | None = None
@@ -84,10 +84,8 @@ class LabStudy:
                 raise DataError(f"expected each only once, got {', '.join(map(str, what))}")
         if wrong_seeds := [seed for seed in (*self.seeds, *self.finetuning_seeds) if not 0 <= seed < 2**63]:
             raise DataError(f"expected seeds from 0 to 2^63 - 1, got {', '.join(map(str, wrong_seeds))}")
-        if self.pairs is not None and (self.task.source != LANGUAGE or min(self.pairs) < 2):
-            raise DataError(
-                f'expected numbers of pairs, at least two each, with the source "{LANGUAGE}" alone, got {self.pairs}'
-            )
+        if self.examples is not None and min(self.examples) < 2:
+            raise DataError(f"expected at least two examples of each split, got {self.examples}")
         for generator_size in self.generator_sizes:
             replace(self.pretraining, generator_size=generator_size)
 

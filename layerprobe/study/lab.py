@@ -51,7 +51,7 @@ from layerprobe.study.options import Options, computed_on
 from layerprobe.study.pretraining import pretrain, texts_of
 from layerprobe.study.tuning import agreed, check_precision, run_folder
 from layerprobe.study.zoo import zoo_entry
-from layerprobe.tasks import load_settings
+from layerprobe.tasks import drawn_from, load_settings
 
 logger = logging.getLogger(__name__)
 
@@ -159,10 +159,12 @@ class _Work:
                 "give more texts or a smaller batch_size"
             )
         if study.task.source == LANGUAGE:
-            train, validation, test = study.pairs or TASK_SIZES
+            train, validation, test = study.examples or TASK_SIZES
             task = embedded_task(train=train, validation=validation, test=test)
         else:
             task = load_settings(study.task)
+            if study.examples is not None:
+                task = drawn_from(task, study.examples)
         return cls(
             study=study,
             out=out,

@@ -48,7 +48,7 @@ def load_lab(path: str | Path) -> LabStudy:
         steps = 2500
         [task]                                # fields of TaskSettings
         source = "language"                   # sentence pairs of the embedded language, or a file or data set
-        pairs = [1500, 500, 1000]             # with "language" alone: training, validation, test
+        examples = [1500, 500, 1000]          # training, validation and test, at most
         [budget.gentle]                       # fields of Protocol; any number of budgets
         epochs = 3
 
@@ -78,7 +78,7 @@ def load_lab(path: str | Path) -> LabStudy:
     keys.done()
     values["sizes"] = {name: _size(f"{where}, size {name}", size) for name, size in sizes.items()}
     values["pretraining"] = _pretraining(Keys(f"{where}, pretraining", pretraining, None))
-    values["task"], values["pairs"] = _task(Keys(f"{where}, task", task, file.parent))
+    values["task"], values["examples"] = _task(Keys(f"{where}, task", task, file.parent))
     values["budgets"] = {name: _budget(f"{where}, budget {name}", budget) for name, budget in budgets.items()}
     return made(LabStudy, where, **{key: value for key, value in values.items() if value is not None})
 
@@ -108,10 +108,10 @@ def _pretraining(keys: Keys) -> PretrainingProtocol:
 
 def _task(keys: Keys) -> tuple[TaskSettings, tuple[int, int, int] | None]:
     source = keys.take("source", as_text, f'"{LANGUAGE}", a file, a folder, stsb or the hub id of a data set')
-    pairs = keys.take("pairs", _three_integers, "three whole numbers such as [1500, 500, 1000]", default=None)
+    examples = keys.take("examples", _three_integers, "three whole numbers such as [1500, 500, 1000]", default=None)
     task = keys.task(source if source == LANGUAGE else keys.source(source))
     keys.done()
-    return task, pairs
+    return task, examples
 
 
 def _budget(where: str, value: Any) -> Protocol:

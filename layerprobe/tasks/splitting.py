@@ -1,12 +1,14 @@
-"""Random splits that keep equal pairs together. Knows pairs, not where they come from."""
+"""Random splits that keep equal pairs together, and draws of fewer examples. Knows neither files nor the Hub."""
 
 from __future__ import annotations
 
 import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import DataError, TaskError
+from layerprobe.results import Examples, Task
 
 
 def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
@@ -41,6 +43,38 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
             split += 1
         splits[split].extend(group)
     return [sorted(indices) for indices in splits]
+
+
+def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Task:
+    """Return a task with fewer examples, drawn at random and in their order; smaller splits stay whole.
+
+    Args:
+        task: What to draw from.
+        sizes: Training, validation and test examples at most.
+        seed: Of the draw.
+
+    Raises:
+        DataError: If a size is not positive.
+    """
+    if min(sizes) < 1:
+        raise DataError(f"expected at least one example of each split, got {sizes}")
+    train, validation, test = (
+        _drawn(split, size, seed) for split, size in zip((task.train, task.validation, task.test), sizes, strict=True)
+    )
+    said = f"drawn at random: {len(train)} training, {len(validation)} validation and {len(test)} test examples"
+    return replace(task, train=train, validation=validation, test=test, notes=(*task.notes, said))
+
+
+def _drawn(examples: Examples, size: int, seed: int) -> Examples:
+    if size >= len(examples):
+        return examples
+    chosen = sorted(random.Random(seed).sample(range(len(examples)), size))
+    second = examples.second
+    return Examples(
+        first=tuple(examples.first[i] for i in chosen),
+        second=None if second is None else tuple(second[i] for i in chosen),
+        targets=tuple(examples.targets[i] for i in chosen),
+    )
 
 
 def check_ratios(ratios: Sequence[float]) -> None:

@@ -16,7 +16,7 @@ SMALL = LabStudy(
     sizes={"s": SIZE},
     generator_sizes=(0.5,),
     pretraining=PretrainingProtocol(steps=3, batch_size=8, max_length=64, held_out=20),
-    pairs=(24, 20, 20),
+    examples=(24, 20, 20),
     budgets={"gentle": Protocol(epochs=1), "fast": Protocol(epochs=1, learning_rate=1e-2)},
     finetuning_seeds=(0, 1),
 )
@@ -34,7 +34,7 @@ max_length = 64
 held_out = 20
 [task]
 source = "language"
-pairs = [24, 20, 20]
+examples = [24, 20, 20]
 [budget.gentle]
 epochs = 1
 [budget.fast]

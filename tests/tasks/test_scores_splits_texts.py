@@ -2,7 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import DataError, TaskError
+from layerprobe.results import Examples, Task
+from layerprobe.tasks import drawn_from
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner
@@ -82,6 +84,34 @@ def test_split_sizes_follow_the_ratios():
 def test_ratios_are_positive(ratios):
     with pytest.raises(TaskError, match="expected positive split ratios"):
         split_by_ratio([("a", "b")], ratios, seed=0)
+
+
+def numbered(n):
+    first, second = (tuple(f"{which} {i}" for i in range(n)) for which in ("first", "second"))
+    return Examples(first=first, second=second, targets=tuple(map(float, range(n))))
+
+
+def test_fewer_examples_are_drawn_in_their_order():
+    task = Task(name="t", kind="sts", train=numbered(50), validation=numbered(10), test=numbered(20))
+    drawn = drawn_from(task, (30, 10, 5))
+    assert [len(split) for split in (drawn.train, drawn.validation, drawn.test)] == [30, 10, 5]
+    assert drawn.validation == task.validation
+    for split in (drawn.train, drawn.test):
+        numbers = [int(target) for target in split.targets]
+        assert numbers == sorted(set(numbers))
+        assert numbers != list(range(len(numbers))), "the first ones, not a draw"
+        assert split.first == tuple(f"first {i}" for i in numbers)
+        assert split.second == tuple(f"second {i}" for i in numbers)
+    assert drawn_from(task, (30, 10, 5)) == drawn != drawn_from(task, (30, 10, 5), seed=1)
+    assert drawn.notes == ("drawn at random: 30 training, 10 validation and 5 test examples",)
+
+
+def test_single_texts_are_drawn_and_no_split_is_left_empty():
+    single = Examples(first=("a", "b", "c"), second=None, targets=(0.0, 1.0, 0.0))
+    task = Task(name="t", kind="classification", train=single, validation=single, test=single, labels=("no", "yes"))
+    assert len(drawn_from(task, (2, 2, 2)).train) == 2
+    with pytest.raises(DataError, match="expected at least one example of each split"):
+        drawn_from(task, (2, 2, 0))
 
 
 def test_cleaning_is_counted():
