@@ -165,12 +165,13 @@ class _Work:
             task = load_settings(study.task)
             if study.examples is not None:
                 task = drawn_from(task, study.examples)
+        # a zoo is passed on: it names files, not somebody's folders
         return cls(
             study=study,
             out=out,
             options=options if options.cache_dir else replace(options, cache_dir=out / "cache"),
-            corpus=corpus,
-            task=task,
+            corpus=replace(corpus, name=", ".join(map(_file_name, study.corpus))),
+            task=replace(task, name=_file_name(task.name)),
         )
 
     # ---- where things are --------------------------------------------------------------------------------
@@ -353,6 +354,11 @@ class _Work:
         return PlannedModel(
             model=model, pretrained=pretrained, runs=len(places) * len(self.study.budgets), stored=stored
         )
+
+
+def _file_name(source: str) -> str:
+    """Return what a source is called, without the folders of a file."""
+    return Path(source).name if Path(source).exists() else source
 
 
 # ---- in several processes --------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.prediction import bench_predictors, read_zoo
-from layerprobe.results import LabResult, from_json
+from layerprobe.results import LabResult, Protocol, TaskSettings, from_json
 from layerprobe.study import lab as module
 from layerprobe.study.lab import plan_lab, run_lab
 from tests.lab.studies import OPTIONS, SMALL, changed
@@ -156,6 +156,24 @@ def test_a_corpus_smaller_than_a_batch_is_refused_before_anything_is_made(tmp_pa
     with pytest.raises(DataError, match="expected at least 8 distinct texts, a batch, got 7"):
         run_lab(changed(corpus=(str(texts),)), tmp_path / "out", options=OPTIONS)
     assert not (tmp_path / "out").exists()
+
+
+def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
+    texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.csv"
+    texts.write_text("\n".join(f"the {number} dogs of number {number}" for number in range(60)))
+    pairs.write_text("\n".join(f"{n} dogs,dogs of number {n + n % 3},{n % 6}" for n in range(60)))
+    study = changed(
+        corpus=(str(texts),),
+        task=TaskSettings(source=str(pairs), score_range=(0.0, 5.0)),
+        examples=(20, 4, 5),
+        objectives=("mlm",),
+        budgets={"one": Protocol(epochs=1)},
+        finetuning_seeds=(0,),
+    )
+    zoo = run_lab(study, tmp_path / "out", options=OPTIONS).zoo
+    assert {(entry.corpus, entry.task) for entry in zoo.entries} == {("texts.txt", "pairs.csv")}
+    assert "fine-tuned on pairs.csv: 20 training, 4 validation and 5 test examples" in zoo.provenance.notes
+    assert str(tmp_path) not in (tmp_path / "out" / "zoo.json").read_text()
 
 
 def test_no_process_and_no_level(tmp_path: Path) -> None:
