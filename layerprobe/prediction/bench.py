@@ -15,7 +15,6 @@ from layerprobe.prediction.predictors import (
     Call,
     Known,
     Rule,
-    curves_of,
     leave_one_family_out,
     obstacle,
     rules_for,
@@ -78,7 +77,7 @@ def bench_predictors(
 
 def _check_finite(zoo: Zoo) -> None:
     for entry in zoo.entries:
-        numbers: dict[str, Iterable[float]] = {name: curve.values for name, curve in curves_of(entry).items()}
+        numbers: dict[str, Iterable[float]] = {name: curve.values for name, curve in entry.curves.items()}
         for budget, tuned in entry.budgets.items():
             numbers[f"scores under {budget}"] = (score for row in (*tuned.validation, *tuned.test) for score in row)
         for what, values in numbers.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from layerprobe.prediction.baselines import fixed_fraction
 from layerprobe.prediction.rules import plateau_onsets
 from layerprobe.prediction.truth import regrets, truth
 from layerprobe.results import LayerCurve, Truth, TunedLayers, ZooEntry
+from layerprobe.results.dropbench import AGAINST
 
 Array = NDArray[np.float64]
 
@@ -34,7 +36,29 @@ class Call:
     """The first drop layer, from which on all are; None for no drop."""
 
 
-Predictor = Callable[[ZooEntry], tuple[Call, ...]]
+class Layered(Protocol):
+    """A model of which numbers by layer are known: an entry of a zoo, or one that somebody asks about."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Layers count from 0 to this."""
+
+    @property
+    def curves(self) -> dict[str, LayerCurve]:
+        """By name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What can be read of a model whose drop is not known."""
+
+    n_blocks: int
+    """Layers count from 0 to this."""
+    curves: dict[str, LayerCurve]
+    """By the names in `ZooEntry.curves`."""
+
+
+Predictor = Callable[[Layered], tuple[Call, ...]]
 """What a rule says of a model; several calls are equally likely."""
 
 
@@ -59,7 +83,7 @@ class Rule:
 
     name: str
     curves: tuple[str, ...]
-    """What of an entry it reads, by the names that `curves_of` gives; of an entry that lacks it, it can say nothing."""
+    """What of an entry it reads, by the names in `ZooEntry.curves`; of an entry that lacks it, it can say nothing."""
     fit: Callable[[Sequence[Known]], Predictor]
     """Models that may be known, at least one -> a predictor; a rule without parameters does not look at them."""
     parameters: int = 0
@@ -67,15 +91,9 @@ class Rule:
     labelled: bool = False
     """Whether it reads labels."""
 
-    def reads(self, entry: ZooEntry) -> bool:
+    def reads(self, entry: Layered) -> bool:
         """Return whether an entry has all that the rule reads."""
-        return set(self.curves) <= curves_of(entry).keys()
-
-
-def curves_of(entry: ZooEntry) -> dict[str, LayerCurve]:
-    """Return all numbers by layer that an entry has, by name; CKA against a reference is `CKA, <reference>`."""
-    cka = {f"CKA, {name}": curve for name, curve in entry.cka.items()}
-    return {**cka, **entry.metrics, **entry.labelled}
+        return set(self.curves) <= entry.curves.keys()
 
 
 def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
@@ -105,12 +123,12 @@ def loss(call: Call, known: Known) -> float:
 # ---- how calls are made --------------------------------------------------------------------------------
 
 
-def truncated(layer: int, entry: ZooEntry) -> Call:
+def truncated(layer: int, entry: Layered) -> Call:
     """Return the call of one who recommends a layer: all behind it are taken to drop."""
     return Call(recommended_layer=layer, onset=layer + 1 if layer < entry.n_blocks else None)
 
 
-def final_run(flags: NDArray[np.bool_], entry: ZooEntry) -> Call:
+def final_run(flags: NDArray[np.bool_], entry: Layered) -> Call:
     """Return the call of one who flags layers: the final run of flagged layers drops, the one before is kept.
 
     Layer 0 is never flagged.
@@ -138,16 +156,16 @@ def falls(values: Array, *, unit: float | None = None) -> Array:
     return below / unit if unit > 0 else below  # a curve of zeros falls nowhere
 
 
-def _values(entry: ZooEntry, curve: str) -> Array:
-    return np.array(curves_of(entry)[curve].values)
+def _values(entry: Layered, curve: str) -> Array:
+    return np.array(entry.curves[curve].values)
 
 
-def _falls(entry: ZooEntry, curve: str, direction: float) -> Array:
+def _falls(entry: Layered, curve: str, direction: float) -> Array:
     return falls(direction * _values(entry, curve), unit=1.0 if _is_cka(curve) or curve in SHARES else None)
 
 
 def _is_cka(curve: str) -> bool:
-    return curve == SELF_CKA or curve.startswith("CKA, ")
+    return curve == SELF_CKA or curve.startswith(AGAINST)
 
 
 def chosen(candidates: Sequence[Predictor], *, name: str) -> Callable[[Sequence[Known]], Predictor]:
@@ -255,7 +273,7 @@ def plateau(curve: str, *, tuned: bool) -> Rule:
     """Return the plateau rule on a curve, as `predict` has it or with its two constants chosen."""
 
     def predictor(minimum_decline: float, wobbles: float) -> Predictor:
-        def predict(entry: ZooEntry) -> tuple[Call, ...]:
+        def predict(entry: Layered) -> tuple[Call, ...]:
             first = int(curve == SELF_CKA)
             values = _values(entry, curve)[first:]
             if len(values) < 4:  # too short to have a plateau
@@ -331,20 +349,20 @@ def _is_drop_layer(known: Known) -> NDArray[np.bool_]:
     return np.zeros(len(layers), dtype=bool) if onset is None else layers >= onset
 
 
-def _standardised(models: Sequence[Known], curves: tuple[str, ...]) -> tuple[Callable[[ZooEntry], Array], Array]:
+def _standardised(models: Sequence[Known], curves: tuple[str, ...]) -> tuple[Callable[[Layered], Array], Array]:
     """Return what makes (layers, 1 + curves) features of an entry, scaled as those of known models, and penalties.
 
     The first feature is constant and has no penalty.
     """
 
-    def raw(entry: ZooEntry) -> Array:
+    def raw(entry: Layered) -> Array:
         return np.stack([_falls(entry, name, _directions(name)[0])[1:] for name in curves], axis=1)
 
     known = np.concatenate([raw(model.entry) for model in models])
     mean, spread = known.mean(axis=0), known.std(axis=0)
     spread[spread == 0] = 1.0  # a curve that falls nowhere says nothing
 
-    def scale(entry: ZooEntry) -> Array:
+    def scale(entry: Layered) -> Array:
         features: Array = np.c_[np.ones(entry.n_blocks), (raw(entry) - mean) / spread]
         return features
 
@@ -396,7 +414,7 @@ def rules_for(entries: Iterable[ZooEntry]) -> list[Rule]:
     """
     names: dict[str, bool] = {}
     for entry in entries:
-        names |= dict.fromkeys(curves_of(entry), False) | dict.fromkeys(entry.labelled, True)
+        names |= dict.fromkeys(entry.curves, False) | dict.fromkeys(entry.labelled, True)
     found = baselines()
     for name, labelled in names.items():
         if _is_cka(name):

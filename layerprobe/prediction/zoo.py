@@ -1,38 +1,52 @@
-"""The zoo on disk: one JSON file. Knows the file, not what predictors make of it."""
+"""Zoos on disk, a JSON file each. Knows the files, not what predictors make of them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from layerprobe.errors import DataError
 from layerprobe.files import write_whole
-from layerprobe.results import Zoo, from_json, to_bytes
+from layerprobe.results import Zoo, ZooProvenance, from_json, to_bytes
 
-SHIPPED = Path(__file__).parent / "zoo.json"
-"""The zoo that comes with layerprobe."""
+SHIPPED = Path(__file__).parent / "zoos"
+"""The zoos that come with layerprobe, each beside the lab study that made it."""
 
 
-def read_zoo(path: str | Path | None = None) -> Zoo:
-    """Return a zoo that `write_zoo` wrote.
+def read_zoo(*paths: str | Path) -> Zoo:
+    """Return the models of the zoos that `write_zoo` wrote, put together.
 
     Args:
-        path: The file; by default the one that comes with layerprobe.
+        paths: The files; by default those that come with layerprobe.
 
     Raises:
-        DataError: If there is no such file, or it holds no zoo.
+        DataError: If there is no such file, it holds no zoo, or two of them have a model of one name.
     """
-    file = Path(path) if path is not None else SHIPPED
-    if path is None and not file.exists():
-        raise DataError("no zoo comes with this version of layerprobe: expected the file of one, such as zoo.json")
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise DataError(f"cannot read {file} as a zoo: {reason}") from error
-    try:
-        return from_json(Zoo, text)
-    except DataError as error:
-        raise DataError(f"{file} holds no zoo: {error}") from error
+    return put_together([_read(Path(path)) for path in paths or sorted(SHIPPED.glob("*.json"))])
+
+
+def put_together(zoos: Sequence[Zoo]) -> Zoo:
+    """Return one zoo with the models of some, in their order.
+
+    Raises:
+        DataError: If there is none, or two of them have a model of one name.
+    """
+    if len(zoos) == 1:
+        return zoos[0]
+    if not zoos:
+        raise DataError("expected at least one zoo, got none")
+    sources = [zoo.provenance for zoo in zoos]
+    newest = max(sources, key=lambda source: source.created)
+    return Zoo(
+        provenance=ZooProvenance(
+            layerprobe=", ".join(dict.fromkeys(source.layerprobe for source in sources)),
+            created=newest.created,
+            command="; ".join(source.command for source in sources),
+            versions=newest.versions,
+            notes=tuple(note for source in sources for note in source.notes),
+        ),
+        entries=tuple(entry for zoo in zoos for entry in zoo.entries),
+    )
 
 
 def write_zoo(zoo: Zoo, path: str | Path) -> None:
@@ -43,3 +57,15 @@ def write_zoo(zoo: Zoo, path: str | Path) -> None:
         StoreError: If it cannot be written.
     """
     write_whole(Path(path), to_bytes(zoo, indent=None))
+
+
+def _read(file: Path) -> Zoo:
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise DataError(f"cannot read {file} as a zoo: {reason}") from error
+    try:
+        return from_json(Zoo, text)
+    except DataError as error:
+        raise DataError(f"{file} holds no zoo: {error}") from error

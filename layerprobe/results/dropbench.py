@@ -9,6 +9,9 @@ from layerprobe.results.finetuning import Protocol
 from layerprobe.results.metrics import Metric
 from layerprobe.results.similarity import Matrix
 
+AGAINST = "CKA, "
+"""Goes before the name of a reference where rules read CKA against it."""
+
 # ---- the zoo: what is known of each model ---------------------------------------------------------------
 
 
@@ -91,7 +94,7 @@ class ZooEntry:
             raise DataError(f"expected at least one block of {self.name}, got {self.n_blocks}")
         if not self.budgets:
             raise DataError(f"expected at least one budget of fine-tuning of {self.name}, got none")
-        curves = {**self.cka, **self.metrics, **self.labelled}
+        curves = self.curves
         if len(curves) < len(self.cka) + len(self.metrics) + len(self.labelled):
             raise DataError(f"expected every curve of {self.name} under a name of its own")
         lengths = {what: tuned.n_layers for what, tuned in self.budgets.items()}
@@ -99,6 +102,12 @@ class ZooEntry:
         for what, length in lengths.items():
             if length != self.n_blocks + 1:
                 raise DataError(f"expected {what!r} at layers 0 to {self.n_blocks} of {self.name}, got {length} layers")
+
+    @property
+    def curves(self) -> dict[str, LayerCurve]:
+        """All numbers by layer that a rule may read, by name; CKA against a reference is `CKA, <reference>`."""
+        cka = {f"{AGAINST}{name}": curve for name, curve in self.cka.items()}
+        return {**cka, **self.metrics, **self.labelled}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from layerprobe.encoders import Checkpoint, count_blocks
 from layerprobe.errors import DataError
 from layerprobe.finetuning import outcomes
@@ -15,29 +13,17 @@ from layerprobe.progress import Progress, silent
 from layerprobe.results import (
     FineTuningRun,
     LayerCurve,
-    LayerDiagnostics,
     Protocol,
-    SimilarityCurve,
     Task,
     TunedLayers,
     Views,
     ZooEntry,
 )
-from layerprobe.study.comparison import compare, compare_all
+from layerprobe.study.comparison import compare_all
 from layerprobe.study.embeddings import extract
-from layerprobe.study.label_free import label_free_metrics
 from layerprobe.study.options import Options, found
-from layerprobe.study.scoring import fitted_on, zero_shot
-from layerprobe.study.sts_probe import sts_probe
+from layerprobe.study.readings import labelled_readings, layer_curve, readings
 from layerprobe.study.tuning import finetune
-
-DIAGNOSTICS = {
-    "mean cosine": "mean_cosine",
-    "effective rank": "effective_rank",
-    "intrinsic dimension": "intrinsic_dimension",
-    "top dimension share": "top_dimension_share",
-}
-"""What an entry calls each field of `LayerDiagnostics` that it has."""
 
 
 def zoo_entry(
@@ -86,7 +72,6 @@ def zoo_entry(
     checkpoint = found(model, random_init, options)
     n_blocks = count_blocks(checkpoint.config)
     texts = task.test.texts
-    label_free = label_free_metrics(checkpoint, texts, views=views, options=options, progress=progress)
     tested = extract(checkpoint, texts, options=options, progress=progress)
     bases = [extract(other, texts, options=options, progress=progress) for other in references.values()]
     itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
@@ -95,21 +80,12 @@ def zoo_entry(
             f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
             "or CKA would be 1 at every layer and call no drop without looking"
         )
-    alone = compare(tested, tested, alignment="previous-layer", device=options.device, progress=progress)
     curves: dict[str, LayerCurve] = {}
     if bases:
         compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons
-        curves = {what: _curve(each.curve) for what, each in zip(references, compared, strict=True)}
-    metrics = {
-        "self CKA": _self_curve(alone.curve),
-        **_diagnosed(alone.model_diagnostics),
-        **{what: LayerCurve(values=values) for what, values in label_free.by_name.items()},
-        "prompt entropy": LayerCurve(
-            values=label_free.tokens.prompt_entropy, standard_errors=label_free.tokens.prompt_entropy_errors
-        ),
-        "curvature": LayerCurve(values=label_free.tokens.curvature, standard_errors=label_free.tokens.curvature_errors),
-    }
-    labelled = _labelled(checkpoint, task, options, progress)
+        curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
+    metrics = readings(checkpoint, texts, views=views, options=options, progress=progress)
+    labelled = labelled_readings(checkpoint, task, options=options, progress=progress)
     tuned = {}
     for budget, protocol in budgets.items():
         runs = finetune(
@@ -156,40 +132,3 @@ def tuned_layers(runs: Sequence[FineTuningRun], *, steps: int) -> TunedLayers:
         validation=tuple(layer.validation[layer.primary] for layer in layers),
         test=tuple(layer.scores for layer in layers),
     )
-
-
-def _labelled(checkpoint: Checkpoint, task: Task, options: Options, progress: Progress) -> dict[str, LayerCurve]:
-    """Return zero-shot scores on the validation split, and for sts those of a probe."""
-    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
-    fit = "train" if task.kind == "sts" else fitted_on(task.kind)
-    fitted = None if fit is None else extract(checkpoint, task.split(fit).texts, options=options, progress=progress)
-    scores = {"zero-shot": zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)}
-    if task.kind == "sts":
-        scores["probe"] = sts_probe(validated, task, split="validation", fitted=fitted, progress=progress)
-    return {what: LayerCurve(values=each.scores) for what, each in scores.items()}
-
-
-def _curve(curve: SimilarityCurve) -> LayerCurve:
-    errors = None
-    if curve.uncertainty is not None:
-        errors = tuple(np.sqrt(np.diag(curve.uncertainty.covariance)).tolist())
-    return LayerCurve(values=curve.values, standard_errors=errors)
-
-
-def _self_curve(curve: SimilarityCurve) -> LayerCurve:
-    """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1.
-
-    So it is no value of its own: what reads the curve and counts layers begins with layer 1.
-    """
-    found = _curve(curve)
-    errors = found.standard_errors
-    return LayerCurve(
-        values=(found.values[1], *found.values[1:]),
-        standard_errors=None if errors is None else (errors[1], *errors[1:]),
-    )
-
-
-def _diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
-    """Return the diagnostics that every layer has, by name."""
-    values = {what: [getattr(layer, field) for layer in layers] for what, field in DIAGNOSTICS.items()}
-    return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if None not in each}

@@ -12,7 +12,7 @@ from layerprobe.study.lab_files import load_lab
 from tests.cli.conftest import Layerprobe
 from tests.lab.studies import TOML
 
-SHIPPED = Path("layerprobe/pretraining/dropbench.toml")
+SHIPPED = Path("layerprobe/prediction/zoos/dropbench.toml")
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from layerprobe.prediction.predictors import (
     Predictor,
     Rule,
     best_rule,
-    curves_of,
     fall,
     falls,
     leave_one_family_out,
@@ -328,7 +327,7 @@ def test_all_references_are_those_of_the_zoo() -> None:
         with_references("b", "b", RISING, {"two": high}),
         with_references("c", "c", RISING, {"two": low, "one": high}),
     )
-    a, b, c = map(curves_of, with_all_references(entries))
+    a, b, c = (each.curves for each in with_all_references(entries))
     assert a["CKA, all references"].values == c["CKA, all references"].values == pytest.approx((0.4,) * 7)
     assert b.keys() == {"CKA, two"}
     assert with_all_references(entries[1:2]) == entries[1:2]

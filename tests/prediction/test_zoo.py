@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from layerprobe.errors import DataError, StoreError
 from layerprobe.prediction import read_zoo, write_zoo
 from layerprobe.prediction import zoo as module
-from layerprobe.results import LayerCurve, Protocol, TunedLayers, Zoo, ZooEntry
+from layerprobe.prediction.zoo import put_together
+from layerprobe.results import (
+    LayerCurve,
+    PretrainingObjective,
+    Protocol,
+    TunedLayers,
+    Zoo,
+    ZooEntry,
+    ZooProvenance,
+)
+from layerprobe.results.labs import LANGUAGE
+from layerprobe.study.lab_files import load_lab
 
 from .zoos import RISING, entry, known_zoo, tuned, zoo
 
@@ -23,14 +36,49 @@ def test_a_zoo_is_the_same_when_it_is_read_again(tmp_path: Path) -> None:
     assert len((tmp_path / "zoo.json").read_text().splitlines()) == 1
 
 
-def test_the_zoo_that_comes_with_layerprobe_is_read_where_there_is_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "SHIPPED", tmp_path / "zoo.json")
-    with pytest.raises(DataError, match="no zoo comes with this version of layerprobe"):
-        read_zoo()
-    write_zoo(known_zoo(), tmp_path / "zoo.json")
-    assert read_zoo() == known_zoo()
+def test_several_zoos_are_put_together(tmp_path: Path) -> None:
+    first, second = zoo(entry("x", "a", RISING)), replace(known_zoo(), provenance=provenance("2026-02-01", "again"))
+    write_zoo(first, tmp_path / "1.json")
+    write_zoo(second, tmp_path / "2.json")
+    both = read_zoo(tmp_path / "1.json", tmp_path / "2.json")
+    assert both.entries == (*first.entries, *second.entries)
+    assert both.provenance.command == f"{first.provenance.command}; again"
+    assert both.provenance.created == "2026-02-01"
+    assert both.provenance.notes == (*first.provenance.notes, "again it is")
+    with pytest.raises(DataError, match="expected models with names of their own, got x more than once"):
+        read_zoo(tmp_path / "1.json", tmp_path / "1.json")
+    with pytest.raises(DataError, match="expected at least one zoo, got none"):
+        put_together([])
+
+
+def provenance(created: str, command: str) -> ZooProvenance:
+    return ZooProvenance(layerprobe="1", created=created, command=command, notes=(f"{command} it is",))
+
+
+SHIPPED = sorted(module.SHIPPED.glob("*.json"))
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=[file.stem for file in SHIPPED])
+def test_a_shipped_zoo_is_what_its_study_asks_for(file: Path) -> None:
+    study, found = load_lab(file.with_suffix(".toml")), read_zoo(file)
+    asked = {model.name: (model.family, model.size, model.seed) for model in study.models}
+    assert {each.name: (each.family, each.size, each.seed) for each in found.entries} == asked
+    for each in found.entries:
+        assert {budget: tuned.protocol for budget, tuned in each.budgets.items()} == study.budgets
+        assert {tuned.seeds for tuned in each.budgets.values()} == {study.finetuning_seeds}
+        assert set(each.cka) == set(study.references(next(m for m in study.models if m.name == each.name)))
+        assert all(0 <= value <= 1.01 for curve in each.cka.values() for value in curve.values)
+    curves = {frozenset(replace(each, cka={}).curves) for each in found.entries}
+    assert len(curves) == 1, "expected the same numbers of every model"
+
+
+def test_the_shipped_zoos_have_all_objectives_seeds_and_two_sizes() -> None:
+    language = [each for each in read_zoo().entries if each.corpus == LANGUAGE]
+    assert len(language) >= 24
+    counts = Counter((each.family, each.size) for each in language)
+    assert {family for family, _ in counts} == set(get_args(PretrainingObjective))
+    assert len({size for _, size in counts}) == 2
+    assert len(set(counts.values())) == 1, "expected as many seeds of every objective and size"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": []}', '{"provenance": 3, "entries": []}'])
@@ -59,7 +107,7 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
         ({"n_blocks": 5}, "expected 'gentle' at layers 0 to 5 of m, got 7 layers"),
         ({"n_blocks": 0}, "expected at least one block of m, got 0"),
         ({"budgets": {}}, "expected at least one budget of fine-tuning of m, got none"),
-        ({"cka": (1.0, 2.0)}, "expected 'twin' at layers 0 to 6 of m, got 2 layers"),
+        ({"cka": (1.0, 2.0)}, "expected 'CKA, twin' at layers 0 to 6 of m, got 2 layers"),
         (
             {name: {"probe": RISING} for name in ("metrics", "labelled")},
             "expected every curve of m under a name of its own",

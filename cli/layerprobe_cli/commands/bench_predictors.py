@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def bench_predictors(
     zoo: Annotated[
-        Path | None,
+        list[Path] | None,
         typer.Argument(
-            metavar="ZOO.json",
-            help="Models whose drops are known from fine-tuning.",
-            show_default="the zoo that comes with layerprobe",
+            metavar="[ZOO.json]...",
+            help="Models whose drops are known from fine-tuning; several files are put together.",
+            show_default="the zoos that come with layerprobe",
         ),
     ] = None,
     budget: Annotated[
@@ -44,7 +44,7 @@ def bench_predictors(
     from layerprobe.prediction import bench_predictors as bench
     from layerprobe.prediction import read_zoo
 
-    found = bench(read_zoo(zoo), budgets=budget or (), level=level)
+    found = bench(read_zoo(*(zoo or ())), budgets=budget or (), level=level)
     if json:
         print_json(found)
     else:

@@ -1,0 +1,121 @@
+"""A model -> the numbers by layer that rules read, those that are asked for. What was computed before is read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from layerprobe.encoders import Checkpoint
+from layerprobe.errors import DataError
+from layerprobe.prediction.predictors import SELF_CKA
+from layerprobe.progress import Progress, silent
+from layerprobe.results import LayerCurve, LayerDiagnostics, SimilarityCurve, Task, Views
+from layerprobe.study.comparison import compare
+from layerprobe.study.embeddings import extract
+from layerprobe.study.label_free import label_free_metrics
+from layerprobe.study.options import Options
+from layerprobe.study.scoring import fitted_on, zero_shot
+from layerprobe.study.sts_probe import sts_probe
+
+DIAGNOSTICS = {
+    "mean cosine": "mean_cosine",
+    "effective rank": "effective_rank",
+    "intrinsic dimension": "intrinsic_dimension",
+    "top dimension share": "top_dimension_share",
+}
+"""What rules call each field of `LayerDiagnostics` that they read."""
+LABEL_FREE = ("dataset entropy", "InfoNCE", "LiDAR", "DiME", "prompt entropy", "curvature")
+"""The metrics of Skean et al. 2025."""
+LABELLED = ("zero-shot", "probe")
+"""What needs labels; the probe is for sts alone."""
+
+
+def readings(
+    checkpoint: Checkpoint,
+    texts: Sequence[str],
+    names: Collection[str] = (SELF_CKA, *DIAGNOSTICS, *LABEL_FREE),
+    *,
+    task: Task | None = None,
+    views: Views | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> dict[str, LayerCurve]:
+    """Return numbers by layer of a model by name; those of a kind come together, so there can be more than asked for.
+
+    Args:
+        checkpoint: The model.
+        texts: What it embeds, for all that needs no labels.
+        names: Of `SELF_CKA`, `DIAGNOSTICS`, `LABEL_FREE` and `LABELLED`.
+        task: For what needs labels: its validation split is scored.
+        views: How copies of texts are made for the label-free metrics.
+        options: How to load and embed.
+        progress: Told what is being done.
+
+    Raises:
+        DataError: If a name is none of these, or needs a task and there is none.
+        LayerProbeError: If something cannot be measured; see the stages.
+    """
+    if unknown := set(names) - {SELF_CKA, *DIAGNOSTICS, *LABEL_FREE, *LABELLED}:
+        raise DataError(f"expected names of numbers by layer, got {', '.join(sorted(unknown))}")
+    options = options or Options()
+    found: dict[str, LayerCurve] = {}
+    if not set(names).isdisjoint((SELF_CKA, *DIAGNOSTICS)):
+        embedded = extract(checkpoint, texts, options=options, progress=progress)
+        alone = compare(embedded, embedded, alignment="previous-layer", device=options.device, progress=progress)
+        found |= {SELF_CKA: _self_curve(alone.curve), **_diagnosed(alone.model_diagnostics)}
+    if not set(names).isdisjoint(LABEL_FREE):
+        metrics = label_free_metrics(checkpoint, texts, views=views, options=options, progress=progress)
+        errors = {
+            "prompt entropy": metrics.tokens.prompt_entropy_errors,
+            "curvature": metrics.tokens.curvature_errors,
+        }
+        found |= {
+            what: LayerCurve(values=values, standard_errors=errors.get(what))
+            for what, values in metrics.by_name.items()
+        }
+    if not set(names).isdisjoint(LABELLED):
+        if task is None:
+            raise DataError(f"expected a task for {' and '.join(sorted(set(names) & set(LABELLED)))}, got texts alone")
+        found |= labelled_readings(checkpoint, task, options=options, progress=progress)
+    return found
+
+
+def labelled_readings(
+    checkpoint: Checkpoint, task: Task, *, options: Options, progress: Progress = silent
+) -> dict[str, LayerCurve]:
+    """Return zero-shot scores on the validation split, and for sts those of a probe."""
+    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
+    fit = "train" if task.kind == "sts" else fitted_on(task.kind)
+    fitted = None if fit is None else extract(checkpoint, task.split(fit).texts, options=options, progress=progress)
+    scores = {"zero-shot": zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)}
+    if task.kind == "sts":
+        scores["probe"] = sts_probe(validated, task, split="validation", fitted=fitted, progress=progress)
+    return {what: LayerCurve(values=each.scores) for what, each in scores.items()}
+
+
+def layer_curve(curve: SimilarityCurve) -> LayerCurve:
+    """Return a similarity curve as rules read it."""
+    errors = None
+    if curve.uncertainty is not None:
+        errors = tuple(np.sqrt(np.diag(curve.uncertainty.covariance)).tolist())
+    return LayerCurve(values=curve.values, standard_errors=errors)
+
+
+def _self_curve(curve: SimilarityCurve) -> LayerCurve:
+    """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1.
+
+    So it is no value of its own: what reads the curve and counts layers begins with layer 1.
+    """
+    found = layer_curve(curve)
+    errors = found.standard_errors
+    return LayerCurve(
+        values=(found.values[1], *found.values[1:]),
+        standard_errors=None if errors is None else (errors[1], *errors[1:]),
+    )
+
+
+def _diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
+    """Return the diagnostics that every layer has, by name."""
+    values = {what: [getattr(layer, field) for layer in layers] for what, field in DIAGNOSTICS.items()}
+    return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if None not in each}
