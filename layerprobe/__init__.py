@@ -17,7 +17,7 @@ from layerprobe._version import __version__
 
 if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError
-    from layerprobe.prediction import bench_predictors, read_zoo, write_zoo
+    from layerprobe.prediction import bench_predictors, read_zoo, rule_names, write_zoo
     from layerprobe.pretraining.embedded import embedded_model, embedded_task
     from layerprobe.report import write_report
     from layerprobe.results import (
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         pretrain,
         profile,
         retrieve,
+        rule_readings,
         run,
         run_chain,
         run_lab,
@@ -65,7 +66,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "layerprobe.errors": ("LayerProbeError",),
     "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
-    "layerprobe.prediction": ("bench_predictors", "read_zoo", "write_zoo"),
+    "layerprobe.prediction": ("bench_predictors", "read_zoo", "rule_names", "write_zoo"),
     "layerprobe.report": ("write_report",),
     "layerprobe.results": (
         "Chain",
@@ -99,10 +100,11 @@ _HOMES = {
         "pretrain",
         "profile",
         "retrieve",
+        "rule_readings",
         "run",
-        "score",
         "run_chain",
         "run_lab",
+        "score",
         "sweep",
         "zero_shot",
     ),
@@ -155,6 +157,8 @@ __all__ = [
     "rbf_cka",
     "read_zoo",
     "retrieve",
+    "rule_names",
+    "rule_readings",
     "run",
     "run_chain",
     "run_lab",

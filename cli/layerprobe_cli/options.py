@@ -433,6 +433,17 @@ Level = Annotated[
         min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.", rich_help_panel="Comparison"
     ),
 ]
+RuleName = Annotated[
+    str | None,
+    typer.Option(
+        "--rule",
+        metavar="NAME",
+        help="How a drop is foreseen: any rule in the table of bench-predictors that reads the model and CKA with one "
+        "reference, tuned on DropBench.",
+        rich_help_panel="Prediction",
+        show_default="plateau of CKA",
+    ),
+]
 AllSeeds = Annotated[
     bool,
     typer.Option(

@@ -131,6 +131,8 @@ def _interval_header(level: float) -> tuple[str, str]:
 
 def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None:
     """Print the curve with what is flagged, the prediction in words, and what one would do without it."""
+    from layerprobe.prediction.sentence import record_sentence
+
     flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
     errors, probability = comparison.curve.uncertainty, prediction.probability
     header = ["layer", "CKA", *(_interval_header(errors.level) if errors else ())]
@@ -143,7 +145,10 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
         rows.append([*cells, flags.get(layer, "")])
     print_table(header, rows)
     typer.echo(f"\n{prediction.sentence}")
-    typer.echo("Without CKA: " + ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items()) + ".")
+    if prediction.record is not None:
+        typer.echo(record_sentence(prediction.record))
+    others = ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items())
+    typer.echo(f"Other ways to choose a layer: {others}.")
 
 
 def print_maps(found: Comparisons) -> None:

@@ -8,6 +8,7 @@ from layerprobe.prediction.bench import bench_predictors
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_onsets, plateau_rule
 from layerprobe.prediction.truth import cost_share, regrets, truth
+from layerprobe.prediction.tuned import rule_names
 from layerprobe.prediction.zoo import read_zoo, write_zoo
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "read_zoo",
     "redraw",
     "regrets",
+    "rule_names",
     "truth",
     "write_zoo",
 ]

@@ -19,6 +19,8 @@ from layerprobe.prediction.redraws import DRAWS, Array, drop_probability
 from layerprobe.prediction.sentence import Names, drop_sentence
 from layerprobe.results import DropPrediction, Evidence, SimilarityCurve
 
+PLATEAU = "plateau of CKA"
+"""What the rule is called."""
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05
 # Three, because a steady decline by w a layer lies 2 w below the plateau two layers on: with two wobbles, rounding
@@ -106,7 +108,7 @@ def plateau_rule(
         drop_layers=tuple(range(onset, n_blocks + 1)),
         onset=onset if dropping else None,
         recommended_layer=onset - 1,
-        rule="plateau",
+        rule=PLATEAU,
         evidence=evidence,
         sentence=drop_sentence(curve.values, evidence, names, onset=onset, probability=probability),
         baselines={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from layerprobe.results import DropProbability, Evidence
+from layerprobe.results import DropProbability, Evidence, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,32 @@ def _drop(
         f"{names.measure} with {names.reference} falls from {evidence.plateau:.2f} "
         f"({_span('layer', evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
         f"{evidence.threshold:.2f} would count; layer {onset - 1} is recommended{ending}"
+    )
+
+
+def call_sentence(rule: str, model: str, *, onset: int | None, n_blocks: int) -> str:
+    """Return what a rule tuned on DropBench says of a model.
+
+    Example:
+        >>> call_sentence("fall of effective rank", "electra", onset=None, n_blocks=12)
+        'No drop of electra is expected by the rule "fall of effective rank"; keep all 12 blocks.'
+    """
+    if onset is None:
+        return f'No drop of {model} is expected by the rule "{rule}"; keep all {n_blocks} blocks.'
+    return (
+        f"A drop after fine-tuning is expected at {_span('layer', range(onset, n_blocks + 1))} of {model} by the rule "
+        f'"{rule}"; layer {onset - 1} is recommended; fine-tuning must confirm it.'
+    )
+
+
+def record_sentence(record: Record) -> str:
+    """Return how a rule fares on DropBench."""
+    others = record.models - record.drops
+    return (
+        f"On DropBench, {record.models} small encoders of {record.families} pretraining objectives under "
+        f"{record.budget} fine-tuning, the rule calls {record.caught} of {record.drops} drops and "
+        f"{record.false_alarms} of the {others} models without one; median regret {record.median_regret:.1f} points, "
+        f"mean {record.mean_regret:.1f}."
     )
 
 

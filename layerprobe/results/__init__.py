@@ -46,7 +46,7 @@ from layerprobe.results.label_free import LabelFreeMetrics, TokenMetrics, Views
 from layerprobe.results.labs import LabFailure, LabModel, LabPlan, LabResult, LabStudy, ObjectiveEffect, PlannedModel
 from layerprobe.results.metrics import METRICS, RETRIEVAL_METRICS, Metric, Split, TaskKind, metric_title, primary_metric
 from layerprobe.results.models import ATTENTION, ModelDescription, Pooling, check_attn, check_layers
-from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence
+from layerprobe.results.prediction import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.results.pretraining import (
     SIZES,
     WITH_GENERATOR,
@@ -167,6 +167,7 @@ __all__ = [
     "Protocol",
     "Provenance",
     "Ranking",
+    "Record",
     "RetrievalScores",
     "RetrievalTask",
     "RuleScores",

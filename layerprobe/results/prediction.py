@@ -63,6 +63,32 @@ class DropProbability:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """How a rule fares on the models of DropBench, each of a pretraining objective that the rule was not tuned on."""
+
+    budget: str
+    """Of the fine-tuning."""
+    families: int
+    """Pretraining objectives."""
+    models: int
+    """All models."""
+    drops: int
+    """Of these, how many drop."""
+    caught: int
+    """Of those that drop, how many it calls."""
+    false_alarms: int
+    """Of the others, how many it calls all the same."""
+    mean_regret: float
+    """Test score of the best layer less that of the recommended one, x 100."""
+    median_regret: float
+    """x 100."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.caught <= self.drops <= self.models or not 0 <= self.false_alarms <= self.models - self.drops:
+            raise DataError(f"expected counts of {self.models} models, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropPrediction:
     """Which layers are expected to score lower after fine-tuning than an earlier one."""
 
@@ -75,12 +101,16 @@ class DropPrediction:
     rule: str
     """Name of the rule."""
     evidence: Evidence
+    """Of the decline of CKA, also where the rule reads other numbers."""
     sentence: str
     """The prediction in plain words."""
     baselines: dict[str, int]
     """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
     probability: DropProbability | None = None
-    """How far the sampling error of the texts could change it; None where the curve has no intervals."""
+    """How far the sampling error of the texts could change it; None where the curve has no intervals, or the rule reads
+    other numbers."""
+    record: Record | None = None
+    """How far the rule can be trusted; None where it was not asked for."""
 
     def __post_init__(self) -> None:
         first = self.drop_layers[0] if self.drop_layers else None

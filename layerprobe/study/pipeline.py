@@ -28,7 +28,7 @@ from layerprobe.results import (
 from layerprobe.study.comparison import compare_all
 from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, changed, found, load
-from layerprobe.study.prediction import cautions, predict
+from layerprobe.study.prediction import cautions, chosen_rule, predict, rule_readings
 from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import (
     DEFAULT_LEVEL,
@@ -53,6 +53,7 @@ def run(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     level: float = DEFAULT_LEVEL,
+    rule: str | None = None,
     all_seeds: bool = False,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
@@ -75,6 +76,7 @@ def run(
         seeds: One fine-tuning run each.
         protocol: The paper's by default.
         level: Confidence level of the intervals.
+        rule: How a drop is foreseen, see `predict`; what `chosen_rule` names by default.
         all_seeds: Run all seeds also where fewer settle the verdict; see `confirm`.
         measure: Which CKA; debiased linear of raw features by default.
         alignment: same-index, relative-depth or best-match.
@@ -89,6 +91,7 @@ def run(
         LayerProbeError: If any stage cannot be done; see the stages.
     """
     options = options or Options()
+    rule = chosen_rule(rule, labelled=True)
     protocol = agreed(protocol, options)
     check_level(level)
     seeds = check_seeds(seeds)
@@ -121,7 +124,8 @@ def run(
     )
     comparison, *further = compared.comparisons
     labelled = zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)
-    prediction = predict(comparison, zero_shot_validation=labelled)
+    read = rule_readings(rule, checkpoint, texts, task=task, options=options, progress=progress)
+    prediction = predict(comparison, zero_shot_validation=labelled, rule=rule, read=read)
     confirmed: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
@@ -181,7 +185,7 @@ def run(
         confirmation=confirmed,
         reference_outcomes=contrast,
         further_comparisons=tuple(further),
-        further_predictions=tuple(predict(each) for each in further),
+        further_predictions=tuple(predict(each, rule=rule, read=read) for each in further),
     )
 
 

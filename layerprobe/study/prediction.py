@@ -2,35 +2,121 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from layerprobe.encoders import Checkpoint
+from layerprobe.errors import DataError
 from layerprobe.names import short_names
 from layerprobe.prediction import plateau_rule
-from layerprobe.results import Comparison, DropPrediction, LayerScores, metric_title
+from layerprobe.prediction.predictors import Seen
+from layerprobe.prediction.rules import PLATEAU
+from layerprobe.prediction.sentence import call_sentence
+from layerprobe.prediction.tuned import REFERENCE, rule_curves, tuned_rule
+from layerprobe.progress import Progress, silent
+from layerprobe.results import Comparison, DropPrediction, LayerCurve, LayerScores, Task, metric_title
+from layerprobe.study.options import Options, found
+from layerprobe.study.readings import LABELLED, layer_curve, readings
 
+# Chosen by the table of DropBench in the README.
+DEFAULT_RULE, DEFAULT_LABELLED_RULE = PLATEAU, PLATEAU
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
 
 
-def predict(comparison: Comparison, *, zero_shot_validation: LayerScores | None = None) -> DropPrediction:
-    """Say which layers will drop after fine-tuning, and which layer to keep.
+def chosen_rule(name: str | None, *, labelled: bool) -> str:
+    """Return a rule that can be used: the one that is named, or the default.
+
+    Args:
+        name: One of `rule_names`, or None.
+        labelled: Whether there are labels.
+
+    Raises:
+        DataError: If there is no such rule, or it needs labels and there are none.
+    """
+    name = name or (DEFAULT_LABELLED_RULE if labelled else DEFAULT_RULE)
+    needed = set(rule_curves(name)) & set(LABELLED)
+    if needed and not labelled:
+        raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
+    return name
+
+
+def predict(
+    comparison: Comparison,
+    *,
+    zero_shot_validation: LayerScores | None = None,
+    rule: str = PLATEAU,
+    read: Mapping[str, LayerCurve] | None = None,
+) -> DropPrediction:
+    """Say which layers will drop after fine-tuning, which layer to keep, and how far to trust the rule.
 
     Args:
         comparison: The model against an MLM reference.
         zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
             baseline beside the prediction, not part of it.
+        rule: The plateau rule, or one of `rule_names`, as tuned on DropBench.
+        read: What `rule_readings` gave for another rule than the plateau rule.
 
     Raises:
-        DataError: If the model has fewer than three blocks.
+        DataError: If the model has fewer than three blocks, there is no such rule, or what it reads is missing.
     """
     other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
     model, reference = short_names(comparison.model.name, comparison.reference.name)
-    found = comparison.map.measure
-    return plateau_rule(
+    measure = comparison.map.measure
+    tuned = tuned_rule(rule)
+    by_plateau = plateau_rule(
         comparison.curve,
         model=model,
         reference=reference,
-        measure="CKA" if found.name == "cka" else found.title,
+        measure="CKA" if measure.name == "cka" else measure.title,
         other_baselines=other,
     )
+    if rule == PLATEAU:
+        return replace(by_plateau, record=tuned.record)
+    n_blocks = comparison.model.n_layers - 1
+    call = tuned(Seen(n_blocks=n_blocks, curves={REFERENCE: layer_curve(comparison.curve), **(read or {})}))
+    return replace(
+        by_plateau,
+        drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
+        onset=call.onset,
+        recommended_layer=call.recommended_layer,
+        rule=rule,
+        sentence=call_sentence(rule, model, onset=call.onset, n_blocks=n_blocks),
+        baselines={**by_plateau.baselines, PLATEAU: by_plateau.recommended_layer},
+        probability=None,
+        record=tuned.record,
+    )
+
+
+def rule_readings(
+    rule: str,
+    model: str | Path | Checkpoint,
+    texts: Sequence[str],
+    *,
+    task: Task | None = None,
+    random_init: int | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> dict[str, LayerCurve]:
+    """Return what a rule reads of a model beside CKA against the reference; what is in the store is not computed again.
+
+    Args:
+        rule: One of `rule_names`.
+        model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
+        texts: What the model and the reference were compared on.
+        task: For a rule that reads labels.
+        random_init: Seed of fresh random weights instead of the trained ones.
+        options: How to load and embed.
+        progress: Told what is being done.
+
+    Raises:
+        DataError: If there is no such rule, or it needs labels and there is no task.
+        LayerProbeError: If something cannot be measured; see the stages.
+    """
+    names = [name for name in rule_curves(rule) if name != REFERENCE]
+    checkpoint = found(model, random_init, options or Options())
+    return readings(checkpoint, texts, names, task=task, options=options, progress=progress)
 
 
 def cautions(

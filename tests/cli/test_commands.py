@@ -122,6 +122,33 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert set(only["prediction"]["baselines"]) == {"last layer", "fixed fraction of depth"}
 
 
+def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    (only,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of zero-shot", "--json").json
+    prediction = only["prediction"]
+    assert prediction["rule"] == "fall of zero-shot"
+    assert "plateau of CKA" in prediction["baselines"]
+    assert prediction["probability"] is None
+    assert prediction["record"]["models"] >= prediction["record"]["drops"] > 0
+    said = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of effective rank").out
+    assert 'by the rule "fall of effective rank"' in said
+    assert "On DropBench, " in said
+
+
+def test_a_rule_that_cannot_be_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
+    command = ("predict", *pair_of(pair), "--texts", texts, "--rule")
+    assert (
+        "expected a task for the rule 'fall of zero-shot', which reads zero-shot, got texts"
+        in layerprobe(*command, "fall of zero-shot").error
+    )
+    assert "expected a rule among plateau of CKA; " in layerprobe(*command, "guess").error
+
+
+def pair_of(pair: tuple[Path, Path]) -> tuple[Path, str, Path]:
+    return pair[0], "-r", pair[1]
+
+
 def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     found = layerprobe("compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--json").json[
         "comparisons"

@@ -14,6 +14,7 @@ from layerprobe_cli.options import (
     Model,
     Quiet,
     Reference,
+    RuleName,
     Similarity,
     TextSource,
     library_options,
@@ -30,6 +31,7 @@ def predict(
     loading: Loading,
     embedding: Embedding,
     extraction: Extraction,
+    rule: RuleName = None,
     level: IntervalLevel = 0.95,
     cache_dir: CacheDir = None,
     json: Json = False,
@@ -46,12 +48,13 @@ def predict(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import cautions, compare_all, extract, fitted_on, zero_shot
+    from layerprobe.study import cautions, chosen_rule, compare_all, extract, fitted_on, rule_readings, zero_shot
     from layerprobe.study import predict as predict_drop
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)
     references = reference.find(loading)
+    rule = chosen_rule(rule, labelled=data.task is not None)
     with progress_bar(quiet=quiet) as progress:
         tested = extract(checkpoint, data.texts, options=options, progress=progress)
         bases = [extract(each, data.texts, options=options, progress=progress) for each in references]
@@ -72,7 +75,10 @@ def predict(
                 for split in ("validation", fit or "validation")
             )
             labelled = zero_shot(validated, data.task, split="validation", fitted=fitted, progress=progress)
-    predictions = [predict_drop(each, zero_shot_validation=labelled) for each in compared.comparisons]
+        read = rule_readings(rule, checkpoint, data.texts, task=data.task, options=options, progress=progress)
+    predictions = [
+        predict_drop(each, zero_shot_validation=labelled, rule=rule, read=read) for each in compared.comparisons
+    ]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
         warnings += [*comparison.warnings, *cautions(comparison, prediction, labelled)]

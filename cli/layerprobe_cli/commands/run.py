@@ -24,6 +24,7 @@ from layerprobe_cli.options import (
     Model,
     Quiet,
     Reference,
+    RuleName,
     Similarity,
     TaskSource,
     Tuning,
@@ -57,6 +58,7 @@ def run(
             show_default=False,
         ),
     ] = "",
+    rule: RuleName = None,
     level: Level = 0.95,
     all_seeds: AllSeeds = False,
     fine_tuning: Annotated[
@@ -106,6 +108,7 @@ def run(
             seeds=seeds,
             protocol=tuning.protocol(embedding),
             level=level,
+            rule=rule,
             all_seeds=all_seeds,
             options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),

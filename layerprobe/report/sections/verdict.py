@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
 from layerprobe.report.markup import Markup, element
 from layerprobe.report.sections.parts import CONFIRM_COMMAND, fill
@@ -20,6 +21,7 @@ def header(study: Study) -> Markup:
         element("p", f"layerprobe · {study.provenance.task}", class_="overline"),
         heading,
         element("p", study.prediction.sentence, class_="prediction"),
+        None if study.prediction.record is None else element("p", record_sentence(study.prediction.record)),
         _confirmation_line(study.confirmation),
         _cards(study),
         _warnings(study),

@@ -1,0 +1,128 @@
+"""Rules tuned on the zoos that come with layerprobe -> what they say of other models, and how far to trust them.
+
+Knows numbers, and no files but those of the zoos.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+
+from layerprobe.errors import DataError
+from layerprobe.prediction.bench import outcomes_of
+from layerprobe.prediction.predictors import (
+    Call,
+    Known,
+    Layered,
+    Predictor,
+    Rule,
+    fitted,
+    obstacle,
+    rules_for,
+)
+from layerprobe.prediction.zoo import read_zoo
+from layerprobe.results import Record
+from layerprobe.results.dropbench import AGAINST
+from layerprobe.results.labs import OTHER_SEED
+
+REFERENCE = f"{AGAINST}{OTHER_SEED}"
+"""What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
+BUDGET = "converged"
+"""Of the fine-tuning that rules are tuned to foresee; it is nearer to the paper's than the gentle one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TunedRule:
+    """A rule that was tuned on all models of the zoos."""
+
+    rule: Rule
+    predict: Predictor
+    record: Record
+    """How it fares on families that it was not tuned on."""
+
+    def __call__(self, model: Layered) -> Call:
+        """Return what the rule says of a model.
+
+        Raises:
+            DataError: If the model lacks what the rule reads.
+        """
+        if not self.rule.reads(model):
+            missing = ", ".join(sorted(set(self.rule.curves) - model.curves.keys()))
+            raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
+        (call,) = self.predict(model)
+        return call
+
+
+def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
+    """Return what rules can be asked for, by the names that `tuned_rule` takes.
+
+    Args:
+        labelled: Whether those that read labels are among them.
+    """
+    return tuple(name for name, rule in _rules().items() if labelled or not rule.labelled)
+
+
+def rule_curves(name: str) -> tuple[str, ...]:
+    """Return which numbers by layer a rule reads, by the names in `ZooEntry.curves`.
+
+    Raises:
+        DataError: If there is no such rule.
+    """
+    return _rule(name).curves
+
+
+@functools.cache
+def tuned_rule(name: str, *, budget: str = BUDGET) -> TunedRule:
+    """Return a rule tuned on the zoos, with its record on models of families that it was not tuned on.
+
+    Args:
+        name: One of `rule_names`.
+        budget: Of the fine-tuning whose drops it is to foresee.
+
+    Raises:
+        DataError: If there is no such rule or budget.
+    """
+    rule, models = _rule(name), _models(budget)
+    outcomes = outcomes_of(rule, models)
+    record = Record(
+        budget=budget,
+        families=len({each.family for each in outcomes}),
+        models=len(outcomes),
+        drops=sum(each.drop for each in outcomes),
+        caught=sum(each.drop and each.called > 0 for each in outcomes),
+        false_alarms=sum(not each.drop and each.called > 0 for each in outcomes),
+        mean_regret=float(np.mean([each.regret for each in outcomes])),
+        median_regret=float(np.median([each.regret for each in outcomes])),
+    )
+    return TunedRule(rule=rule, predict=fitted(rule, models), record=record)
+
+
+def _rule(name: str) -> Rule:
+    if name not in _rules():
+        raise DataError(f"expected a rule among {'; '.join(_rules())}; got {name!r}")
+    return _rules()[name]
+
+
+@functools.cache
+def _rules() -> dict[str, Rule]:
+    """Return the rules that look at one model and one reference, by what people call them."""
+    entries = read_zoo().entries
+    models = _models(BUDGET)
+    found = {}
+    for rule in rules_for(entries):
+        others = any(curve.startswith(AGAINST) and curve != REFERENCE for curve in rule.curves)
+        if rule.curves and not others and obstacle(rule, models) is None:
+            found[rule.name.replace(REFERENCE, "CKA")] = rule
+    return found
+
+
+@functools.cache
+def _models(budget: str) -> list[Known]:
+    entries = read_zoo().entries
+    found = [Known.of(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
+    if not found:
+        names = dict.fromkeys(name for entry in entries for name in entry.budgets)
+        raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
+    return found

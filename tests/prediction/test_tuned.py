@@ -1,0 +1,87 @@
+"""Rules tuned on the shipped zoos: the same as on the bench, told what they need, and asked for by name."""
+
+from __future__ import annotations
+
+import statistics
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.prediction import bench_predictors, read_zoo
+from layerprobe.prediction.predictors import Seen
+from layerprobe.prediction.rules import PLATEAU
+from layerprobe.prediction.sentence import call_sentence, record_sentence
+from layerprobe.prediction.tuned import REFERENCE, rule_curves, rule_names, tuned_rule
+from layerprobe.results import LayerCurve, PretrainingObjective, Record
+from layerprobe.study.readings import DIAGNOSTICS, LABEL_FREE, LABELLED, SELF_CKA
+
+RANK = "fall of effective rank"
+
+
+def seen(**curves: list[float]) -> Seen:
+    by_name = {name.replace("_", " "): LayerCurve(values=tuple(values)) for name, values in curves.items()}
+    return Seen(n_blocks=len(next(iter(curves.values()))) - 1, curves=by_name)
+
+
+@pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
+def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
+    (budget,) = bench_predictors(read_zoo(), budgets=["converged"], draws=1).budgets
+    scores = next(each for each in budget.rules if each.rule == benched)
+    record = tuned_rule(name).record
+    assert record.families == len(get_args(PretrainingObjective))
+    assert record.models == len(scores.outcomes)
+    assert record.caught == sum(each.called for each in scores.outcomes if each.drop)
+    assert record.false_alarms == sum(each.called for each in scores.outcomes if not each.drop)
+    assert record.drops == sum(each.drop for each in scores.outcomes)
+    assert record.median_regret == pytest.approx(scores.median_regret.value)
+    assert record.mean_regret == pytest.approx(statistics.fmean(each.regret for each in scores.outcomes))
+
+
+def test_a_rule_says_of_any_model_what_it_reads_off() -> None:
+    rule = tuned_rule(RANK)
+    assert rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 10.0])).onset is None
+    falling = rule(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0]))
+    assert (falling.onset, falling.recommended_layer) == (4, 3)
+    with pytest.raises(DataError, match="expected effective rank of the model for the rule 'fall of effective rank'"):
+        rule(seen(curvature=[1.0, 2.0]))
+
+
+def test_rules_read_one_model_and_one_reference() -> None:
+    known = {REFERENCE, SELF_CKA, *DIAGNOSTICS, *LABEL_FREE, *LABELLED}
+    assert {curve for name in rule_names() for curve in rule_curves(name)} == known
+    assert all(rule_curves(name) for name in rule_names())
+    without = rule_names(labelled=False)
+    assert {RANK, PLATEAU, "fall of CKA"} <= set(without)
+    assert {curve for name in without for curve in rule_curves(name)} == known - set(LABELLED)
+
+
+def test_what_is_no_rule_or_budget_is_told() -> None:
+    with pytest.raises(DataError, match=r"expected a rule among plateau of CKA; .*got 'last layer'"):
+        tuned_rule("last layer")
+    with pytest.raises(DataError, match="expected a budget among gentle, converged, got 'long'"):
+        tuned_rule(RANK, budget="long")
+
+
+def test_the_budget_is_part_of_what_a_rule_is_tuned_to() -> None:
+    gentle, converged = tuned_rule(PLATEAU, budget="gentle").record, tuned_rule(PLATEAU).record
+    assert (gentle.budget, converged.budget) == ("gentle", "converged")
+    assert gentle.mean_regret != converged.mean_regret
+    assert np.isfinite([gentle.mean_regret, converged.median_regret]).all()
+
+
+RECORD = {"budget": "long", "families": 2, "models": 9, "drops": 5, "caught": 4, "false_alarms": 1}
+
+
+def test_sentences() -> None:
+    said = record_sentence(Record(**RECORD, mean_regret=1.26, median_regret=0.5))
+    assert "9 small encoders of 2 pretraining objectives under long fine-tuning, the rule calls 4 of 5 drops" in said
+    assert "1 of the 4 models without one; median regret 0.5 points, mean 1.3." in said
+    assert "expected at layers 3 to 4 of m by" in call_sentence("r", "m", onset=3, n_blocks=4)
+
+
+@pytest.mark.parametrize("wrong", [{"caught": 6}, {"drops": 10}, {"false_alarms": 5}, {"caught": -1}])
+def test_a_record_counts_what_there_is(wrong: dict[str, int]) -> None:
+    with pytest.raises(DataError, match="expected counts of 9 models"):
+        Record(**{**RECORD, **wrong}, mean_regret=0.0, median_regret=0.0)
