@@ -136,11 +136,12 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
     flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
     errors, probability = comparison.curve.uncertainty, prediction.probability
     header = ["layer", "CKA", *(_interval_header(errors.level) if errors else ())]
-    header += ["flagged in", "flag"] if probability else ["flag"]
+    header += [*prediction.read, *(["flagged in"] if probability else []), "flag"]
     rows = []
     for layer, value in enumerate(comparison.curve.values):
         cells = [str(layer), f"{value:.4f}"]
         cells += [f"{errors.lower[layer]:.4f}", f"{errors.upper[layer]:.4f}"] if errors else []
+        cells += [f"{values[layer]:.4g}" for values in prediction.read.values()]
         cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
         rows.append([*cells, flags.get(layer, "")])
     print_table(header, rows)

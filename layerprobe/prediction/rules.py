@@ -18,9 +18,8 @@ from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.redraws import DRAWS, Array, drop_probability
 from layerprobe.prediction.sentence import Names, drop_sentence
 from layerprobe.results import DropPrediction, Evidence, SimilarityCurve
+from layerprobe.results.prediction import PLATEAU
 
-PLATEAU = "plateau of CKA"
-"""What the rule is called."""
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05
 # Three, because a steady decline by w a layer lies 2 w below the plateau two layers on: with two wobbles, rounding

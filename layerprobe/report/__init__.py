@@ -1,7 +1,16 @@
 """A study as figures and as one self-contained HTML page. Knows results and Plotly, not models and not maths."""
 
 from layerprobe.report.data import layer_csv, layer_rows, pareto_front
-from layerprobe.report.figures import cka_curve, cka_map, other_map, parameters_against_score, seeds, tmft, zero_shot
+from layerprobe.report.figures import (
+    cka_curve,
+    cka_map,
+    other_map,
+    parameters_against_score,
+    read_by_rule,
+    seeds,
+    tmft,
+    zero_shot,
+)
 from layerprobe.report.page import render, write_report
 
 __all__ = [
@@ -12,6 +21,7 @@ __all__ = [
     "other_map",
     "parameters_against_score",
     "pareto_front",
+    "read_by_rule",
     "render",
     "seeds",
     "tmft",

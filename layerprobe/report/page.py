@@ -99,6 +99,8 @@ def _figures_json(drawn: Mapping[str, go.Figure]) -> str:
 def _figures(study: Study) -> dict[str, go.Figure]:
     """Return every figure that the study has data for, by the name of its section."""
     drawn = {"cka-curve": figures.cka_curve(study), "cka-map": figures.cka_map(study)}
+    if study.prediction.read:
+        drawn["read"] = figures.read_by_rule(study)
     if study.comparison.other_normalization is not None:
         drawn["other-map"] = figures.other_map(study)
     if study.zero_shot or study.reference_zero_shot:

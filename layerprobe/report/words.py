@@ -195,12 +195,24 @@ def cka_curve_finding(study: Study) -> str:
     """Return what the CKA curve shows."""
     values, evidence = study.comparison.curve.values, study.prediction.evidence
     plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
+    threshold = f"; in a drop every layer lies more than {number(evidence.threshold, 3)} below"
+    if not study.prediction.by_plateau:
+        threshold = "; what is predicted goes by another rule"
     return (
         f"{measure(study.comparison.map)} against {names(study)[1]} goes from {plateau} to"
         f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
-        f" {decline(study.prediction)}; in a drop every layer lies more than {number(evidence.threshold, 3)} below."
+        f" {decline(study.prediction)}{threshold}."
         f" {_flagged(study.prediction)}{_redrawn(study.prediction.probability)}"
     )
+
+
+def read_finding(study: Study) -> str:
+    """Return what the rule read beside CKA, and what it says."""
+    said = "; ".join(
+        f"{name} is highest at layer {values.index(max(values))}, {max(values):.4g}, and {values[-1]:.4g} at the last"
+        for name, values in study.prediction.read.items()
+    )
+    return f"{said[:1].upper()}{said[1:]}. {_flagged(study.prediction)}"
 
 
 def decline(prediction: DropPrediction) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from layerprobe.errors import DataError
 from layerprobe.results.similarity import check_level
+
+PLATEAU = "plateau of CKA"
+"""The rule that flags the final layers which lie below the plateau before them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,11 +114,18 @@ class DropPrediction:
     other numbers."""
     record: Record | None = None
     """How far the rule can be trusted; None where it was not asked for."""
+    read: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """What the rule read by layer beside CKA, by name."""
 
     def __post_init__(self) -> None:
         first = self.drop_layers[0] if self.drop_layers else None
         if self.onset != first:
             raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
+
+    @property
+    def by_plateau(self) -> bool:
+        """Whether the evidence is what decided."""
+        return self.rule == PLATEAU
 
     @property
     def drops(self) -> bool:

@@ -11,11 +11,11 @@ from layerprobe.errors import DataError
 from layerprobe.names import short_names
 from layerprobe.prediction import plateau_rule
 from layerprobe.prediction.predictors import Seen
-from layerprobe.prediction.rules import PLATEAU
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.tuned import REFERENCE, rule_curves, tuned_rule
 from layerprobe.progress import Progress, silent
 from layerprobe.results import Comparison, DropPrediction, LayerCurve, LayerScores, Task, metric_title
+from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.options import Options, found
 from layerprobe.study.readings import LABELLED, layer_curve, readings
 
@@ -75,7 +75,8 @@ def predict(
     if rule == PLATEAU:
         return replace(by_plateau, record=tuned.record)
     n_blocks = comparison.model.n_layers - 1
-    call = tuned(Seen(n_blocks=n_blocks, curves={REFERENCE: layer_curve(comparison.curve), **(read or {})}))
+    seen = Seen(n_blocks=n_blocks, curves={REFERENCE: layer_curve(comparison.curve), **(read or {})})
+    call = tuned(seen)
     return replace(
         by_plateau,
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
@@ -86,6 +87,7 @@ def predict(
         baselines={**by_plateau.baselines, PLATEAU: by_plateau.recommended_layer},
         probability=None,
         record=tuned.record,
+        read={name: seen.curves[name].values for name in tuned.rule.curves if name != REFERENCE},
     )
 
 

@@ -53,7 +53,7 @@ def study_of(model: ModelDescription, *, reference: str = "org/reference", sente
             drop_layers=(3,),
             onset=3,
             recommended_layer=2,
-            rule="plateau",
+            rule="plateau of CKA",
             evidence=Evidence(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
             sentence=sentence or f"A drop is expected at layer 3 of {model.name}; layer 2 is recommended.",
             baselines={"last layer": 3},

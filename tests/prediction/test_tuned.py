@@ -11,10 +11,10 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.prediction import bench_predictors, read_zoo
 from layerprobe.prediction.predictors import Seen
-from layerprobe.prediction.rules import PLATEAU
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.tuned import REFERENCE, rule_curves, rule_names, tuned_rule
 from layerprobe.results import LayerCurve, PretrainingObjective, Record
+from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.readings import DIAGNOSTICS, LABEL_FREE, LABELLED, SELF_CKA
 
 RANK = "fall of effective rank"

@@ -113,7 +113,7 @@ def study(
             drop_layers=drop,
             onset=drop[0] if drop else None,
             recommended_layer=recommended,
-            rule="plateau",
+            rule="plateau of CKA",
             evidence=Evidence(
                 plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
             ),

@@ -15,11 +15,13 @@ from layerprobe.report import (
     other_map,
     parameters_against_score,
     pareto_front,
+    read_by_rule,
     seeds,
     tmft,
     zero_shot,
 )
 from layerprobe.report.figures import similarity, style
+from layerprobe.report.page import render
 from layerprobe.results import LayerOutcome, Measure, Study, seed_scores
 
 from .conftest import STUDIES, confirmed, outcome
@@ -94,6 +96,34 @@ def test_cka_curve_draws_further_references_thin_and_with_their_intervals(measur
 
 def test_without_intervals_nothing_is_shaded_around_the_curve(plain: Study) -> None:
     assert [trace.name for trace in cka_curve(plain).data] == ["CKA", "plateau", "threshold", "recommended: layer 9"]
+
+
+def by_rank(study: Study) -> Study:
+    """The same study, predicted by a rule that reads two other curves."""
+    n_layers = study.comparison.model.n_layers
+    read = {"effective rank": tuple(map(float, range(n_layers))), "mean <cosine>": (0.5,) * n_layers}
+    prediction = dataclasses.replace(study.prediction, rule="logistic on two", read=read, probability=None)
+    return dataclasses.replace(study, prediction=prediction)
+
+
+def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
+    study = by_rank(plain)
+    assert [trace.name for trace in cka_curve(study).data] == ["CKA", "recommended: layer 9"]
+    figure = read_by_rule(study)
+    assert [trace.y for trace in figure.data] == list(study.prediction.read.values())
+    titles = [axis.title.text for axis in (figure.layout.yaxis, figure.layout.yaxis2)]
+    assert titles == ["effective rank", "mean &lt;cosine&gt;"]
+    assert set(figure.data[0].marker.symbol) == {"circle", "diamond"}
+    page = render(study)
+    assert "What the rule “logistic on two” reads" in page
+    assert "Effective rank is highest at layer 12, 12, and 12 at the last; mean &lt;cosine&gt; is" in page
+    assert "what is predicted goes by another rule" in page
+    assert "plateau is the median" not in page
+    assert "The plateau is the median" in render(plain)
+    with pytest.raises(DataError, match="expected a prediction by a rule that reads more than CKA"):
+        read_by_rule(plain)
+    with pytest.raises(DataError, match="expected x of 13 layers, got 1"):
+        dataclasses.replace(study, prediction=dataclasses.replace(study.prediction, read={"x": (1.0,)}))
 
 
 def test_everything_drawn_lies_inside_the_axis() -> None:

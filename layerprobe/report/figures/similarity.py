@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from layerprobe.errors import DataError
 from layerprobe.report import words
@@ -16,6 +17,7 @@ from layerprobe.report.figures.style import (
     FURTHER,
     INK,
     INTERVAL,
+    LAYER_AXIS,
     MODEL,
     NEGATIVE,
     PAPER,
@@ -44,12 +46,43 @@ def cka_curve(study: Study) -> go.Figure:
             *_bands(curve),
             *_further(study),
             _line(study),
-            *_plateau_and_threshold(prediction.evidence, len(curve.values) - 1),
+            *(_plateau_and_threshold(prediction.evidence, len(curve.values) - 1) if prediction.by_plateau else ()),
             _ring(prediction.recommended_layer, curve.values[prediction.recommended_layer]),
         ]
     )
     layer_axis(figure, len(curve.values))
     figure.update_yaxes(title=_axis_title(study), range=_range(study))
+    shade_drop(figure, study)
+    return styled(figure)
+
+
+def read_by_rule(study: Study) -> go.Figure:
+    """Return what the rule read by layer beside CKA, a line each, one below the other.
+
+    Raises:
+        DataError: If it read CKA alone.
+    """
+    prediction, read = study.prediction, study.prediction.read
+    if not read:
+        raise DataError("expected a prediction by a rule that reads more than CKA")
+    figure = make_subplots(rows=len(read), shared_xaxes=True, vertical_spacing=0.06)
+    for row, (name, values) in enumerate(read.items(), start=1):
+        layers = list(range(len(values)))
+        line = go.Scatter(
+            x=layers,
+            y=list(values),
+            name=text(name),
+            mode="lines+markers",
+            line={"color": MODEL, "width": 2.5},
+            marker=layer_markers(layers, prediction.drop_layers),
+            showlegend=False,
+            hovertemplate=f"layer %{{x}}<br>{text(name)} %{{y:.4g}}<extra></extra>",
+        )
+        figure.add_trace(line, row=row, col=1)
+        figure.update_yaxes(title=text(name), row=row, col=1)
+    layer_axis(figure, study.comparison.model.n_layers)
+    figure.update_xaxes(title=None)
+    figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
     shade_drop(figure, study)
     return styled(figure)
 

@@ -8,13 +8,14 @@ from layerprobe.report.markup import Markup, join
 from layerprobe.report.sections.diagnostics import diagnostics
 from layerprobe.report.sections.provenance import glossary, provenance, study_downloads
 from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
-from layerprobe.report.sections.similarity import cka_curve, cka_map
+from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
 from layerprobe.report.sections.verdict import header
 from layerprobe.results import Study
 
 SECTIONS: tuple[Callable[[Study], Markup | None], ...] = (
     header,
     cka_curve,
+    read_by_rule,
     cka_map,
     zero_shot,
     fine_tuning,

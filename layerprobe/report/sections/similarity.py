@@ -24,14 +24,27 @@ def cka_curve(study: Study) -> Markup:
     return section("cka-curve", heading, drawn, _steps(study.comparison), _further(study))
 
 
+def read_by_rule(study: Study) -> Markup | None:
+    """Return what the rule read beside CKA, if anything."""
+    read = study.prediction.read
+    if not read:
+        return None
+    reading = "Diamonds on shaded ground are drop layers." if study.prediction.drops else ""
+    drawn = figure("read", words.read_finding(study), reading, f"height:{120 + 220 * len(read)}px")
+    return section("read", f"What the rule “{study.prediction.rule}” reads", drawn)
+
+
 def _entries(study: Study) -> int:
     """Return how many entries the legend has: line, plateau, threshold and ring, shades, further references."""
-    return 4 + 2 * (study.comparison.curve.uncertainty is not None) + len(study.further_comparisons)
+    lines = 2 + 2 * study.prediction.by_plateau
+    return lines + 2 * (study.comparison.curve.uncertainty is not None) + len(study.further_comparisons)
 
 
 def _reading(study: Study) -> str:
     curve = study.comparison.curve
-    said = [ALIGNMENTS[curve.alignment], "The plateau is the median of the layers before the decline."]
+    said = [ALIGNMENTS[curve.alignment]]
+    if study.prediction.by_plateau:
+        said.append("The plateau is the median of the layers before the decline.")
     if study.prediction.drops:
         said.append("Diamonds on shaded ground are drop layers.")
     if curve.uncertainty is not None:
