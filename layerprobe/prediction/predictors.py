@@ -7,6 +7,7 @@ gives it those of other families only.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -160,8 +161,10 @@ def _values(entry: Layered, curve: str) -> Array:
     return np.array(entry.curves[curve].values)
 
 
-def _falls(entry: Layered, curve: str, direction: float) -> Array:
-    return falls(direction * _values(entry, curve), unit=1.0 if _is_cka(curve) or curve in SHARES else None)
+def _falls(entry: Layered, curve: str, direction: float, *, first: int = 0) -> Array:
+    """Return the falls below the highest of the layers from `first` on; 0 before it."""
+    values = direction * _values(entry, curve)[first:]
+    return np.append(np.zeros(first), falls(values, unit=1.0 if _is_cka(curve) or curve in SHARES else None))
 
 
 def _is_cka(curve: str) -> bool:
@@ -290,15 +293,19 @@ def plateau(curve: str, *, tuned: bool) -> Rule:
 
 
 def fall(curve: str, *, labelled: bool = False) -> Rule:
-    """Return the rule that flags the final layers which fall below the highest before them by a chosen share."""
+    """Return the rule that flags the final layers which fall below the highest before them by a chosen share.
 
-    def predictor(direction: float, threshold: float) -> Predictor:
-        return lambda entry: (final_run(_falls(entry, curve, direction) > threshold, entry),)
+    Whether the embedding output counts among those is chosen, too: what no block has touched can be high for reasons
+    of its own. Where both do as well, it does not count.
+    """
+
+    def predictor(first: int, direction: float, threshold: float) -> Predictor:
+        return lambda entry: (final_run(_falls(entry, curve, direction, first=first) > threshold, entry),)
 
     name, directions = f"fall of {curve}", _directions(curve)
-    candidates = [predictor(direction, threshold) for direction in directions for threshold in THRESHOLDS]
+    candidates = [predictor(*choice) for choice in itertools.product((1, 0), directions, THRESHOLDS)]
     fit = chosen(candidates, name=name)
-    return Rule(name=name, curves=(curve,), fit=fit, parameters=len(directions), labelled=labelled)
+    return Rule(name=name, curves=(curve,), fit=fit, parameters=len(directions) + 1, labelled=labelled)
 
 
 def best(curve: str, *, labelled: bool = False) -> Rule:

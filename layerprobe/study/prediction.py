@@ -17,7 +17,7 @@ from layerprobe.progress import Progress, silent
 from layerprobe.results import Comparison, DropPrediction, LayerCurve, LayerScores, Task, metric_title
 from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.options import Options, found
-from layerprobe.study.readings import LABELLED, layer_curve, readings
+from layerprobe.study.readings import DIAGNOSTICS, LABELLED, diagnosed, layer_curve, readings
 
 # Chosen by the table of DropBench in the README.
 DEFAULT_RULE, DEFAULT_LABELLED_RULE = PLATEAU, PLATEAU
@@ -56,7 +56,7 @@ def predict(
         zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
             baseline beside the prediction, not part of it.
         rule: The plateau rule, or one of `rule_names`, as tuned on DropBench.
-        read: What `rule_readings` gave for another rule than the plateau rule.
+        read: What `rule_readings` gave, for a rule that reads more than the comparison has: CKA and diagnostics.
 
     Raises:
         DataError: If the model has fewer than three blocks, there is no such rule, or what it reads is missing.
@@ -75,7 +75,8 @@ def predict(
     if rule == PLATEAU:
         return replace(by_plateau, record=tuned.record)
     n_blocks = comparison.model.n_layers - 1
-    seen = Seen(n_blocks=n_blocks, curves={REFERENCE: layer_curve(comparison.curve), **(read or {})})
+    known = {REFERENCE: layer_curve(comparison.curve), **diagnosed(comparison.model_diagnostics)}
+    seen = Seen(n_blocks=n_blocks, curves={**known, **(read or {})})
     call = tuned(seen)
     return replace(
         by_plateau,
@@ -101,7 +102,7 @@ def rule_readings(
     options: Options | None = None,
     progress: Progress = silent,
 ) -> dict[str, LayerCurve]:
-    """Return what a rule reads of a model beside CKA against the reference; what is in the store is not computed again.
+    """Return what a rule reads of a model beside what a comparison has; what is in the store is not computed again.
 
     Args:
         rule: One of `rule_names`.
@@ -116,7 +117,7 @@ def rule_readings(
         DataError: If there is no such rule, or it needs labels and there is no task.
         LayerProbeError: If something cannot be measured; see the stages.
     """
-    names = [name for name in rule_curves(rule) if name != REFERENCE]
+    names = [name for name in rule_curves(rule) if name != REFERENCE and name not in DIAGNOSTICS]
     checkpoint = found(model, random_init, options or Options())
     return readings(checkpoint, texts, names, task=task, options=options, progress=progress)
 

@@ -63,7 +63,7 @@ def readings(
     if not set(names).isdisjoint((SELF_CKA, *DIAGNOSTICS)):
         embedded = extract(checkpoint, texts, options=options, progress=progress)
         alone = compare(embedded, embedded, alignment="previous-layer", device=options.device, progress=progress)
-        found |= {SELF_CKA: _self_curve(alone.curve), **_diagnosed(alone.model_diagnostics)}
+        found |= {SELF_CKA: _self_curve(alone.curve), **diagnosed(alone.model_diagnostics)}
     if not set(names).isdisjoint(LABEL_FREE):
         metrics = label_free_metrics(checkpoint, texts, views=views, options=options, progress=progress)
         errors = {
@@ -115,7 +115,7 @@ def _self_curve(curve: SimilarityCurve) -> LayerCurve:
     )
 
 
-def _diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
+def diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
     """Return the diagnostics that every layer has, by name."""
     values = {what: [getattr(layer, field) for layer in layers] for what, field in DIAGNOSTICS.items()}
     return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if None not in each}

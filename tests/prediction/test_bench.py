@@ -132,6 +132,16 @@ def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
     assert [outcome.model for outcome in outcomes] == ["a0", "a1", "b0", "c0", "c1", "d0"]
 
 
+def test_what_no_block_has_touched_counts_only_where_that_helps() -> None:
+    level, falling = (20.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0), (20.0, 10.0, 10.0, 10.0, 10.0, 5.0, 5.0)
+    models = known(entry("a", "a", RISING, cka=level), entry("b", "b", DROPPING, cka=falling))
+    predict = fall(CURVE).fit(models)
+    assert [predict(each.entry)[0].recommended_layer for each in models] == [6, 4]
+    first = (60.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0)
+    (only,) = known(entry("c", "c", first, cka=level))
+    assert fall(CURVE).fit([only])(only.entry)[0].recommended_layer == 0
+
+
 def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
     """In family a a fall by a tenth is a drop, in all others it is none."""
     tenth = (1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.9)
@@ -146,7 +156,7 @@ def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
     # known with the others, its own drop would have been worth more than their false alarms
     everything = known(*data.entries)
     assert fall(CURVE).fit(everything)(everything[0].entry)[0].recommended_layer == 4
-    assert found.parameters == 1
+    assert found.parameters == 2
 
 
 def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
