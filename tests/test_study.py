@@ -33,6 +33,7 @@ from layerprobe.results import (
     from_json,
     to_json,
 )
+from layerprobe.results.prediction import PLATEAU
 from layerprobe.similarity import cka_map, estimate_cka, measure_map
 from layerprobe.store import Store
 from layerprobe.study import (
@@ -122,7 +123,8 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert np.shape(comparison.map.values) == (4, 4)
     assert comparison.curve.values == tuple(np.diag(comparison.map.values))
     assert comparison.map.n_samples == complete.provenance.n_texts == len(task.test.texts)
-    assert prediction.baselines.keys() == {"last layer", "fixed fraction of depth", "best zero-shot layer"}
+    simple = {"last layer", "fixed fraction of depth", "best zero-shot layer"}
+    assert prediction.baselines.keys() == {*simple, PLATEAU}
     assert prediction.sentence.count("electra") == 1
     assert confirmation is not None
     assert {found.layer for found in confirmation.outcomes} >= {prediction.recommended_layer, 3}
@@ -184,7 +186,7 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
 
 def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Options) -> None:
     """It is similar everywhere."""
-    found = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False)
+    found = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False, rule=PLATEAU)
     np.testing.assert_allclose(found.comparison.curve.values, 1.0, atol=1e-6)
     assert not found.prediction.drops
     assert "keep all 3 blocks" in found.prediction.sentence
@@ -568,7 +570,7 @@ def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embed
     comparison = compare(embedded["electra"], embedded["bert"])
     labels = spearman_of("validation", (10.0, 50.0, 20.0, 30.0))
     without, labelled = predict(comparison), predict(comparison, zero_shot_validation=labels)
-    assert without.baselines == {"last layer": 3, "fixed fraction of depth": 2}
+    assert without.baselines.keys() == {"last layer", "fixed fraction of depth", PLATEAU}
     assert labelled.baselines == {**without.baselines, "best zero-shot layer": 1}
     assert dataclasses.replace(labelled, baselines=without.baselines) == without
 
@@ -594,7 +596,7 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     falling, level = (0.9, 0.9, 0.9, 0.5, 0.4), (0.9,) * 5
     electra, bert, random = described("electra"), described("bert"), described("bert", random_init=0)
     dropping, steady = compared(electra, bert, falling), compared(electra, bert, level)
-    drop, none = predict(dropping), predict(steady)
+    drop, none = predict(dropping, rule=PLATEAU), predict(steady, rule=PLATEAU)
     assert (drop.recommended_layer, drop.drop_layers, none.drops) == (2, (3, 4), False)
 
     def labels(*spearman: float) -> LayerScores:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from layerprobe.results import DropProbability, Evidence, Record
@@ -65,18 +65,35 @@ def _drop(
     )
 
 
-def call_sentence(rule: str, model: str, *, onset: int | None, n_blocks: int) -> str:
-    """Return what a rule tuned on DropBench says of a model.
+def call_sentence(
+    rule: str, model: str, read: Mapping[str, Sequence[float]], *, onset: int | None, n_blocks: int
+) -> str:
+    """Return what a rule tuned on DropBench says of a model, and what it read beside CKA.
 
     Example:
-        >>> call_sentence("fall of effective rank", "electra", onset=None, n_blocks=12)
-        'No drop of electra is expected by the rule "fall of effective rank"; keep all 12 blocks.'
+        >>> call_sentence("fall of CKA", "electra", {}, onset=None, n_blocks=12)
+        'No drop of electra is expected by the rule "fall of CKA"; keep all 12 blocks.'
     """
+    said = f'by the rule "{rule}"{f" ({highest_and_last(read)})" if read else ""}'
     if onset is None:
-        return f'No drop of {model} is expected by the rule "{rule}"; keep all {n_blocks} blocks.'
+        return f"No drop of {model} is expected {said}; keep all {n_blocks} blocks."
     return (
-        f"A drop after fine-tuning is expected at {_span('layer', range(onset, n_blocks + 1))} of {model} by the rule "
-        f'"{rule}"; layer {onset - 1} is recommended; fine-tuning must confirm it.'
+        f"A drop after fine-tuning is expected at {_span('layer', range(onset, n_blocks + 1))} of {model} {said}; "
+        f"layer {onset - 1} is recommended; fine-tuning must confirm it."
+    )
+
+
+def highest_and_last(read: Mapping[str, Sequence[float]]) -> str:
+    """Return where each of some curves is highest, and where it ends.
+
+    Example:
+        >>> highest_and_last({"curvature": (1.0, 2.0, 1.5)})
+        'curvature is highest at layer 1, 2, and 1.5 at layer 2'
+    """
+    return "; ".join(
+        f"{name} is highest at layer {list(values).index(max(values))}, {max(values):.4g}, and {values[-1]:.4g} at "
+        f"layer {len(values) - 1}"
+        for name, values in read.items()
     )
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from layerprobe.names import short_name, short_names
+from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.report.data import outcomes_by_layer, pareto_front
 from layerprobe.results import (
     DropPrediction,
@@ -208,10 +209,7 @@ def cka_curve_finding(study: Study) -> str:
 
 def read_finding(study: Study) -> str:
     """Return what the rule read beside CKA, and what it says."""
-    said = "; ".join(
-        f"{name} is highest at layer {values.index(max(values))}, {max(values):.4g}, and {values[-1]:.4g} at the last"
-        for name, values in study.prediction.read.items()
-    )
+    said = highest_and_last(study.prediction.read)
     return f"{said[:1].upper()}{said[1:]}. {_flagged(study.prediction)}"
 
 

@@ -20,7 +20,7 @@ from layerprobe.study.options import Options, found
 from layerprobe.study.readings import DIAGNOSTICS, LABELLED, diagnosed, layer_curve, readings
 
 # Chosen by the table of DropBench in the README.
-DEFAULT_RULE, DEFAULT_LABELLED_RULE = PLATEAU, PLATEAU
+DEFAULT_RULE = "fall of effective rank"
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
 
@@ -35,7 +35,7 @@ def chosen_rule(name: str | None, *, labelled: bool) -> str:
     Raises:
         DataError: If there is no such rule, or it needs labels and there are none.
     """
-    name = name or (DEFAULT_LABELLED_RULE if labelled else DEFAULT_RULE)
+    name = name or DEFAULT_RULE
     needed = set(rule_curves(name)) & set(LABELLED)
     if needed and not labelled:
         raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
@@ -46,7 +46,7 @@ def predict(
     comparison: Comparison,
     *,
     zero_shot_validation: LayerScores | None = None,
-    rule: str = PLATEAU,
+    rule: str = DEFAULT_RULE,
     read: Mapping[str, LayerCurve] | None = None,
 ) -> DropPrediction:
     """Say which layers will drop after fine-tuning, which layer to keep, and how far to trust the rule.
@@ -55,7 +55,7 @@ def predict(
         comparison: The model against an MLM reference.
         zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
             baseline beside the prediction, not part of it.
-        rule: The plateau rule, or one of `rule_names`, as tuned on DropBench.
+        rule: One of `rule_names`, tuned on DropBench.
         read: What `rule_readings` gave, for a rule that reads more than the comparison has: CKA and diagnostics.
 
     Raises:
@@ -78,17 +78,18 @@ def predict(
     known = {REFERENCE: layer_curve(comparison.curve), **diagnosed(comparison.model_diagnostics)}
     seen = Seen(n_blocks=n_blocks, curves={**known, **(read or {})})
     call = tuned(seen)
+    numbers = {name: seen.curves[name].values for name in tuned.rule.curves if name != REFERENCE}
     return replace(
         by_plateau,
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
         onset=call.onset,
         recommended_layer=call.recommended_layer,
         rule=rule,
-        sentence=call_sentence(rule, model, onset=call.onset, n_blocks=n_blocks),
+        sentence=call_sentence(rule, model, numbers, onset=call.onset, n_blocks=n_blocks),
         baselines={**by_plateau.baselines, PLATEAU: by_plateau.recommended_layer},
         probability=None,
         record=tuned.record,
-        read={name: seen.curves[name].values for name in tuned.rule.curves if name != REFERENCE},
+        read=numbers,
     )
 
 
@@ -136,7 +137,7 @@ def cautions(
     model, reference = comparison.model, comparison.reference
     if (model.revision, model.random_init) == (reference.revision, reference.random_init):
         said.append("the model was compared with itself: expected another model as the reference, such as BERT")
-    if prediction.drops and comparison.reference.random_init is not None:
+    if prediction.drops and REFERENCE in rule_curves(prediction.rule) and reference.random_init is not None:
         said.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
             "not that the layer serves sentence embeddings worse"

@@ -118,4 +118,4 @@ def _self_curve(curve: SimilarityCurve) -> LayerCurve:
 def diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
     """Return the diagnostics that every layer has, by name."""
     values = {what: [getattr(layer, field) for layer in layers] for what, field in DIAGNOSTICS.items()}
-    return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if None not in each}
+    return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if each and None not in each}

@@ -38,6 +38,7 @@ from layerprobe.results import (
     TaskSettings,
     TextFile,
 )
+from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.chains import ChainData, plan_chain, run_chain
 from layerprobe.study.comparison import compare
 from layerprobe.study.embeddings import extract
@@ -276,7 +277,7 @@ def _compared(
         biased = compare(
             model, reference, measure=Measure(estimator="biased"), device=options.device, progress=progress
         )
-        prediction = predict(comparison)
+        prediction = predict(comparison, rule=PLATEAU)
         done.append(reproduced_pair(pair, by_id[pair.model], by_id[pair.reference], comparison, biased, prediction))
     borne_out = sum(pair.bears_out for pair in done)
     return SimilarityReproduction(

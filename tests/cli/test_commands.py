@@ -119,7 +119,7 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
     found = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
     (only,) = found.json
-    assert set(only["prediction"]["baselines"]) == {"last layer", "fixed fraction of depth"}
+    assert set(only["prediction"]["baselines"]) == {"last layer", "fixed fraction of depth", "plateau of CKA"}
 
 
 def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
