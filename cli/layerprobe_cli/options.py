@@ -441,7 +441,7 @@ RuleName = Annotated[
         help="How a drop is foreseen: any rule in the table of bench-predictors that reads the model and CKA with one "
         "reference, tuned on DropBench.",
         rich_help_panel="Prediction",
-        show_default="plateau of CKA",
+        show_default="fall of effective rank",
     ),
 ]
 AllSeeds = Annotated[

@@ -131,8 +131,6 @@ def _interval_header(level: float) -> tuple[str, str]:
 
 def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None:
     """Print the curve with what is flagged, the prediction in words, and what one would do without it."""
-    from layerprobe.prediction.sentence import record_sentence
-
     flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
     errors, probability = comparison.curve.uncertainty, prediction.probability
     header = ["layer", "CKA", *(_interval_header(errors.level) if errors else ())]
@@ -145,11 +143,18 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
         cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
         rows.append([*cells, flags.get(layer, "")])
     print_table(header, rows)
+    print_sentence(prediction)
+    others = ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items())
+    typer.echo(f"Other ways to choose a layer: {others}.")
+
+
+def print_sentence(prediction: DropPrediction) -> None:
+    """Print what is predicted, and how far to trust the rule."""
+    from layerprobe.prediction.sentence import record_sentence
+
     typer.echo(f"\n{prediction.sentence}")
     if prediction.record is not None:
         typer.echo(record_sentence(prediction.record))
-    others = ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items())
-    typer.echo(f"Other ways to choose a layer: {others}.")
 
 
 def print_maps(found: Comparisons) -> None:
@@ -247,7 +252,7 @@ def print_study(study: Study, report: Path) -> None:
     if study.reference_outcomes:
         typer.echo(f"\nThe reference, {study.comparison.reference.name}:")
         print_outcomes(study.reference_outcomes)
-    typer.echo(f"\n{study.prediction.sentence}")
+    print_sentence(study.prediction)
     if study.confirmation is not None:
         typer.echo(study.confirmation.sentence)
         typer.echo(f"Verdict: {study.confirmation.verdict}")

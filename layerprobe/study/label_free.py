@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,28 +48,80 @@ def label_free_metrics(
 
     Source: Skean et al. 2025 (arXiv 2502.02013). Their copies have letters and words altered; ours lack words.
     """
-    options, views = options or Options(), views or Views()
+    options = options or Options()
     checkpoint = found(model, random_init, options)
-    if len(set(texts)) == 1:
-        raise DataError("expected at least two texts to tell their views apart, got one")
-    copies = text_views(texts, views)
-    altered = tuple(dict.fromkeys(copy for each in copies for copy in each))
-    whole = len(texts) + len(altered)
+    views = views or Views()
+    _check_texts(texts)
+    altered = views.n_views * min(views.n_texts, len(set(texts)))
+    whole = len(texts) + altered
     first = part_of(progress, start=0, share=len(texts), whole=whole)
-    second = part_of(progress, start=len(texts), share=len(altered), whole=whole)
+    second = part_of(progress, start=len(texts), share=altered, whole=whole)
     tokens = measure_tokens(checkpoint, texts, options=options, progress=first)
+    of_views = view_metrics(checkpoint, texts, views=views, options=options, progress=second)
+    return LabelFreeMetrics(
+        tokens=tokens,
+        dataset_entropy=of_views["dataset entropy"],
+        views=views,
+        infonce=of_views["InfoNCE"],
+        lidar=of_views["LiDAR"],
+        dime=of_views["DiME"],
+    )
+
+
+VIEW_METRICS = ("dataset entropy", "InfoNCE", "LiDAR", "DiME")
+"""What the pooled embeddings of texts and of their views say."""
+
+
+def view_metrics(
+    checkpoint: Checkpoint,
+    texts: Sequence[str],
+    names: Collection[str] = VIEW_METRICS,
+    *,
+    views: Views | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> dict[str, tuple[float, ...]]:
+    """Return by layer what pooled embeddings say without labels: those metrics of `VIEW_METRICS` that are asked for.
+
+    Args:
+        checkpoint: The model.
+        texts: The texts; repeated ones count once.
+        names: Of `VIEW_METRICS`.
+        views: How copies are made; there is no pass of them where only the dataset entropy is asked for.
+        options: How to load and embed.
+        progress: Told the texts that are embedded.
+
+    Raises:
+        DataError: If there are fewer than two texts.
+        DegenerateLayerError: If a layer has embeddings of length 0, or the same one for all texts.
+    """
+    options = options or Options()
+    _check_texts(texts)
     embedded = extract(checkpoint, texts, options=options)
-    seen = extract(checkpoint, altered, options=options, progress=second)
-    rows = np.array([seen.rows(each) for each in copies])
-    by_layer = []
+    copies: list[tuple[str, ...]] = []
+    if set(names) - {"dataset entropy"}:
+        copies = text_views(texts, views or Views())
+        altered = tuple(dict.fromkeys(copy for each in copies for copy in each))
+        seen = extract(checkpoint, altered, options=options, progress=progress)
+        rows = np.array([seen.rows(each) for each in copies])
+    found: dict[str, list[float]] = {name: [] for name in VIEW_METRICS if name in names}
     for layer in range(embedded.n_layers):  # one at a time: the views of all layers may not fit into memory
         name = f"layer {layer} of {embedded.model.name}"
-        entropy, stacked = dataset_entropy(embedded.stored.rows(layer), name=name), seen.layer(layer)[rows]
-        by_layer.append((entropy, infonce(stacked, name=name), lidar(stacked, name=name), dime(stacked, name=name)))
-    entropies, bounds, ranks, differences = zip(*by_layer, strict=True)
-    return LabelFreeMetrics(
-        tokens=tokens, dataset_entropy=entropies, views=views, infonce=bounds, lidar=ranks, dime=differences
-    )
+        stacked = seen.layer(layer)[rows] if copies else None
+        for metric, values in found.items():
+            if stacked is None or metric == "dataset entropy":
+                values.append(dataset_entropy(embedded.stored.rows(layer), name=name))
+            else:
+                values.append(_OF_STACKED[metric](stacked, name=name))
+    return {name: tuple(values) for name, values in found.items()}
+
+
+_OF_STACKED: dict[str, Callable[..., float]] = {"InfoNCE": infonce, "LiDAR": lidar, "DiME": dime}
+
+
+def _check_texts(texts: Sequence[str]) -> None:
+    if len(set(texts)) == 1:
+        raise DataError("expected at least two texts to tell their views apart, got one")
 
 
 def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:

@@ -91,7 +91,6 @@ def run(
         LayerProbeError: If any stage cannot be done; see the stages.
     """
     options = options or Options()
-    rule = chosen_rule(rule, labelled=True)
     protocol = agreed(protocol, options)
     check_level(level)
     seeds = check_seeds(seeds)
@@ -101,6 +100,7 @@ def run(
     check_layers(checkpoint, layers)
     check_layers(base_checkpoint, reference_layers)
     texts = task.test.texts
+    rule = chosen_rule(rule, labelled=True)
     tested = extract(checkpoint, texts, options=options, progress=progress)
     base = extract(base_checkpoint, texts, options=options, progress=progress)
     others = [

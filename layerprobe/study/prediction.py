@@ -19,7 +19,7 @@ from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.options import Options, found
 from layerprobe.study.readings import DIAGNOSTICS, LABELLED, diagnosed, layer_curve, readings
 
-# Chosen by the table of DropBench in the README.
+# Chosen by DropBench and by models outside of it; the README has both tables. It reads what every comparison has.
 DEFAULT_RULE = "fall of effective rank"
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
@@ -64,7 +64,13 @@ def predict(
     other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
     model, reference = short_names(comparison.model.name, comparison.reference.name)
     measure = comparison.map.measure
+    n_blocks = comparison.model.n_layers - 1
+    known = {REFERENCE: layer_curve(comparison.curve), **diagnosed(comparison.model_diagnostics), **(read or {})}
+    seen = Seen(n_blocks=n_blocks, curves=known)
     tuned = tuned_rule(rule)
+    call = tuned(seen)
+    if rule != DEFAULT_RULE and set(rule_curves(DEFAULT_RULE)) <= known.keys():
+        other[DEFAULT_RULE] = tuned_rule(DEFAULT_RULE)(seen).recommended_layer
     by_plateau = plateau_rule(
         comparison.curve,
         model=model,
@@ -74,11 +80,7 @@ def predict(
     )
     if rule == PLATEAU:
         return replace(by_plateau, record=tuned.record)
-    n_blocks = comparison.model.n_layers - 1
-    known = {REFERENCE: layer_curve(comparison.curve), **diagnosed(comparison.model_diagnostics)}
-    seen = Seen(n_blocks=n_blocks, curves={**known, **(read or {})})
-    call = tuned(seen)
-    numbers = {name: seen.curves[name].values for name in tuned.rule.curves if name != REFERENCE}
+    numbers = {name: known[name].values for name in tuned.rule.curves if name != REFERENCE}
     return replace(
         by_plateau,
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),

@@ -12,8 +12,8 @@ from layerprobe.prediction.predictors import SELF_CKA
 from layerprobe.progress import Progress, silent
 from layerprobe.results import LayerCurve, LayerDiagnostics, SimilarityCurve, Task, Views
 from layerprobe.study.comparison import compare
-from layerprobe.study.embeddings import extract
-from layerprobe.study.label_free import label_free_metrics
+from layerprobe.study.embeddings import extract, measure_tokens
+from layerprobe.study.label_free import VIEW_METRICS, view_metrics
 from layerprobe.study.options import Options
 from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.sts_probe import sts_probe
@@ -25,7 +25,9 @@ DIAGNOSTICS = {
     "top dimension share": "top_dimension_share",
 }
 """What rules call each field of `LayerDiagnostics` that they read."""
-LABEL_FREE = ("dataset entropy", "InfoNCE", "LiDAR", "DiME", "prompt entropy", "curvature")
+TOKEN_METRICS = ("prompt entropy", "curvature")
+"""Of token states."""
+LABEL_FREE = (*TOKEN_METRICS, *VIEW_METRICS)
 """The metrics of Skean et al. 2025."""
 LABELLED = ("zero-shot", "probe")
 """What needs labels; the probe is for sts alone."""
@@ -60,20 +62,17 @@ def readings(
         raise DataError(f"expected names of numbers by layer, got {', '.join(sorted(unknown))}")
     options = options or Options()
     found: dict[str, LayerCurve] = {}
+    if not set(names).isdisjoint(TOKEN_METRICS):  # first: the same pass embeds the texts
+        tokens = measure_tokens(checkpoint, texts, options=options, progress=progress)
+        found["prompt entropy"] = LayerCurve(values=tokens.prompt_entropy, standard_errors=tokens.prompt_entropy_errors)
+        found["curvature"] = LayerCurve(values=tokens.curvature, standard_errors=tokens.curvature_errors)
     if not set(names).isdisjoint((SELF_CKA, *DIAGNOSTICS)):
         embedded = extract(checkpoint, texts, options=options, progress=progress)
         alone = compare(embedded, embedded, alignment="previous-layer", device=options.device, progress=progress)
         found |= {SELF_CKA: _self_curve(alone.curve), **diagnosed(alone.model_diagnostics)}
-    if not set(names).isdisjoint(LABEL_FREE):
-        metrics = label_free_metrics(checkpoint, texts, views=views, options=options, progress=progress)
-        errors = {
-            "prompt entropy": metrics.tokens.prompt_entropy_errors,
-            "curvature": metrics.tokens.curvature_errors,
-        }
-        found |= {
-            what: LayerCurve(values=values, standard_errors=errors.get(what))
-            for what, values in metrics.by_name.items()
-        }
+    if of_views := set(names) & set(VIEW_METRICS):
+        by_name = view_metrics(checkpoint, texts, of_views, views=views, options=options, progress=progress)
+        found |= {what: LayerCurve(values=values) for what, values in by_name.items()}
     if not set(names).isdisjoint(LABELLED):
         if task is None:
             raise DataError(f"expected a task for {' and '.join(sorted(set(names) & set(LABELLED)))}, got texts alone")

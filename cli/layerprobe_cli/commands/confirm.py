@@ -24,7 +24,7 @@ from layerprobe_cli.options import (
     parse_layers,
 )
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import outcomes_with_best, print_outcomes, show_notes
+from layerprobe_cli.tables import outcomes_with_best, print_outcomes, print_sentence, show_notes
 
 
 def confirm(
@@ -84,4 +84,5 @@ def confirm(
         print_json({"prediction": study.prediction, "confirmation": study.confirmation, "layers": layer_outcomes})
     else:
         print_outcomes(study.confirmation.outcomes)
-        typer.echo(f"\n{study.prediction.sentence}\n{study.confirmation.sentence}")
+        print_sentence(study.prediction)
+        typer.echo(study.confirmation.sentence)
