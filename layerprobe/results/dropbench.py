@@ -138,7 +138,8 @@ class Zoo:
         if not names:
             raise DataError("expected at least one model in a zoo, got none")
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise DataError(f"expected models with names of their own, got {', '.join(twice)} more than once")
+            more = f" and {len(twice) - 3} others" if len(twice) > 3 else ""
+            raise DataError(f"expected models with names of their own, got {', '.join(twice[:3])}{more} more than once")
 
 
 # ---- the bench: what predictors score on it --------------------------------------------------------------
