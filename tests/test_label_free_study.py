@@ -8,14 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from layerprobe.encoders import Encoder, load_encoder
+from layerprobe.encoders import Encoder, find_checkpoint, load_encoder
 from layerprobe.errors import DataError
 from layerprobe.extraction import embed_and_measure
 from layerprobe.results import LabelFreeMetrics, TokenMetrics, Views, from_json, to_json
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store import Store
 from layerprobe.study import Options, extract, label_free_metrics, measure_tokens
-from layerprobe.study.label_free import text_views
+from layerprobe.study.label_free import text_views, view_metrics
+from layerprobe.study.readings import readings
 from tests.models import N_BLOCKS, TEXTS, save_tiny
 
 DISTINCT = tuple(dict.fromkeys(TEXTS))
@@ -145,3 +146,21 @@ def test_texts_without_a_turn_are_told(tmp_path: Path) -> None:
     gpt2 = str(save_tiny("gpt2", tmp_path / "gpt2"))
     with pytest.raises(DataError, match=r"no text has a curvature at layer 0 of .*: expected texts of at least three"):
         measure_tokens(gpt2, [""" """], options=Options(device="cpu", cache_dir=tmp_path))
+
+
+def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: list[int]) -> None:
+    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
+    checkpoint = find_checkpoint(model)
+    alone = view_metrics(checkpoint, TEXTS, ["dataset entropy"], options=options)
+    assert passes == [len(DISTINCT)], "expected no pass of views"
+    whole = label_free_metrics(model, TEXTS, options=options).by_name
+    assert alone == {"dataset entropy": whole["dataset entropy"]}
+    read = readings(checkpoint, TEXTS, ["InfoNCE"], options=options)
+    assert {name: curve.values for name, curve in read.items()} == {"InfoNCE": whole["InfoNCE"]}
+    read = readings(checkpoint, TEXTS, ["curvature"], options=options)
+    assert read["curvature"].values == whole["curvature"]
+    assert read["curvature"].standard_errors is not None
+    with pytest.raises(DataError, match="expected names of numbers by layer, got beauty"):
+        readings(checkpoint, TEXTS, ["beauty"], options=options)
+    with pytest.raises(DataError, match="expected a task for probe, got texts alone"):
+        readings(checkpoint, TEXTS, ["probe"], options=options)

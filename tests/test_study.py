@@ -192,6 +192,13 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
     assert "keep all 3 blocks" in found.prediction.sentence
 
 
+def test_further_references_are_told_apart_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
+    references = {"reference": models["bert"], "further_references": [models["electra"]]}
+    for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
+        found = run(models["electra"], **references, task=task, options=options, fine_tuning=False, rule=rule)
+        assert [each.rule for each in found.further_predictions] == [by]
+
+
 # ---- extract ------------------------------------------------------------------------------------------
 
 

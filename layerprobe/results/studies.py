@@ -59,7 +59,7 @@ class Study:
     further_comparisons: tuple[Comparison, ...] = ()
     """The model against other references, where more than one was given; the prediction is from the first."""
     further_predictions: tuple[DropPrediction, ...] = ()
-    """What each of these alone would predict."""
+    """What each of these alone would predict; by the plateau of CKA where the prediction's rule reads no reference."""
 
     def __post_init__(self) -> None:
         if len(self.further_comparisons) != len(self.further_predictions):

@@ -68,7 +68,8 @@ def label_free_metrics(
     )
 
 
-VIEW_METRICS = ("dataset entropy", "InfoNCE", "LiDAR", "DiME")
+_OF_VIEWS: dict[str, Callable[..., float]] = {"InfoNCE": infonce, "LiDAR": lidar, "DiME": dime}
+VIEW_METRICS = ("dataset entropy", *_OF_VIEWS)
 """What the pooled embeddings of texts and of their views say."""
 
 
@@ -112,11 +113,8 @@ def view_metrics(
             if stacked is None or metric == "dataset entropy":
                 values.append(dataset_entropy(embedded.stored.rows(layer), name=name))
             else:
-                values.append(_OF_STACKED[metric](stacked, name=name))
+                values.append(_OF_VIEWS[metric](stacked, name=name))
     return {name: tuple(values) for name, values in found.items()}
-
-
-_OF_STACKED: dict[str, Callable[..., float]] = {"InfoNCE": infonce, "LiDAR": lidar, "DiME": dime}
 
 
 def _check_texts(texts: Sequence[str]) -> None:

@@ -28,7 +28,7 @@ from layerprobe.results import (
 from layerprobe.study.comparison import compare_all
 from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, changed, found, load
-from layerprobe.study.prediction import cautions, chosen_rule, predict, rule_readings
+from layerprobe.study.prediction import cautions, chosen_rule, predict, rule_by_reference, rule_readings
 from layerprobe.study.scoring import fitted_on, zero_shot
 from layerprobe.study.tuning import (
     DEFAULT_LEVEL,
@@ -185,7 +185,7 @@ def run(
         confirmation=confirmed,
         reference_outcomes=contrast,
         further_comparisons=tuple(further),
-        further_predictions=tuple(predict(each, rule=rule, read=read) for each in further),
+        further_predictions=tuple(predict(each, rule=rule_by_reference(rule), read=read) for each in further),
     )
 
 

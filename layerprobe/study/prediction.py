@@ -42,6 +42,11 @@ def chosen_rule(name: str | None, *, labelled: bool) -> str:
     return name
 
 
+def rule_by_reference(name: str) -> str:
+    """Return a rule that can tell references apart: itself if it reads CKA, or else the plateau rule."""
+    return name if REFERENCE in rule_curves(name) else PLATEAU
+
+
 def predict(
     comparison: Comparison,
     *,

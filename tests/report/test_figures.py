@@ -126,6 +126,18 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
         dataclasses.replace(study, prediction=dataclasses.replace(study.prediction, read={"x": (1.0,)}))
 
 
+def test_a_rule_without_a_reference_leaves_references_to_the_plateau(measured: Study) -> None:
+    study = by_rank(measured)
+    baselines = {**study.prediction.baselines, "plateau of CKA": 5}
+    study = dataclasses.replace(study, prediction=dataclasses.replace(study.prediction, baselines=baselines))
+    page = render(study)
+    assert "By the plateau of CKA, as the rule of this report reads the model alone." in page
+    assert "(this report)</th><td>6–" not in page
+    last = study.comparison.model.n_blocks
+    assert f"<td>6–{last}</td><td>5</td>" in page
+    assert "The prediction of this report comes from the first" in render(measured)
+
+
 def test_everything_drawn_lies_inside_the_axis() -> None:
     figure = cka_curve(STUDIES["hostile intervals"]())
     low, high = figure.layout.yaxis.range

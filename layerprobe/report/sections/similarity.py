@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from layerprobe.report import words
 from layerprobe.report.markup import Markup, element
 from layerprobe.report.sections.parts import figure, folded, row, section, table
 from layerprobe.results import Comparison, Difference, DropPrediction, SimilarityMap, Study
+from layerprobe.results.prediction import PLATEAU
 
 ALIGNMENTS = {
     "same-index": "Each layer is compared with the reference's layer of the same index.",
@@ -88,15 +91,27 @@ def _step_line(step: Difference) -> Markup:
 def _further(study: Study) -> Markup | None:
     if not study.further_comparisons:
         return None
-    predictions = (study.prediction, *study.further_predictions)
+    first, by = study.prediction, study.further_predictions[0].rule
+    note = "The prediction of this report comes from the first; a drop that all of them show is no quirk of one."
+    if first.rule != by:
+        first = _by_plateau(first)
+        note = f"By the {by}, as the rule of this report reads the model alone."
+    predictions = (first, *study.further_predictions)
     head = ["Reference", "Drop layers", "Recommended", "Decline at the last layer", "A drop in redraws"]
     rows = (
-        _reference_line(name, prediction, first=index == 0)
+        _reference_line(name, prediction, first=index == 0 and prediction is study.prediction)
         for index, (name, prediction) in enumerate(zip(words.reference_labels(study), predictions, strict=True))
     )
-    note = "The prediction of this report comes from the first; a drop that all of them show is no quirk of one."
     whole = table("What each reference alone would predict", head, rows)
     return element("div", element("h3", "What each reference alone would predict"), element("p", note), whole)
+
+
+def _by_plateau(prediction: DropPrediction) -> DropPrediction:
+    """Return what the plateau rule says of the reference that a prediction by another rule stands beside."""
+    kept = prediction.baselines[PLATEAU]
+    last = prediction.baselines["last layer"]
+    drop = tuple(range(kept + 1, last + 1))
+    return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=drop[0] if drop else None, recommended_layer=kept)
 
 
 def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Markup:
