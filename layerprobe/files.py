@@ -7,12 +7,14 @@ import errno
 import hashlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from layerprobe.errors import StoreError
 
-TEMPORARY = ".tmp-*"
+TEMPORARY = ".tmp-"
+"""What the names of files and folders begin with while they are written."""
 _MOVE = "choose another folder with --cache-dir or LAYERPROBE_CACHE"
 _ADVICE = {
     errno.ENOSPC: "free space, or choose another folder with --cache-dir",
@@ -75,7 +77,7 @@ def replace_file(path: Path, data: bytes) -> None:
     Raises:
         OSError: If that fails; then nothing of it is left.
     """
-    temporary = path.with_name(f"{TEMPORARY[:-1]}{secrets.token_hex(6)}")
+    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -87,6 +89,16 @@ def replace_file(path: Path, data: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
     _sync_directory(path.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what a killed process left half-written in a folder; only where no other process writes there."""
+    for left in folder.glob(f"{TEMPORARY}*"):
+        if left.is_dir():
+            shutil.rmtree(left, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):  # it is in nobody's way
+                left.unlink()
 
 
 def sha256_of(path: Path) -> str:

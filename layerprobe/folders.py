@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from layerprobe.errors import StoreError
+from layerprobe.files import TEMPORARY
 
-TEMPORARY = ".tmp-"
 # Rust libraries (safetensors, tokenizers) tell of a failed write in exceptions of their own, with this at the end.
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -46,13 +46,6 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     finally:
         # a failure to tidy up must not hide the failure itself
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def remove_leftovers(parent: Path) -> None:
-    """Remove what a killed process left of folders in `parent`; only where no other process writes there."""
-    for left in parent.glob(f"{TEMPORARY}*"):
-        if left.is_dir():
-            shutil.rmtree(left, ignore_errors=True)
 
 
 @contextlib.contextmanager

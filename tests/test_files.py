@@ -12,7 +12,7 @@ import pytest
 
 from layerprobe import files
 from layerprobe.errors import LayerProbeError, StoreError
-from layerprobe.files import make_directory, problem_with, sha256_of, store_errors, write_whole
+from layerprobe.files import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
 from layerprobe.store import Store
 from layerprobe.study import load_chain, load_corpus, load_lab, load_sweep
 from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
@@ -71,9 +71,18 @@ def test_a_failure_to_tidy_up_does_not_hide_the_failure(tmp_path: Path, monkeypa
 
 def test_a_temporary_name_is_one_that_tidying_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[Path] = []
-    monkeypatch.setattr(files.os, "fsync", lambda descriptor: found.extend(tmp_path.glob(files.TEMPORARY)))
+    monkeypatch.setattr(files.os, "fsync", lambda descriptor: found.extend(tmp_path.glob(f"{files.TEMPORARY}*")))
     write_whole(tmp_path / "a.json", b"new")
     assert len(found) == 1
+
+
+def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
+    (tmp_path / ".tmp-0a1b").mkdir()
+    (tmp_path / ".tmp-0a1b" / "file").write_text("half")
+    (tmp_path / ".tmp-2c3d").write_text("half")
+    (tmp_path / "kept").mkdir()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 def test_a_folder_where_a_file_lies_is_an_error_with_advice(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from layerprobe._version import versions
 from layerprobe.encoders import Checkpoint, Encoder
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
-from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.files import make_directory, remove_leftovers, store_errors, write_whole
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.progress import Progress, part_of, silent
@@ -272,6 +272,7 @@ def load_or_run(
             _raise_if_failed(folder, layer, seed)
         encoder = load()
         where = folder.run_path(layer, seed)
+        remove_leftovers(where)
         try:
             with keep(where, encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
                 run = fine_tune(

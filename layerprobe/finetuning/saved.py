@@ -16,7 +16,7 @@ import transformers
 from layerprobe.encoders import Encoder, TruncatedEncoder
 from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.files import store_errors
-from layerprobe.folders import folder_errors, new_folder, remove_leftovers
+from layerprobe.folders import folder_errors, new_folder
 from layerprobe.results import FineTuningRun, ModelDescription, Task, from_json, to_bytes
 
 MODEL = "model"
@@ -77,7 +77,6 @@ def saving_model(directory: Path, encoder: Encoder, layer: int, task: Task, *, p
         pairs=(len(task.train), len(task.validation), len(task.test)),
         prompt=prompt,
     )
-    remove_leftovers(directory)
     with folder_errors(directory / MODEL, advice=_ADVICE), new_folder(directory / MODEL, replace=True) as folder:
         with _no_bars():
             yield folder

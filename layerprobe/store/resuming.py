@@ -28,7 +28,7 @@ def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
     """
     make_directory(directory)
     found = _resumable(directory, new)
-    _remove(directory, "*" if found is None else TEMPORARY)
+    _remove(directory, "*" if found is None else f"{TEMPORARY}*")
     manifest = found or new
     data = json.dumps(ids).encode()
     samples = stored_file(SAMPLES, data)

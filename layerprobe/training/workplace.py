@@ -19,8 +19,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from layerprobe.errors import DataError, StoreError
-from layerprobe.files import make_directory, store_errors
-from layerprobe.folders import folder_errors, new_folder, remove_leftovers
+from layerprobe.files import make_directory, remove_leftovers, store_errors
+from layerprobe.folders import folder_errors, new_folder
 from layerprobe.results import Measured, from_json, to_bytes
 
 logger = logging.getLogger(__name__)

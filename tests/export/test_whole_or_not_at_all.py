@@ -19,7 +19,7 @@ from layerprobe import folders
 from layerprobe.encoders import find_checkpoint
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.export import checkpoint
-from layerprobe.folders import folder_errors, new_folder, remove_leftovers
+from layerprobe.folders import folder_errors, new_folder
 from layerprobe.study.exporting import export_model
 from tests.models import N_BLOCKS, save_tiny
 
@@ -235,14 +235,6 @@ def test_a_folder_with_files_is_replaced_only_when_asked(tmp_path: Path) -> None
     with pytest.raises(OSError, match="not empty"), new_folder(tmp_path):
         pass
     assert content(tmp_path) == {"file": b"mine"}
-
-
-def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path) -> None:
-    (tmp_path / ".tmp-0a1b").mkdir()
-    (tmp_path / ".tmp-0a1b" / "file").write_text("half")
-    (tmp_path / "kept").mkdir()
-    remove_leftovers(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
 
 
 @pytest.mark.parametrize(

@@ -311,6 +311,17 @@ def test_a_killed_sweep_goes_on_to_the_same_numbers(
     assert half_written(tmp_path) == []
 
 
+def test_what_a_kill_leaves_of_a_result_goes_with_the_next_run(
+    encoder: Encoder, finished: RunFolder, uninterrupted: list[FineTuningRun]
+) -> None:
+    """A process can be killed between writing a result and giving it its name."""
+    where = finished.run_path(1, 0)
+    (where / "result.json").rename(where / f"{files.TEMPORARY}0a1b")
+    found = fine_tune_layers(lambda: encoder, LAYERS, TASK, seeds=SEEDS, protocol=PROTOCOL, folder=finished)
+    assert numbers(found) == numbers(uninterrupted)
+    assert half_written(finished.path) == []
+
+
 def test_two_processes_do_no_run_twice(
     folder: Path, tmp_path: Path, trained: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
 ) -> None:
