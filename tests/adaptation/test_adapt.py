@@ -142,7 +142,7 @@ def test_bfloat16_is_autocast_over_float32_weights(folder: Path, tmp_path: Path,
 def test_a_killed_run_goes_on_to_the_same_weights(folder: Path, tmp_path: Path, uninterrupted: Uninterrupted) -> None:
     out = tmp_path / "out"
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.adaptation.jobs", str(folder), str(out), "0.02"],
+        [sys.executable, "-m", "tests.adaptation.jobs", str(folder), str(out), "0.1"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
