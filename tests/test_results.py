@@ -107,7 +107,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     DropProbability: {
         **dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)),
         "any_drop": SHARE,
-        "level": st.floats(0.5, 0.99),
     },
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
     Study: dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())),
@@ -128,13 +127,16 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
     Provenance: {"task_kind": st.just("sts")},
     Task: {"kind": st.just("sts"), "labels": st.just(())},
-    Evidence: {"plateau_layers": LAYERS},
+    Evidence: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
     DropPrediction: {
         "drop_layers": st.just((2,)),
         "onset": st.just(2),
         "recommended_layer": LAYER,
         "baselines": st.dictionaries(TEXTS, LAYER, max_size=2),
-        "read": st.dictionaries(TEXTS, THREE, max_size=2),
+        "read": st.fixed_dictionaries({"rank": THREE, "curvature": THREE}),
+        "read_uncertainty": st.dictionaries(
+            st.just("rank"), st.deferred(lambda: values_of(CurveUncertainty)), max_size=1
+        ),
     },
     Record: dict(zip(("models", "drops", "caught", "false_alarms"), map(st.just, (9, 5, 4, 3)), strict=True)),
     LayerOutcome: {

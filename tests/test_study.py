@@ -49,6 +49,8 @@ from layerprobe.study import (
     run,
     zero_shot,
 )
+from layerprobe.study.comparison import diagnostics
+from layerprobe.study.readings import rank_curve
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_pairs, toy_task
 
@@ -197,6 +199,26 @@ def test_further_references_are_told_apart_by_cka(models: dict[str, str], task: 
     for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
         found = run(models["electra"], **references, task=task, options=options, fine_tuning=False, rule=rule)
         assert [each.rule for each in found.further_predictions] == [by]
+
+
+def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Options) -> None:
+    """The rule reads the model alone: it says what it says beside a reference."""
+    alone, beside = (
+        run(models["electra"], reference=reference, task=task, options=options, fine_tuning=False)
+        for reference in (None, models["bert"])
+    )
+    assert (alone.comparison.alone, beside.comparison.alone) == (True, False)
+    assert alone.prediction.sentence == beside.prediction.sentence
+    assert alone.prediction.probability == beside.prediction.probability
+    assert (alone.prediction.evidence, alone.reference_zero_shot) == (None, None)
+    assert alone.zero_shot == beside.zero_shot
+    assert not any("itself" in warning for warning in alone.provenance.warnings)
+    assert from_json(Study, to_json(alone)) == alone
+    with pytest.raises(DataError, match="expected a reference for the rule 'fall of CKA', which reads CKA with one"):
+        run(models["electra"], reference=None, task=task, options=options, rule="fall of CKA")
+    for further in {"reference_layers": (1,)}, {"further_references": [models["bert"]]}:
+        with pytest.raises(DataError, match="expected a reference for its layers, and before further references"):
+            run(models["electra"], reference=None, task=task, options=options, **further)  # type: ignore[arg-type]
 
 
 # ---- extract ------------------------------------------------------------------------------------------
@@ -620,6 +642,29 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     elsewhere = described("./bert", revision="bert")
     (caution,) = cautions(compared(bert, elsewhere, level), none)
     assert caution.startswith("the model was compared with itself")
+
+
+def test_ranks_have_errors_that_are_made_once(
+    embedded: dict[str, Embeddings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = kept_in(tmp_path, embedded["electra"])
+    documents = {text: str(i // 4) for i, text in enumerate(model.texts)}
+    settings: list[dict[str, Any]] = [{}, {"level": 0.9}, {"documents": documents}]
+    found = [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings]
+    values = tuple(layer.effective_rank for layer in diagnostics(model))
+    assert [each.values for each in found] == [pytest.approx(values)] * 3
+    errors = [each.uncertainty for each in found]
+    assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
+    monkeypatch.setattr("layerprobe.study.readings.rank_uncertainty", fail)
+    assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == found
+    with pytest.raises(DataError, match="expected a document for every text, got none for"):
+        rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
+
+
+def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:
+    found = rank_curve(extract(models["bert"], ("a b", "c d", "e", "f g h"), options=options), level=0.95)
+    assert len(found.values) == 4
+    assert found.uncertainty is None
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------

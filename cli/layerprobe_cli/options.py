@@ -295,20 +295,24 @@ class Reference:
     """The models to compare with."""
 
     reference: Annotated[
-        list[str],
+        list[str] | None,
         option(
             "Comparison",
             "--reference",
             "-r",
             help="A model pretrained by masked language modelling, of the same depth where there is one. Given again: "
             "further references; the prediction is from the first.",
-            show_default=False,
+            show_default="none: rules that read the model alone",
         ),
-    ]
+    ] = None
     reference_random_init: ReferenceRandomInit = None
 
     def find(self, loading: Loading) -> list[Checkpoint]:
-        """Return the checkpoints of all references."""
+        """Return the checkpoints of all references; none where none was given."""
+        if not self.reference:
+            if self.reference_random_init is not None:
+                raise typer.BadParameter("expected --reference with --reference-random-init, got none")
+            return []
         seeds = [self.reference_random_init, *[None] * (len(self.reference) - 1)]
         return [loading.find(name, random_init=seed) for name, seed in zip(self.reference, seeds, strict=True)]
 

@@ -133,13 +133,20 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
     """Print the curve with what is flagged, the prediction in words, and what one would do without it."""
     flags = {**dict.fromkeys(prediction.drop_layers, "drop"), prediction.recommended_layer: "recommended"}
     errors, probability = comparison.curve.uncertainty, prediction.probability
-    header = ["layer", "CKA", *(_interval_header(errors.level) if errors else ())]
-    header += [*prediction.read, *(["flagged in"] if probability else []), "flag"]
+    similarity = "CKA with layer before" if comparison.alone else "CKA"
+    header = ["layer", similarity, *(_interval_header(errors.level) if errors else ())]
+    for name in prediction.read:
+        known = prediction.read_uncertainty.get(name)
+        header += [name, *(_interval_header(known.level) if known else ())]
+    header += [*(["flagged in"] if probability else []), "flag"]
     rows = []
     for layer, value in enumerate(comparison.curve.values):
         cells = [str(layer), f"{value:.4f}"]
         cells += [f"{errors.lower[layer]:.4f}", f"{errors.upper[layer]:.4f}"] if errors else []
-        cells += [f"{values[layer]:.4g}" for values in prediction.read.values()]
+        for name, values in prediction.read.items():
+            known = prediction.read_uncertainty.get(name)
+            cells += [f"{values[layer]:.4g}"]
+            cells += [f"{known.lower[layer]:.4g}", f"{known.upper[layer]:.4g}"] if known else []
         cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
         rows.append([*cells, flags.get(layer, "")])
     print_table(header, rows)
@@ -244,7 +251,8 @@ def print_study(study: Study, report: Path) -> None:
 
     rows = layer_rows(study)
     scored = study.zero_shot is not None
-    header = ("layer", "parameters", "CKA", *(["zero-shot"] if scored else []), "TMFT", "flag")
+    similarity = "CKA with layer before" if study.comparison.alone else "CKA"
+    header = ("layer", "parameters", similarity, *(["zero-shot"] if scored else []), "TMFT", "flag")
     print_table(header, [_layer_cells(row) for row in rows])
     if study.confirmation is not None:
         typer.echo("\nFine-tuned:")

@@ -7,15 +7,14 @@ candidates until fine-tuning confirms them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.prediction.redraws import DRAWS, Array, drop_probability
+from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
 from layerprobe.prediction.sentence import Names, drop_sentence
 from layerprobe.results import DropPrediction, Evidence, SimilarityCurve
 from layerprobe.results.prediction import PLATEAU
@@ -51,7 +50,6 @@ def plateau_rule(
     model: str = "the model",
     reference: str = "the reference",
     measure: str = "CKA",
-    other_baselines: Mapping[str, int] | None = None,
     draws: int = DRAWS,
     seed: int = 0,
 ) -> DropPrediction:
@@ -75,7 +73,6 @@ def plateau_rule(
         model: What the sentence calls the model.
         reference: What the sentence calls the reference.
         measure: What the sentence calls the similarity.
-        other_baselines: Layers that other ways recommend, shown beside those known from the depth alone.
         draws: Curves to redraw where the curve has intervals.
         seed: Of the redraws.
 
@@ -90,8 +87,7 @@ def plateau_rule(
     """
     values = np.array(curve.values)
     n_blocks = len(values) - 1
-    if n_blocks < 3:
-        raise DataError(f"expected a curve of at least 4 layers to see a decline in, {model} has {len(values)}")
+    check_depth(len(values), model)
     if not np.isfinite(values).all():
         raise DataError(f"expected finite {measure} at every layer of {model}, got {curve.values}")
     found = _declines(values[None])
@@ -100,8 +96,11 @@ def plateau_rule(
     evidence = _evidence(values, found, onset if dropping else EARLIEST + int(found.margin[0].argmax()))
     probability = None
     if curve.uncertainty is not None:
-        layers = evidence.plateau_layers
-        probability = drop_probability(curve, plateau_onsets, plateau_layers=layers, draws=draws, seed=seed)
+        drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
+        probability = drop_probability(plateau_onsets(drawn), n_layers=len(values), seed=seed)
+        level = curve.uncertainty.level
+        ends = decline_interval(drawn, evidence.plateau_layers, level=level)
+        evidence = replace(evidence, decline_interval=ends, level=level)
     names = Names(model=model, reference=reference, measure=measure)
     return DropPrediction(
         drop_layers=tuple(range(onset, n_blocks + 1)),
@@ -110,13 +109,19 @@ def plateau_rule(
         rule=PLATEAU,
         evidence=evidence,
         sentence=drop_sentence(curve.values, evidence, names, onset=onset, probability=probability),
-        baselines={
-            "last layer": last_layer(n_blocks),
-            "fixed fraction of depth": fixed_fraction(n_blocks),
-            **(other_baselines or {}),
-        },
+        baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         probability=probability,
     )
+
+
+def check_depth(n_layers: int, model: str) -> None:
+    """Raise unless a model is deep enough for a prediction.
+
+    Raises:
+        DataError: If it has fewer than three blocks.
+    """
+    if n_layers < 4:
+        raise DataError(f"expected a curve of at least 4 layers to see a decline in, {model} has {n_layers}")
 
 
 def plateau_onsets(

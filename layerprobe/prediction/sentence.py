@@ -49,24 +49,35 @@ def _drop(
     values: Sequence[float], evidence: Evidence, names: Names, *, onset: int, probability: DropProbability | None
 ) -> str:
     last = len(values) - 1
-    decline, ending = "", "; fine-tuning must confirm it."
-    if probability is not None:
-        low, high = probability.decline_interval
+    decline = ""
+    if evidence.decline_interval is not None:
+        low, high = evidence.decline_interval
         decline = f"by {evidence.decline:.2f} [{low:.2f}, {high:.2f}], "
-        ending = (
-            f". {_redrawn(probability)} and {_share(probability.recommended[onset - 1])} recommend layer {onset - 1}. "
-            "That is sampling error alone: fine-tuning must confirm the drop."
-        )
     return (
         f"A drop after fine-tuning is expected at {_span('layer', range(onset, last + 1))} of {names.model}: "
         f"{names.measure} with {names.reference} falls from {evidence.plateau:.2f} "
         f"({_span('layer', evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
-        f"{evidence.threshold:.2f} would count; layer {onset - 1} is recommended{ending}"
+        f"{evidence.threshold:.2f} would count; {_recommended(onset - 1, probability)}"
+    )
+
+
+def _recommended(layer: int, probability: DropProbability | None) -> str:
+    if probability is None:
+        return f"layer {layer} is recommended; fine-tuning must confirm it."
+    return (
+        f"layer {layer} is recommended. {_redrawn(probability)} and {_share(probability.recommended[layer])} recommend "
+        f"layer {layer}. That is sampling error alone: fine-tuning must confirm the drop."
     )
 
 
 def call_sentence(
-    rule: str, model: str, read: Mapping[str, Sequence[float]], *, onset: int | None, n_blocks: int
+    rule: str,
+    model: str,
+    read: Mapping[str, Sequence[float]],
+    *,
+    onset: int | None,
+    n_blocks: int,
+    probability: DropProbability | None = None,
 ) -> str:
     """Return what a rule tuned on DropBench says of a model, and what it read beside CKA.
 
@@ -76,10 +87,11 @@ def call_sentence(
     """
     said = f'by the rule "{rule}"{f" ({highest_and_last(read)})" if read else ""}'
     if onset is None:
-        return f"No drop of {model} is expected {said}; keep all {n_blocks} blocks."
+        none = f"No drop of {model} is expected {said}; keep all {n_blocks} blocks."
+        return none if probability is None else f"{none} {_redrawn(probability)}."
     return (
         f"A drop after fine-tuning is expected at {_span('layer', range(onset, n_blocks + 1))} of {model} {said}; "
-        f"layer {onset - 1} is recommended; fine-tuning must confirm it."
+        f"{_recommended(onset - 1, probability)}"
     )
 
 
@@ -87,14 +99,17 @@ def highest_and_last(read: Mapping[str, Sequence[float]]) -> str:
     """Return where each of some curves is highest, and where it ends.
 
     Example:
-        >>> highest_and_last({"curvature": (1.0, 2.0, 1.5)})
-        'curvature is highest at layer 1, 2, and 1.5 at layer 2'
+        >>> highest_and_last({"curvature": (1.0, 2.0, 1.5), "effective rank": (3.0, 4.0, 5.0)})
+        'curvature is highest at layer 1, 2, and 1.5 at layer 2; effective rank is highest at the last layer, 2, 5'
     """
-    return "; ".join(
-        f"{name} is highest at layer {list(values).index(max(values))}, {max(values):.4g}, and {values[-1]:.4g} at "
-        f"layer {len(values) - 1}"
-        for name, values in read.items()
-    )
+    return "; ".join(_highest_and_last(name, values) for name, values in read.items())
+
+
+def _highest_and_last(name: str, values: Sequence[float]) -> str:
+    highest, last = list(values).index(max(values)), len(values) - 1
+    if highest == last:
+        return f"{name} is highest at the last layer, {last}, {values[last]:.4g}"
+    return f"{name} is highest at layer {highest}, {values[highest]:.4g}, and {values[last]:.4g} at layer {last}"
 
 
 def record_sentence(record: Record) -> str:

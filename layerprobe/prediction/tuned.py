@@ -18,12 +18,14 @@ from layerprobe.prediction.predictors import (
     Layered,
     Predictor,
     Rule,
+    Seen,
     fitted,
     obstacle,
     rules_for,
 )
+from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.zoo import read_zoo
-from layerprobe.results import Record
+from layerprobe.results import DropProbability, LayerCurve, Record
 from layerprobe.results.dropbench import AGAINST
 from layerprobe.results.labs import OTHER_SEED
 
@@ -53,6 +55,32 @@ class TunedRule:
             raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
         (call,) = self.predict(model)
         return call
+
+    def probability(self, model: Layered, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
+        """Return what the rule says of a model when what it reads is redrawn within its errors.
+
+        Args:
+            model: With the errors of what the rule reads.
+            draws: Curves to redraw.
+            seed: Of the redraws.
+
+        Returns:
+            None where the rule reads several curves, whose errors go together, or one of unknown errors.
+        """
+        if len(self.rule.curves) != 1:
+            return None
+        (name,) = self.rule.curves
+        curve = model.curves[name]
+        if curve.uncertainty is None:
+            return None
+
+        def onset(values: list[float]) -> int:
+            found = self(Seen(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))})).onset
+            return model.n_blocks + 1 if found is None else found
+
+        drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
+        onsets = np.array([onset(values) for values in drawn.tolist()])
+        return drop_probability(onsets, n_layers=model.n_blocks + 1, seed=seed)
 
 
 def rule_names(*, labelled: bool = True) -> tuple[str, ...]:

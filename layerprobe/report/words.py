@@ -11,6 +11,7 @@ from layerprobe.report.data import outcomes_by_layer, pareto_front
 from layerprobe.results import (
     DropPrediction,
     DropProbability,
+    Evidence,
     LayerOutcome,
     LayerScores,
     SeedScores,
@@ -189,34 +190,45 @@ def features(found: SimilarityMap) -> str:
 
 def title(study: Study) -> str:
     """Return what was compared with what."""
-    return " against ".join(names(study))
+    return names(study)[0] if study.comparison.alone else " against ".join(names(study))
 
 
 def cka_curve_finding(study: Study) -> str:
     """Return what the CKA curve shows."""
     values, evidence = study.comparison.curve.values, study.prediction.evidence
+    if evidence is None:
+        least, last = min(range(1, len(values)), key=values.__getitem__), len(values) - 1
+        ending = f"the last layer, {last}, {number(values[last], 3)}."
+        if least < last:
+            ending = (
+                f"layer {least}, {number(values[least], 3)}, and {number(values[last], 3)} at the last layer, {last}."
+            )
+        return f"{measure(study.comparison.map)} with the layer before is least at {ending}"
     plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
     threshold = f"; in a drop every layer lies more than {number(evidence.threshold, 3)} below"
     if not study.prediction.by_plateau:
         threshold = "; what is predicted goes by another rule"
+    # where the rule read other numbers, the redraws are of those
+    redrawn = "" if study.prediction.read else _redrawn(study.prediction.probability)
     return (
         f"{measure(study.comparison.map)} against {names(study)[1]} goes from {plateau} to"
         f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
-        f" {decline(study.prediction)}{threshold}."
-        f" {_flagged(study.prediction)}{_redrawn(study.prediction.probability)}"
+        f" {decline(evidence)}{threshold}."
+        f" {_flagged(study.prediction)}{redrawn}"
     )
 
 
 def read_finding(study: Study) -> str:
     """Return what the rule read beside CKA, and what it says."""
-    said = highest_and_last(study.prediction.read)
-    return f"{said[:1].upper()}{said[1:]}. {_flagged(study.prediction)}"
+    prediction = study.prediction
+    said = highest_and_last(prediction.read)
+    return f"{said[:1].upper()}{said[1:]}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
 
 
-def decline(prediction: DropPrediction) -> str:
+def decline(evidence: Evidence) -> str:
     """Return by how much the curve declines, with its interval where it has one."""
-    value, found = number(prediction.evidence.decline, 3), prediction.probability
-    return value if found is None else f"{value} {interval(found.decline_interval, 3)}"
+    value, found = number(evidence.decline, 3), evidence.decline_interval
+    return value if found is None else f"{value} {interval(found, 3)}"
 
 
 def _redrawn(found: DropProbability | None) -> str:
@@ -233,11 +245,16 @@ def _flagged(prediction: DropPrediction) -> str:
     return f"{flagged} {verb} flagged as dropping; layer {prediction.recommended_layer} is recommended."
 
 
-def cka_map_finding(found: SimilarityMap) -> str:
-    """Return what a map shows."""
+def cka_map_finding(found: SimilarityMap, *, alone: bool = False) -> str:
+    """Return what a map shows; alone: of a model with itself."""
     rows = found.values
-    cells = [(value, i, j) for i, row in enumerate(rows) for j, value in enumerate(row)]
+    cells = [(value, i, j) for i, row in enumerate(rows) for j, value in enumerate(row) if not alone or j < i]
     (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
+    if alone:
+        return (
+            f"Of different layers, {high_j} and {high_i} are the most similar ({number(high, 3)}), {low_j} and {low_i}"
+            f" the least ({number(low, 3)}).{_chance(found)}"
+        )
     closest, j = max((value, j) for j, value in enumerate(rows[-1]))
     return (
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"

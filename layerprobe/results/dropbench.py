@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from layerprobe.errors import DataError
 from layerprobe.results.finetuning import Protocol
 from layerprobe.results.metrics import Metric
-from layerprobe.results.similarity import Matrix
+from layerprobe.results.similarity import CurveUncertainty, Matrix
 
 AGAINST = "CKA, "
 """Goes before the name of a reference where rules read CKA against it."""
@@ -54,10 +54,14 @@ class LayerCurve:
     """By layer."""
     standard_errors: tuple[float, ...] | None = None
     """Of the values; None where they are not at hand."""
+    uncertainty: CurveUncertainty | None = None
+    """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
 
     def __post_init__(self) -> None:
         if self.standard_errors is not None and len(self.standard_errors) != len(self.values):
             raise DataError(f"expected {len(self.values)} standard errors, got {len(self.standard_errors)}")
+        if self.uncertainty is not None and self.uncertainty.n_layers != len(self.values):
+            raise DataError(f"expected intervals of {len(self.values)} layers, got {self.uncertainty.n_layers}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

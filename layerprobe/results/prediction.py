@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from layerprobe.errors import DataError
-from layerprobe.results.similarity import check_level
+from layerprobe.results.similarity import CurveUncertainty, check_level
 
 PLATEAU = "plateau of CKA"
 """The rule that flags the final layers which lie below the plateau before them."""
@@ -25,10 +25,16 @@ class Evidence:
     """The median change from layer to layer before the decline."""
     threshold: float
     """How far below the plateau every layer of the decline must lie."""
+    decline_interval: tuple[float, float] | None = None
+    """Of the decline, from redrawn curves; None where the curve has no intervals."""
+    level: float | None = None
+    """Confidence level of that interval, the curve's."""
 
     def __post_init__(self) -> None:
         if not self.plateau_layers:
             raise DataError("expected at least one plateau layer, got none")
+        if self.level is not None:
+            check_level(self.level)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +44,6 @@ class DropProbability:
     This is the sampling error of the texts: how surely the curve declines, and not whether fine-tuning will drop.
     """
 
-    level: float
-    """Confidence level of the decline's interval, that of the curve."""
     draws: int
     """Curves redrawn."""
     seed: int
@@ -50,11 +54,8 @@ class DropProbability:
     """Share that flags any layer."""
     recommended: tuple[float, ...]
     """Share that recommends each layer; they sum to 1."""
-    decline_interval: tuple[float, float]
-    """Of the observed plateau layers' median less the last layer."""
 
     def __post_init__(self) -> None:
-        check_level(self.level)
         if not self.by_layer or len(self.by_layer) != len(self.recommended):
             raise DataError(
                 f"expected two shares for every layer, got {len(self.by_layer)} of flags and {len(self.recommended)} "
@@ -103,24 +104,29 @@ class DropPrediction:
     """Where to truncate."""
     rule: str
     """Name of the rule."""
-    evidence: Evidence
-    """Of the decline of CKA, also where the rule reads other numbers."""
+    evidence: Evidence | None
+    """Of the decline of CKA, also where the rule reads other numbers; None without a reference."""
     sentence: str
     """The prediction in plain words."""
     baselines: dict[str, int]
     """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
     probability: DropProbability | None = None
-    """How far the sampling error of the texts could change it; None where the curve has no intervals, or the rule reads
-    other numbers."""
+    """How far the sampling error of the texts could change it; None where that of what the rule reads is not known."""
     record: Record | None = None
     """How far the rule can be trusted; None where it was not asked for."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """What the rule read by layer beside CKA, by name."""
+    read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
+    """How far these may be off, where that is known."""
 
     def __post_init__(self) -> None:
         first = self.drop_layers[0] if self.drop_layers else None
         if self.onset != first:
             raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
+        for name, errors in self.read_uncertainty.items():
+            found = len(self.read.get(name, ()))
+            if found != errors.n_layers:
+                raise DataError(f"expected {name} of {errors.n_layers} layers, as its errors are, got {found}")
 
     @property
     def by_plateau(self) -> bool:

@@ -217,6 +217,11 @@ class CurveUncertainty:
         """Layers of the curve."""
         return len(self.lower)
 
+    @property
+    def standard_errors(self) -> tuple[float, ...]:
+        """Of the values."""
+        return tuple(math.sqrt(row[layer]) for layer, row in enumerate(self.covariance))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimilarityCurve:
@@ -323,6 +328,11 @@ class Comparison:
     """The same of the reference."""
     warnings: tuple[str, ...] = ()
     """What a reader of the values should know, in plain words."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no reference: a model was compared with itself, each layer with the one before."""
+        return self.curve.alignment == "previous-layer"
 
     def __post_init__(self) -> None:
         expected = self.model.n_layers, self.reference.n_layers

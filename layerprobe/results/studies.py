@@ -70,7 +70,8 @@ class Study:
         model, reference, found = self.comparison.model, self.comparison.reference, self.prediction
         check_layers(found.drop_layers, model, what="drop layers")
         check_layers((found.recommended_layer,), model, what="a recommended layer")
-        check_layers(found.evidence.plateau_layers, model, what="plateau layers")
+        if found.evidence is not None:
+            check_layers(found.evidence.plateau_layers, model, what="plateau layers")
         check_layers(tuple(found.baselines.values()), model, what="layers of baselines")
         if short := [name for name, values in found.read.items() if len(values) != model.n_layers]:
             raise DataError(f"expected {short[0]} of {model.n_layers} layers, got {len(found.read[short[0]])}")

@@ -15,7 +15,7 @@ from layerprobe.study.label_free import label_free_metrics
 from layerprobe.study.options import Options
 from layerprobe.study.pipeline import doctor, run
 from layerprobe.study.plans import Sweep, load_sweep, sweep_toml
-from layerprobe.study.prediction import cautions, chosen_rule, predict, rule_readings
+from layerprobe.study.prediction import cautions, chosen_rule, predict, rule_by_reference, rule_readings
 from layerprobe.study.pretraining import plan_pretraining, pretrain
 from layerprobe.study.profiling import profile
 from layerprobe.study.retrieval import evaluate_retrieval, retrieve
@@ -53,6 +53,7 @@ __all__ = [
     "pretrain",
     "profile",
     "retrieve",
+    "rule_by_reference",
     "rule_readings",
     "run",
     "run_chain",

@@ -135,7 +135,7 @@ def compare_all(
                 f"{model.model.name} has {model.n_layers} layers and {reference.model.name} {reference.n_layers}, "
                 "expected equally many for same-index: use relative-depth or best-match"
             )
-    clusters = None if documents is None else _clusters(model, documents)
+    clusters = None if documents is None else cluster_numbers(model, documents)
     key = digest(
         [
             SIMILARITY_VERSION,
@@ -298,6 +298,20 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     return found
 
 
+def cluster_numbers(embeddings: Embeddings, documents: Mapping[str, str]) -> list[int]:
+    """Return which document each text is of, counted from 0.
+
+    Raises:
+        DataError: If there is no document for a text.
+    """
+    numbers: dict[str, int] = {}
+    for text in embeddings.texts:
+        if text not in documents:
+            raise DataError(f"expected a document for every text, got none for {text[:60]!r}")
+        numbers.setdefault(documents[text], len(numbers))
+    return [numbers[documents[text]] for text in embeddings.texts]
+
+
 def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool) -> None:
     """Raise unless a permutation null can be had.
 
@@ -383,15 +397,6 @@ def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
 
 def _default_alignment(model: Embeddings, reference: Embeddings) -> Alignment:
     return "same-index" if model.n_layers == reference.n_layers else "relative-depth"
-
-
-def _clusters(model: Embeddings, documents: Mapping[str, str]) -> list[int]:
-    numbers: dict[str, int] = {}
-    for text in model.texts:
-        if text not in documents:
-            raise DataError(f"expected a document for every text, got none for {text[:60]!r}")
-        numbers.setdefault(documents[text], len(numbers))
-    return [numbers[documents[text]] for text in model.texts]
 
 
 def _torch_device(device: str) -> str:

@@ -11,6 +11,7 @@ from layerprobe.encoders import (
     Checkpoint,
     resolve_device,
 )
+from layerprobe.errors import DataError
 from layerprobe.extraction import Diagnosis, examine
 from layerprobe.finetuning import outcomes
 from layerprobe.progress import Progress, silent
@@ -45,7 +46,7 @@ from layerprobe.study.tuning import (
 def run(
     model: str | Path | Checkpoint,
     *,
-    reference: str | Path | Checkpoint,
+    reference: str | Path | Checkpoint | None = None,
     task: Task,
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
@@ -68,7 +69,8 @@ def run(
 
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
-        reference: The same of a model that was pretrained by masked language modelling.
+        reference: The same of a model that was pretrained by masked language modelling. None where there is no such
+            model: a rule that reads the model alone predicts, and each layer is compared with the one before.
         task: What to learn and to score; models are compared on the texts of its test split.
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that decide.
@@ -96,35 +98,42 @@ def run(
     seeds = check_seeds(seeds)
     if fine_tuning:
         check_precision(options)
-    checkpoint, base_checkpoint = found(model, random_init, options), found(reference, reference_random_init, options)
+    rule = chosen_rule(rule, labelled=True, referenced=reference is not None)
+    checkpoint = found(model, random_init, options)
     check_layers(checkpoint, layers)
-    check_layers(base_checkpoint, reference_layers)
+    base_checkpoint = None
+    if reference is not None:
+        base_checkpoint = found(reference, reference_random_init, options)
+        check_layers(base_checkpoint, reference_layers)
+    elif reference_layers or further_references:
+        raise DataError("expected a reference for its layers, and before further references, got none")
     texts = task.test.texts
-    rule = chosen_rule(rule, labelled=True)
     tested = extract(checkpoint, texts, options=options, progress=progress)
-    base = extract(base_checkpoint, texts, options=options, progress=progress)
-    others = [
-        extract(further, texts, options=options, progress=progress)
-        for further in [found(other, None, options) for other in further_references]
+    bases = [
+        extract(each, texts, options=options, progress=progress)
+        for each in (base_checkpoint, *(found(other, None, options) for other in further_references))
+        if each is not None
     ]
     validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
     fit = fitted_on(task.kind)
     fitted, base_fitted = (
-        None if fit is None else extract(each, task.split(fit).texts, options=options, progress=progress)
+        None
+        if each is None or fit is None
+        else extract(each, task.split(fit).texts, options=options, progress=progress)
         for each in (checkpoint, base_checkpoint)
     )
     compared = compare_all(
         tested,
-        [base, *others],
+        bases or [tested],
         measure=measure,
-        alignment=alignment,
+        alignment=alignment if bases else "previous-layer",
         level=level,
         device=options.device,
         progress=progress,
     )
     comparison, *further = compared.comparisons
     labelled = zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)
-    read = rule_readings(rule, checkpoint, texts, task=task, options=options, progress=progress)
+    read = rule_readings(rule, checkpoint, texts, task=task, level=level, options=options, progress=progress)
     prediction = predict(comparison, zero_shot_validation=labelled, rule=rule, read=read)
     confirmed: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()
@@ -141,7 +150,7 @@ def run(
             options=options,
             progress=progress,
         )
-        if reference_layers:
+        if base_checkpoint is not None and reference_layers:
             runs = finetune(
                 base_checkpoint,
                 reference_layers,
@@ -172,15 +181,14 @@ def run(
             warnings=(
                 *task.warnings,
                 *tested.warnings,
-                *base.warnings,
-                *(warning for other in others for warning in other.warnings),
+                *(warning for base in bases for warning in base.warnings),
                 *(warning for each in (validated, fitted, base_fitted) if each for warning in each.warnings),
                 *(warning for each in compared.comparisons for warning in each.warnings),
                 *cautions(comparison, prediction, labelled),
             ),
         ),
         zero_shot=zero_shot(tested, task, fitted=fitted, progress=progress),
-        reference_zero_shot=zero_shot(base, task, fitted=base_fitted, progress=progress),
+        reference_zero_shot=zero_shot(bases[0], task, fitted=base_fitted, progress=progress) if bases else None,
         protocol=protocol if fine_tuning else None,
         confirmation=confirmed,
         reference_outcomes=contrast,

@@ -9,15 +9,25 @@ from pathlib import Path
 from layerprobe.encoders import Checkpoint
 from layerprobe.errors import DataError
 from layerprobe.names import short_names
-from layerprobe.prediction import plateau_rule
+from layerprobe.prediction import fixed_fraction, last_layer, plateau_rule
 from layerprobe.prediction.predictors import Seen
+from layerprobe.prediction.rules import check_depth
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.tuned import REFERENCE, rule_curves, tuned_rule
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Comparison, DropPrediction, LayerCurve, LayerScores, Task, metric_title
+from layerprobe.results import (
+    Comparison,
+    DropPrediction,
+    LayerCurve,
+    LayerScores,
+    Task,
+    metric_title,
+)
 from layerprobe.results.prediction import PLATEAU
+from layerprobe.study.comparison import LEVEL
+from layerprobe.study.embeddings import extract
 from layerprobe.study.options import Options, found
-from layerprobe.study.readings import DIAGNOSTICS, LABELLED, diagnosed, layer_curve, readings
+from layerprobe.study.readings import DIAGNOSTICS, LABELLED, RANK, diagnosed, layer_curve, rank_curve, readings
 
 # Chosen by DropBench and by models outside of it; the README has both tables. It reads what every comparison has.
 DEFAULT_RULE = "fall of effective rank"
@@ -25,20 +35,27 @@ DEFAULT_RULE = "fall of effective rank"
 CONTRADICTION = 5.0
 
 
-def chosen_rule(name: str | None, *, labelled: bool) -> str:
+def chosen_rule(name: str | None, *, labelled: bool, referenced: bool = True) -> str:
     """Return a rule that can be used: the one that is named, or the default.
 
     Args:
         name: One of `rule_names`, or None.
         labelled: Whether there are labels.
+        referenced: Whether there is a reference.
 
     Raises:
-        DataError: If there is no such rule, or it needs labels and there are none.
+        DataError: If there is no such rule, or it needs labels or a reference and there are none.
     """
     name = name or DEFAULT_RULE
-    needed = set(rule_curves(name)) & set(LABELLED)
+    reads = rule_curves(name)
+    needed = set(reads) & set(LABELLED)
     if needed and not labelled:
         raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
+    if REFERENCE in reads and not referenced:
+        raise DataError(
+            f"expected a reference for the rule {name!r}, which reads CKA with one, got none: give one, or choose a "
+            "rule that reads the model alone"
+        )
     return name
 
 
@@ -57,46 +74,62 @@ def predict(
     """Say which layers will drop after fine-tuning, which layer to keep, and how far to trust the rule.
 
     Args:
-        comparison: The model against an MLM reference.
+        comparison: The model against an MLM reference; or against itself, each layer with the one before, for a rule
+            that reads the model alone.
         zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
             baseline beside the prediction, not part of it.
         rule: One of `rule_names`, tuned on DropBench.
-        read: What `rule_readings` gave, for a rule that reads more than the comparison has: CKA and diagnostics.
+        read: What `rule_readings` gave: what a rule reads beside CKA and diagnostics, and the errors of what it reads.
 
     Raises:
         DataError: If the model has fewer than three blocks, there is no such rule, or what it reads is missing.
     """
-    other = {} if zero_shot_validation is None else {"best zero-shot layer": zero_shot_validation.best_layer}
     model, reference = short_names(comparison.model.name, comparison.reference.name)
-    measure = comparison.map.measure
-    n_blocks = comparison.model.n_layers - 1
-    known = {REFERENCE: layer_curve(comparison.curve), **diagnosed(comparison.model_diagnostics), **(read or {})}
-    seen = Seen(n_blocks=n_blocks, curves=known)
-    tuned = tuned_rule(rule)
+    n_blocks = comparison.model.n_blocks
+    check_depth(n_blocks + 1, model)
+    known = {**diagnosed(comparison.model_diagnostics), **(read or {})}
+    if not comparison.alone:
+        known[REFERENCE] = layer_curve(comparison.curve)
+    seen, tuned = Seen(n_blocks=n_blocks, curves=known), tuned_rule(rule)
     call = tuned(seen)
+    baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
+    if zero_shot_validation is not None:
+        baselines["best zero-shot layer"] = zero_shot_validation.best_layer
     if rule != DEFAULT_RULE and set(rule_curves(DEFAULT_RULE)) <= known.keys():
-        other[DEFAULT_RULE] = tuned_rule(DEFAULT_RULE)(seen).recommended_layer
-    by_plateau = plateau_rule(
-        comparison.curve,
-        model=model,
-        reference=reference,
-        measure="CKA" if measure.name == "cka" else measure.title,
-        other_baselines=other,
-    )
-    if rule == PLATEAU:
-        return replace(by_plateau, record=tuned.record)
-    numbers = {name: known[name].values for name in tuned.rule.curves if name != REFERENCE}
-    return replace(
-        by_plateau,
+        baselines[DEFAULT_RULE] = tuned_rule(DEFAULT_RULE)(seen).recommended_layer
+    by_plateau = None
+    if not comparison.alone:
+        measure = comparison.map.measure
+        by_plateau = plateau_rule(
+            comparison.curve,
+            model=model,
+            reference=reference,
+            measure="CKA" if measure.name == "cka" else measure.title,
+        )
+        if rule == PLATEAU:
+            return replace(by_plateau, baselines=baselines, record=tuned.record)
+        baselines[PLATEAU] = by_plateau.recommended_layer
+    numbers = {name: known[name] for name in tuned.rule.curves if name != REFERENCE}
+    probability = tuned.probability(seen)
+    return DropPrediction(
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
         onset=call.onset,
         recommended_layer=call.recommended_layer,
         rule=rule,
-        sentence=call_sentence(rule, model, numbers, onset=call.onset, n_blocks=n_blocks),
-        baselines={**by_plateau.baselines, PLATEAU: by_plateau.recommended_layer},
-        probability=None,
+        evidence=by_plateau.evidence if by_plateau else None,
+        sentence=call_sentence(
+            rule,
+            model,
+            {name: curve.values for name, curve in numbers.items()},
+            onset=call.onset,
+            n_blocks=n_blocks,
+            probability=probability,
+        ),
+        baselines=baselines,
+        probability=probability,
         record=tuned.record,
-        read=numbers,
+        read={name: curve.values for name, curve in numbers.items()},
+        read_uncertainty={name: curve.uncertainty for name, curve in numbers.items() if curve.uncertainty},
     )
 
 
@@ -106,17 +139,23 @@ def rule_readings(
     texts: Sequence[str],
     *,
     task: Task | None = None,
+    level: float = LEVEL,
+    documents: Mapping[str, str] | None = None,
     random_init: int | None = None,
     options: Options | None = None,
     progress: Progress = silent,
 ) -> dict[str, LayerCurve]:
     """Return what a rule reads of a model beside what a comparison has; what is in the store is not computed again.
 
+    The effective rank, which a comparison has, comes with its errors.
+
     Args:
         rule: One of `rule_names`.
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         texts: What the model and the reference were compared on.
         task: For a rule that reads labels.
+        level: Confidence level of intervals.
+        documents: Where each text comes from, if texts of one document are not independent.
         random_init: Seed of fresh random weights instead of the trained ones.
         options: How to load and embed.
         progress: Told what is being done.
@@ -127,7 +166,11 @@ def rule_readings(
     """
     names = [name for name in rule_curves(rule) if name != REFERENCE and name not in DIAGNOSTICS]
     checkpoint = found(model, random_init, options or Options())
-    return readings(checkpoint, texts, names, task=task, options=options, progress=progress)
+    read = readings(checkpoint, texts, names, task=task, options=options, progress=progress)
+    if RANK in rule_curves(rule):
+        embedded = extract(checkpoint, texts, options=options, progress=progress)
+        read[RANK] = rank_curve(embedded, level=level, documents=documents)
+    return read
 
 
 def cautions(
@@ -142,7 +185,8 @@ def cautions(
     """
     said = []
     model, reference = comparison.model, comparison.reference
-    if (model.revision, model.random_init) == (reference.revision, reference.random_init):
+    same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
+    if same and not comparison.alone:
         said.append("the model was compared with itself: expected another model as the reference, such as BERT")
     if prediction.drops and REFERENCE in rule_curves(prediction.rule) and reference.random_init is not None:
         said.append(

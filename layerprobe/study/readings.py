@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -10,17 +10,21 @@ from layerprobe.encoders import Checkpoint
 from layerprobe.errors import DataError
 from layerprobe.prediction.predictors import SELF_CKA
 from layerprobe.progress import Progress, silent
-from layerprobe.results import LayerCurve, LayerDiagnostics, SimilarityCurve, Task, Views
-from layerprobe.study.comparison import compare
-from layerprobe.study.embeddings import extract, measure_tokens
+from layerprobe.results import LayerCurve, LayerDiagnostics, SimilarityCurve, Task, Views, digest, to_json
+from layerprobe.similarity.inference import MIN_UNITS
+from layerprobe.similarity.ranks import rank_uncertainty
+from layerprobe.study.comparison import cluster_numbers, compare, diagnostics
+from layerprobe.study.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.study.label_free import VIEW_METRICS, view_metrics
 from layerprobe.study.options import Options
 from layerprobe.study.scoring import fitted_on, zero_shot
+from layerprobe.study.stored import stored_result
 from layerprobe.study.sts_probe import sts_probe
 
+RANK = "effective rank"
 DIAGNOSTICS = {
     "mean cosine": "mean_cosine",
-    "effective rank": "effective_rank",
+    RANK: "effective_rank",
     "intrinsic dimension": "intrinsic_dimension",
     "top dimension share": "top_dimension_share",
 }
@@ -31,6 +35,10 @@ LABEL_FREE = (*TOKEN_METRICS, *VIEW_METRICS)
 """The metrics of Skean et al. 2025."""
 LABELLED = ("zero-shot", "probe")
 """What needs labels; the probe is for sts alone."""
+
+
+# Counts what ranks and their errors depend on beyond their key; raise it when the numbers change.
+RANK_VERSION = 1
 
 
 def readings(
@@ -93,12 +101,42 @@ def labelled_readings(
     return {what: LayerCurve(values=each.scores) for what, each in scores.items()}
 
 
+def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, str] | None = None) -> LayerCurve:
+    """Return the effective rank of every layer, with its errors; made once for stored embeddings.
+
+    Args:
+        embeddings: What `extract` gave.
+        level: Confidence level of intervals.
+        documents: Where each text comes from, if texts of one document are not independent.
+
+    Returns:
+        Without errors where there are fewer than five texts or documents.
+
+    Raises:
+        DegenerateLayerError: If a layer is constant or has fewer than four texts.
+        DataError: If there is no document for a text.
+    """
+    known = diagnosed(diagnostics(embeddings))[RANK]  # refuses layers that have no rank
+    clusters = None if documents is None else cluster_numbers(embeddings, documents)
+    if len(embeddings.texts if clusters is None else set(clusters)) < MIN_UNITS:
+        return known
+    key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
+    found = stored_result(embeddings.store, "ranks", key, LayerCurve)
+    if found is None:
+        ranks, uncertainty = rank_uncertainty(
+            (embeddings.layer(layer) for layer in range(embeddings.n_layers)),
+            level=level,
+            clusters=None if clusters is None else np.array(clusters),
+        )
+        found = LayerCurve(values=ranks, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
+        embeddings.store.save_result("ranks", key, to_json(found))
+    return found
+
+
 def layer_curve(curve: SimilarityCurve) -> LayerCurve:
     """Return a similarity curve as rules read it."""
-    errors = None
-    if curve.uncertainty is not None:
-        errors = tuple(np.sqrt(np.diag(curve.uncertainty.covariance)).tolist())
-    return LayerCurve(values=curve.values, standard_errors=errors)
+    errors = None if curve.uncertainty is None else curve.uncertainty.standard_errors
+    return LayerCurve(values=curve.values, standard_errors=errors, uncertainty=curve.uncertainty)
 
 
 def _self_curve(curve: SimilarityCurve) -> LayerCurve:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.encoders import Checkpoint, count_blocks
@@ -83,7 +84,11 @@ def zoo_entry(
     curves: dict[str, LayerCurve] = {}
     if bases:
         compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons
-        curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
+        # a zoo holds what rules are tuned on, which is no more than the errors of single layers
+        curves = {
+            what: replace(layer_curve(each.curve), uncertainty=None)
+            for what, each in zip(references, compared, strict=True)
+        }
     metrics = readings(checkpoint, texts, views=views, options=options, progress=progress)
     labelled = labelled_readings(checkpoint, task, options=options, progress=progress)
     tuned = {}

@@ -135,6 +135,56 @@ def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert "On DropBench, " in said
 
 
+def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    """The default rule reads the model alone, and says the same with a reference and without."""
+    (alone,) = layerprobe("predict", pair[0], "-t", pairs_file, "--json").json
+    (beside,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--json").json
+    assert (alone["reference"], alone["curve"]["alignment"]) == (None, "previous-layer")
+    assert alone["prediction"]["evidence"] is None
+    same = ("drop_layers", "recommended_layer", "sentence", "probability", "read", "read_uncertainty")
+    assert [alone["prediction"][name] for name in same] == [beside["prediction"][name] for name in same]
+    assert beside["prediction"]["baselines"].pop("plateau of CKA") is not None
+    assert alone["prediction"]["baselines"] == beside["prediction"]["baselines"]
+    said = layerprobe("predict", pair[0], "-t", pairs_file)
+    assert "CKA with layer before" in said.out
+    assert "compared with itself" not in said.err
+
+
+@pytest.mark.parametrize("command", ["predict", "confirm", "run"])
+def test_what_needs_a_reference_says_so(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, command: str
+) -> None:
+    found = layerprobe(command, pair[0], "-t", pairs_file, "--rule", "plateau of CKA")
+    assert (found.code, found.error) == (
+        1,
+        "error: expected a reference for the rule 'plateau of CKA', which reads CKA with one, got none: give one, or "
+        "choose a rule that reads the model alone",
+    )
+    found = layerprobe(command, pair[0], "-t", pairs_file, "--reference-random-init", "0")
+    assert found.code == 2
+    assert "expected --reference with --reference-random-init" in found.err
+
+
+def test_run_and_confirm_need_no_reference(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK, "--json").json
+    found = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--out", tmp_path / "out")
+    assert "CKA with layer before" in found.out
+    study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
+    assert study.comparison.alone
+    assert study.reference_zero_shot is None
+    assert study.confirmation is not None
+    assert study.confirmation.verdict == confirmed["confirmation"]["verdict"]
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Similarity to the layer before, layer by layer" in page
+    assert "Of different layers, " in page
+    assert '<span class="against">' not in page
+    found = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--reference-layers", "1", "--out", tmp_path / "no")
+    assert found.code == 2
+    assert "expected --reference with --reference-layers" in found.err
+
+
 def test_a_rule_that_cannot_be_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
@@ -211,7 +261,8 @@ def test_compare_by_other_measures(layerprobe: Layerprobe, pair: tuple[Path, Pat
 
 def test_predict_against_several_references(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     found = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file).out.splitlines()
-    assert [line for line in found if line.startswith("Against")] == [f"Against {path}:" for path in pair[::-1]]
+    by = ", by the plateau of CKA, as the other rule reads the model alone"
+    assert [line for line in found if line.startswith("Against")] == [f"Against {pair[1]}:", f"Against {pair[0]}{by}:"]
 
 
 def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:

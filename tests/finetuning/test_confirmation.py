@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -54,9 +55,10 @@ def runs_at(layer: int, scores: Sequence[float]) -> list[FineTuningRun]:
 
 def prediction_of(values: Sequence[float], *, best_zero_shot: int | None = None) -> DropPrediction:
     curve = SimilarityCurve(values=tuple(values), reference_layers=tuple(range(len(values))), alignment="same-index")
-    return plateau_rule(
-        curve, other_baselines={} if best_zero_shot is None else {"best zero-shot layer": best_zero_shot}
-    )
+    prediction = plateau_rule(curve)
+    if best_zero_shot is None:
+        return prediction
+    return dataclasses.replace(prediction, baselines={**prediction.baselines, "best zero-shot layer": best_zero_shot})
 
 
 DROP = prediction_of([0.9, 0.9, 0.9, 0.9, 0.9, 0.5, 0.4])

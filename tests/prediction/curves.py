@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from layerprobe.results import CurveUncertainty, SimilarityCurve
+from layerprobe.results.similarity import Matrix
 
 
 def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = 0.95) -> SimilarityCurve:
     numbers = np.asarray(values, dtype=np.float64)
-    matrix = np.asarray(covariance, dtype=np.float64)
-    half = 1.96 * np.sqrt(np.diag(matrix))
+    half = 1.96 * np.sqrt(np.diag(covariance))
     lower, upper = tuple((numbers - half).tolist()), tuple((numbers + half).tolist())
     return SimilarityCurve(
         values=tuple(numbers.tolist()),
@@ -23,9 +23,13 @@ def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = 0.95) 
             upper=upper,
             band_lower=lower,
             band_upper=upper,
-            covariance=tuple(tuple(row) for row in matrix.tolist()),
+            covariance=matrix(covariance),
         ),
     )
+
+
+def matrix(covariance: ArrayLike) -> Matrix:
+    return tuple(map(tuple, np.asarray(covariance, dtype=np.float64).tolist()))
 
 
 def equicorrelated(n_layers: int, scale: float, correlation: float = 0.0) -> np.ndarray:

@@ -361,9 +361,9 @@ def test_the_cost_is_that_of_the_layers_that_confirm_fine_tunes(
     known_best = {} if zero_shot is None else {"best zero-shot layer": zero_shot.index(max(zero_shot))}
     data = zoo(*(entry(name, name, DROPPING, cka=curve, labelled=labelled) for name in "ab"))
     prediction = plateau_rule(
-        SimilarityCurve(values=tuple(curve), reference_layers=tuple(range(7)), alignment="same-index"),
-        other_baselines=known_best,
+        SimilarityCurve(values=tuple(curve), reference_layers=tuple(range(7)), alignment="same-index")
     )
+    prediction = replace(prediction, baselines={**prediction.baselines, **known_best})
     expected = cost_share(layers_to_confirm(prediction, 6), 6)
     assert value(scores_of(data, f"plateau of {CURVE}").cost) == pytest.approx(expected)
 

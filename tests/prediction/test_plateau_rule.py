@@ -242,8 +242,8 @@ def test_the_sentence_says_so_where_no_drop_is_expected() -> None:
 
 
 def test_baselines_stand_beside_the_prediction() -> None:
-    prediction = plateau_rule(curve_of([0.9] * 13), other_baselines={"best zero-shot layer": 4})
-    assert prediction.baselines == {"last layer": 12, "fixed fraction of depth": 9, "best zero-shot layer": 4}
+    prediction = plateau_rule(curve_of([0.9] * 13))
+    assert prediction.baselines == {"last layer": 12, "fixed fraction of depth": 9}
     assert prediction.rule == "plateau of CKA"
 
 

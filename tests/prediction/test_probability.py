@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.prediction import drop_probability, plateau_onsets, plateau_rule, redraw
+from layerprobe.prediction import plateau_rule, redraw
+from layerprobe.prediction.redraws import decline_interval
 from layerprobe.results import DropPrediction, DropProbability, SimilarityCurve, from_json, to_json
 
-from .curves import equicorrelated, uncertain
+from .curves import equicorrelated, matrix, uncertain
 
 ELECTRA = (0.67, 0.41, 0.40, 0.39, 0.37, 0.35, 0.39, 0.38, 0.22)
 EDGE = (*[0.9] * 12, 0.85)
@@ -79,7 +80,8 @@ def test_without_errors_every_redraw_is_the_curve(values: list[float]) -> None:
     assert found.by_layer == tuple(float(layer in prediction.drop_layers) for layer in range(len(values)))
     assert found.recommended == tuple(float(layer == prediction.recommended_layer) for layer in range(len(values)))
     assert found.any_drop == float(prediction.drops)
-    assert found.decline_interval == pytest.approx((prediction.evidence.decline,) * 2, abs=1e-12)
+    assert prediction.evidence is not None
+    assert prediction.evidence.decline_interval == pytest.approx((prediction.evidence.decline,) * 2, abs=1e-12)
 
 
 # ---- a second formula ---------------------------------------------------------------------------------
@@ -91,7 +93,8 @@ def test_counting_the_predictions_of_single_redraws_gives_the_same(n_layers: int
     root = rng.normal(size=(n_layers, n_layers)) * 0.03
     curve = uncertain(np.linspace(0.8, 0.6, n_layers) - 0.2 * (np.arange(n_layers) > 0.7 * n_layers), root @ root.T)
     found = probability(curve, draws=300, seed=5)
-    single = [plateau_rule(without_intervals(curve, values)) for values in redraw(curve, draws=300, seed=5).tolist()]
+    drawn = redraw(curve.values, matrix(root @ root.T), draws=300, seed=5)
+    single = [plateau_rule(without_intervals(curve, values)) for values in drawn.tolist()]
     for layer in range(n_layers):
         assert found.by_layer[layer] == np.mean([layer in one.drop_layers for one in single])
         assert found.recommended[layer] == np.mean([one.recommended_layer == layer for one in single])
@@ -105,14 +108,14 @@ def without_intervals(curve: SimilarityCurve, values: list[float]) -> Similarity
 
 def test_redraws_have_the_mean_and_covariance_of_the_curve() -> None:
     covariance = equicorrelated(9, 0.02, 0.7)
-    drawn = redraw(uncertain(ELECTRA, covariance), draws=50_000)
+    drawn = redraw(ELECTRA, matrix(covariance), draws=50_000)
     np.testing.assert_allclose(drawn.mean(axis=0), ELECTRA, atol=4e-4)
     np.testing.assert_allclose(np.cov(drawn.T), covariance, atol=1.5e-5)
 
 
 def test_layers_that_are_copies_of_each_other_are_redrawn_alike() -> None:
     """Their covariance has no Cholesky factor."""
-    drawn = redraw(uncertain([0.5] * 4, equicorrelated(4, 0.1, 1.0)), draws=100)
+    drawn = redraw([0.5] * 4, matrix(equicorrelated(4, 0.1, 1.0)), draws=100)
     np.testing.assert_allclose(drawn, drawn[:, :1] * np.ones(4), atol=1e-7)
 
 
@@ -124,8 +127,8 @@ def coverage(truth: Sequence[float], covariance: np.ndarray, level: float) -> fl
     decline = float(np.median(truth[:3])) - truth[3]
     covered = []
     for values in np.random.default_rng(0).multivariate_normal(truth, covariance, 1500):
-        curve = uncertain(values, covariance, level=level)
-        low, high = drop_probability(curve, plateau_onsets, plateau_layers=(0, 1, 2), draws=500).decline_interval
+        drawn = redraw(values.tolist(), matrix(covariance), draws=500)
+        low, high = decline_interval(drawn, (0, 1, 2), level=level)
         covered.append(low <= decline <= high)
     return float(np.mean(covered))
 
@@ -147,8 +150,9 @@ def test_the_interval_is_a_little_wide_where_the_plateau_is_level(level: float, 
 
 def test_the_interval_holds_the_decline() -> None:
     prediction = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
-    assert prediction.probability is not None
-    low, high = prediction.probability.decline_interval
+    assert prediction.evidence is not None
+    assert prediction.evidence.decline_interval is not None
+    low, high = prediction.evidence.decline_interval
     assert low < prediction.evidence.decline < high
     assert 0.02 < high - low < 0.05
 
@@ -166,19 +170,14 @@ def test_the_observed_curve_alone_decides_what_is_flagged() -> None:
     curve = uncertain(ELECTRA, equicorrelated(9, 0.2))
     uncertainly, surely = plateau_rule(curve), plateau_rule(dataclasses.replace(curve, uncertainty=None))
     assert uncertainly.drop_layers == surely.drop_layers == (8,)
-    assert uncertainly.evidence == surely.evidence
+    assert uncertainly.evidence is not None
+    assert dataclasses.replace(uncertainly.evidence, decline_interval=None, level=None) == surely.evidence
     assert surely.probability is None
 
 
 def test_a_prediction_with_probability_reads_back_from_json() -> None:
     prediction = plateau_rule(uncertain(ELECTRA, equicorrelated(9, 0.01)))
     assert from_json(DropPrediction, to_json(prediction)) == prediction
-
-
-def test_a_curve_without_intervals_is_not_redrawn() -> None:
-    curve = dataclasses.replace(uncertain(ELECTRA, equicorrelated(9, 0.01)), uncertainty=None)
-    with pytest.raises(DataError, match="expected a curve with intervals to redraw, got one without: compare by"):
-        drop_probability(curve, plateau_onsets, plateau_layers=(5, 6, 7))
 
 
 def test_no_draws_are_refused() -> None:
@@ -191,7 +190,6 @@ def test_no_draws_are_refused() -> None:
     [
         ({"by_layer": (0.1, 0.2)}, "expected two shares for every layer, got 2 of flags and 9 of recommendations"),
         ({"any_drop": 1.2}, "expected shares of draws from 0 to 1, got 0.0 to 1.2"),
-        ({"level": 95.0}, "expected a confidence level between 0 and 1"),
     ],
 )
 def test_a_probability_that_cannot_be_is_refused(changed: dict[str, Any], message: str) -> None:

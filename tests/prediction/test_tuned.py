@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.prediction import bench_predictors, read_zoo
+from layerprobe.prediction import bench_predictors, read_zoo, redraw
 from layerprobe.prediction.predictors import Seen
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.tuned import REFERENCE, rule_curves, rule_names, tuned_rule
 from layerprobe.results import LayerCurve, PretrainingObjective, Record
 from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.readings import DIAGNOSTICS, LABEL_FREE, LABELLED, SELF_CKA
+
+from .curves import equicorrelated, matrix, uncertain
 
 RANK = "fall of effective rank"
 
@@ -46,6 +48,46 @@ def test_a_rule_says_of_any_model_what_it_reads_off() -> None:
     assert (falling.onset, falling.recommended_layer) == (4, 3)
     with pytest.raises(DataError, match="expected effective rank of the model for the rule 'fall of effective rank'"):
         rule(seen(curvature=[1.0, 2.0]))
+
+
+def uncertain_curve(values: list[float], scale: float) -> LayerCurve:
+    found = uncertain(values, equicorrelated(len(values), scale))
+    return LayerCurve(values=found.values, uncertainty=found.uncertainty)
+
+
+@pytest.mark.parametrize("name", [RANK, "fall of CKA", "best layer by mean cosine", "tuned plateau of CKA"])
+def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
+    """Errors as large as the curve's changes, so that redraws differ."""
+    (curve,) = rule_curves(name)
+    values = [0.9, 0.8, 0.9, 0.8, 0.7, 0.65, 0.75]
+    model = Seen(n_blocks=6, curves={curve: uncertain_curve(values, 0.05)})
+    rule = tuned_rule(name)
+    found = rule.probability(model, draws=200, seed=3)
+    assert found is not None
+    covariance = matrix(equicorrelated(7, 0.05))
+    calls = [
+        rule(Seen(n_blocks=6, curves={curve: LayerCurve(values=tuple(drawn))}))
+        for drawn in redraw(values, covariance, draws=200, seed=3).tolist()
+    ]
+    assert found.any_drop == np.mean([call.onset is not None for call in calls])
+    for layer in range(7):
+        assert found.recommended[layer] == np.mean([call.recommended_layer == layer for call in calls])
+        assert found.by_layer[layer] == np.mean([call.onset is not None and call.onset <= layer for call in calls])
+    assert 0 < max(found.recommended) < 1
+
+
+def test_small_errors_leave_a_rule_sure() -> None:
+    model = Seen(n_blocks=4, curves={"effective rank": uncertain_curve([5.0, 10.0, 10.0, 10.0, 1.0], 0.01)})
+    found = tuned_rule(RANK).probability(model)
+    assert found is not None
+    assert (found.any_drop, found.recommended[3], found.by_layer[4]) == (1.0, 1.0, 1.0)
+
+
+def test_no_probability_without_errors_or_of_several_curves() -> None:
+    assert tuned_rule(RANK).probability(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) is None
+    several = "logistic on self CKA, effective rank, mean cosine"
+    curves = {name: uncertain_curve([0.9] * 7, 0.1) for name in rule_curves(several)}
+    assert tuned_rule(several).probability(Seen(n_blocks=6, curves=curves)) is None
 
 
 def test_rules_read_one_model_and_one_reference() -> None:

@@ -116,7 +116,7 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
     assert set(figure.data[0].marker.symbol) == {"circle", "diamond"}
     page = render(study)
     assert "What the rule “logistic on two” reads" in page
-    assert "Effective rank is highest at layer 12, 12, and 12 at layer 12; mean &lt;cosine&gt; is" in page
+    assert "Effective rank is highest at the last layer, 12, 12; mean &lt;cosine&gt; is" in page
     assert "what is predicted goes by another rule" in page
     assert "plateau is the median" not in page
     assert "The plateau is the median" in render(plain)

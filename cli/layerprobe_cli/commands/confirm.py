@@ -60,12 +60,12 @@ def confirm(
     from layerprobe.study import run
 
     checkpoint = loading.find(model, random_init=loading.random_init)
-    base, *further = reference.find(loading)
+    references = reference.find(loading)
     with progress_bar(quiet=quiet) as progress:
         study = run(
             checkpoint,
-            reference=base,
-            further_references=further,
+            reference=references[0] if references else None,
+            further_references=references[1:],
             task=task,
             layers=parse_layers(layers, checkpoint),
             seeds=seeds,

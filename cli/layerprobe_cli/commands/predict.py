@@ -48,19 +48,30 @@ def predict(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import cautions, chosen_rule, compare_all, extract, fitted_on, rule_readings, zero_shot
+    from layerprobe.study import (
+        cautions,
+        chosen_rule,
+        compare_all,
+        extract,
+        fitted_on,
+        rule_by_reference,
+        rule_readings,
+        zero_shot,
+    )
     from layerprobe.study import predict as predict_drop
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)
     references = reference.find(loading)
-    rule = chosen_rule(rule, labelled=data.task is not None)
+    rule = chosen_rule(rule, labelled=data.task is not None, referenced=bool(references))
     with progress_bar(quiet=quiet) as progress:
         tested = extract(checkpoint, data.texts, options=options, progress=progress)
         bases = [extract(each, data.texts, options=options, progress=progress) for each in references]
+        if not bases:
+            settings["alignment"] = "previous-layer"
         compared = compare_all(
             tested,
-            bases,
+            bases or [tested],
             level=level,
             documents=data.documents,
             device=loading.device,
@@ -75,9 +86,21 @@ def predict(
                 for split in ("validation", fit or "validation")
             )
             labelled = zero_shot(validated, data.task, split="validation", fitted=fitted, progress=progress)
-        read = rule_readings(rule, checkpoint, data.texts, task=data.task, options=options, progress=progress)
+        read = rule_readings(
+            rule,
+            checkpoint,
+            data.texts,
+            task=data.task,
+            level=level,
+            documents=data.documents,
+            options=options,
+            progress=progress,
+        )
     predictions = [
-        predict_drop(each, zero_shot_validation=labelled, rule=rule, read=read) for each in compared.comparisons
+        predict_drop(each, zero_shot_validation=labelled, rule=each_rule, read=read)
+        for each, each_rule in zip(
+            compared.comparisons, (rule, *[rule_by_reference(rule)] * (len(compared.comparisons) - 1)), strict=True
+        )
     ]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
     for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
@@ -86,12 +109,21 @@ def predict(
     if json:
         print_json(
             [
-                {"reference": comparison.reference.name, "curve": comparison.curve, "prediction": prediction}
+                {
+                    "reference": None if comparison.alone else comparison.reference.name,
+                    "curve": comparison.curve,
+                    "prediction": prediction,
+                }
                 for comparison, prediction in zip(compared.comparisons, predictions, strict=True)
             ]
         )
         return
     for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
         if len(predictions) > 1:
-            typer.echo(f"{'' if prediction is predictions[0] else chr(10)}Against {comparison.reference.name}:")
+            by = (
+                ""
+                if prediction.rule == rule
+                else f", by the {prediction.rule}, as the other rule reads the model alone"
+            )
+            typer.echo(f"{'' if prediction is predictions[0] else chr(10)}Against {comparison.reference.name}{by}:")
         print_prediction(comparison, prediction)

@@ -94,17 +94,20 @@ def run(
     from layerprobe.study import run as run_study
 
     checkpoint = loading.find(model, random_init=loading.random_init)
-    base_checkpoint, *further = reference.find(loading)
+    references = reference.find(loading)
+    base_checkpoint = references[0] if references else None
+    if base_checkpoint is None and reference_layers:
+        raise typer.BadParameter("expected --reference with --reference-layers, got none")
     make_output_folder(out)
     with progress_bar(quiet=quiet) as progress:
         study = run_study(
             checkpoint,
             reference=base_checkpoint,
-            further_references=further,
+            further_references=references[1:],
             task=task,
             fine_tuning=fine_tuning,
             layers=parse_layers(layers, checkpoint),
-            reference_layers=parse_layers(reference_layers, base_checkpoint),
+            reference_layers=parse_layers(reference_layers, base_checkpoint) if base_checkpoint else (),
             seeds=seeds,
             protocol=tuning.protocol(embedding),
             level=level,

@@ -30,7 +30,7 @@ from layerprobe.report.figures.style import (
     styled,
     text,
 )
-from layerprobe.results import Evidence, SimilarityCurve, SimilarityMap, Study
+from layerprobe.results import CurveUncertainty, Evidence, SimilarityCurve, SimilarityMap, Study
 
 # ---- the curve ----------------------------------------------------------------------------------------
 
@@ -41,12 +41,13 @@ def cka_curve(study: Study) -> go.Figure:
     Drop layers are shaded, the recommended layer and the threshold marked.
     """
     curve, prediction = study.comparison.curve, study.prediction
+    decided_by = prediction.evidence if prediction.by_plateau else None
     figure = go.Figure(
         [
-            *_bands(curve),
+            *_bands(curve.uncertainty),
             *_further(study),
             _line(study),
-            *(_plateau_and_threshold(prediction.evidence, len(curve.values) - 1) if prediction.by_plateau else ()),
+            *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
             _ring(prediction.recommended_layer, curve.values[prediction.recommended_layer]),
         ]
     )
@@ -68,6 +69,9 @@ def read_by_rule(study: Study) -> go.Figure:
     figure = make_subplots(rows=len(read), shared_xaxes=True, vertical_spacing=0.06)
     for row, (name, values) in enumerate(read.items(), start=1):
         layers = list(range(len(values)))
+        errors = prediction.read_uncertainty.get(name)
+        for area_ in _bands(errors):
+            figure.add_trace(area_.update(showlegend=False), row=row, col=1)
         line = go.Scatter(
             x=layers,
             y=list(values),
@@ -76,7 +80,8 @@ def read_by_rule(study: Study) -> go.Figure:
             line={"color": MODEL, "width": 2.5},
             marker=layer_markers(layers, prediction.drop_layers),
             showlegend=False,
-            hovertemplate=f"layer %{{x}}<br>{text(name)} %{{y:.4g}}<extra></extra>",
+            hovertext=_value_texts([f"layer {layer}<br>{text(name)} {values[layer]:.4g}" for layer in layers], errors),
+            hovertemplate="%{hovertext}<extra></extra>",
         )
         figure.add_trace(line, row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
@@ -110,7 +115,11 @@ def _curve_texts(curve: SimilarityCurve, measure: str) -> list[str]:
         f"layer {layer}, reference layer {partner}<br>{measure} {words.number(value, 4)}"
         for layer, (value, partner) in enumerate(zip(curve.values, curve.reference_layers, strict=True))
     ]
-    found = curve.uncertainty
+    return _value_texts(texts, curve.uncertainty)
+
+
+def _value_texts(texts: list[str], found: CurveUncertainty | None) -> list[str]:
+    """Return what is told of each layer, with how far its value may be off."""
     if found is None:
         return texts
     level = words.percent(found.level)
@@ -122,8 +131,7 @@ def _curve_texts(curve: SimilarityCurve, measure: str) -> list[str]:
     ]
 
 
-def _bands(curve: SimilarityCurve) -> list[go.Scatter]:
-    found = curve.uncertainty
+def _bands(found: CurveUncertainty | None) -> list[go.Scatter]:
     if found is None:
         return []
     level = words.percent(found.level)
@@ -209,8 +217,8 @@ def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:
 
 def _axis_title(study: Study) -> str:
     references = words.reference_labels(study)
-    against = text(references[0]) if len(references) == 1 else "each reference"
-    return f"{words.measure(study.comparison.map)}<br>against {against}"
+    against = f"against {text(references[0])}" if len(references) == 1 else "against each reference"
+    return f"{words.measure(study.comparison.map)}<br>{'with the layer before' if study.comparison.alone else against}"
 
 
 def _range(study: Study) -> list[float]:

@@ -46,7 +46,7 @@ def diagnostics(study: Study) -> Markup | None:
 
 def _diagnosed(study: Study) -> list[tuple[str, tuple[LayerDiagnostics, ...]]]:
     model, comparisons = words.names(study)[0], (study.comparison, *study.further_comparisons)
-    references = zip(words.reference_labels(study), comparisons, strict=True)
+    references = [] if study.comparison.alone else zip(words.reference_labels(study), comparisons, strict=True)
     return [
         (model, study.comparison.model_diagnostics),
         *((name, comparison.reference_diagnostics) for name, comparison in references),

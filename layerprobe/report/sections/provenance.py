@@ -37,8 +37,9 @@ def provenance(study: Study) -> Markup:
 
 def _models(study: Study) -> Markup:
     further = study.further_comparisons
-    models = [study.comparison.model, *(one.reference for one in (study.comparison, *further))]
-    names = ["Model", "Reference", *(f"Reference {index + 2}" for index in range(len(further)))]
+    references = [] if study.comparison.alone else [study.comparison.reference, *(one.reference for one in further)]
+    models = [study.comparison.model, *references]
+    names = ["Model", "Reference", *(f"Reference {index + 2}" for index in range(len(further)))][: len(models)]
     facts = [_model_facts(one) for one in models]
     rows = (row(fact, (of[fact] for of in facts)) for fact in facts[0])
     return element("div", table("Models", ("", *names), rows), class_="models")

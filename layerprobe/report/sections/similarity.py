@@ -7,13 +7,14 @@ from dataclasses import replace
 from layerprobe.report import words
 from layerprobe.report.markup import Markup, element
 from layerprobe.report.sections.parts import figure, folded, row, section, table
-from layerprobe.results import Comparison, Difference, DropPrediction, SimilarityMap, Study
+from layerprobe.results import Comparison, CurveUncertainty, Difference, DropPrediction, SimilarityMap, Study
 from layerprobe.results.prediction import PLATEAU
 
 ALIGNMENTS = {
     "same-index": "Each layer is compared with the reference's layer of the same index.",
     "relative-depth": "Each layer is compared with the reference's layer at the same relative depth.",
     "best-match": "Each layer is compared with the reference's layer that it resembles most.",
+    "previous-layer": "Each layer is compared with the one before; layer 0, which has none, with itself.",
 }
 
 
@@ -23,7 +24,8 @@ ALIGNMENTS = {
 def cka_curve(study: Study) -> Markup:
     """Return the curve with what belongs to it: tests between layers and further references."""
     drawn = figure("cka-curve", words.cka_curve_finding(study), _reading(study), f"--entries:{_entries(study)}")
-    heading = "Similarity to the reference, layer by layer"
+    other = "layer before" if study.comparison.alone else "reference"
+    heading = f"Similarity to the {other}, layer by layer"
     return section("cka-curve", heading, drawn, _steps(study.comparison), _further(study))
 
 
@@ -32,7 +34,11 @@ def read_by_rule(study: Study) -> Markup | None:
     read = study.prediction.read
     if not read:
         return None
-    reading = "Diamonds on shaded ground are drop layers." if study.prediction.drops else ""
+    said = ["Diamonds on shaded ground are drop layers."] if study.prediction.drops else []
+    errors = list(study.prediction.read_uncertainty.values())
+    if errors:
+        said.append(_shades(errors[0]))
+    reading = " ".join(said)
     drawn = figure("read", words.read_finding(study), reading, f"height:{120 + 220 * len(read)}px")
     return section("read", f"What the rule “{study.prediction.rule}” reads", drawn)
 
@@ -51,14 +57,18 @@ def _reading(study: Study) -> str:
     if study.prediction.drops:
         said.append("Diamonds on shaded ground are drop layers.")
     if curve.uncertainty is not None:
-        level = words.percent(curve.uncertainty.level)
-        said.append(
-            f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
-            f" that holds the whole curve with {level} confidence."
-        )
+        said.append(_shades(curve.uncertainty))
     if study.further_comparisons:
         said.append("Thin broken lines are further references, with the intervals of each layer.")
     return " ".join(said)
+
+
+def _shades(errors: CurveUncertainty) -> str:
+    level = words.percent(errors.level)
+    return (
+        f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
+        f" that holds the whole curve with {level} confidence."
+    )
 
 
 def _steps(comparison: Comparison) -> Markup | None:
@@ -111,7 +121,8 @@ def _by_plateau(prediction: DropPrediction) -> DropPrediction:
     kept = prediction.baselines[PLATEAU]
     last = prediction.baselines["last layer"]
     drop = tuple(range(kept + 1, last + 1))
-    return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=drop[0] if drop else None, recommended_layer=kept)
+    onset = drop[0] if drop else None
+    return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=kept, probability=None)
 
 
 def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Markup:
@@ -119,7 +130,7 @@ def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Ma
     cells = (
         words.layer_range(prediction.drop_layers) or "none",
         str(prediction.recommended_layer),
-        words.decline(prediction),
+        "–" if prediction.evidence is None else words.decline(prediction.evidence),
         "–" if found is None else words.redrawn_share(found.any_drop),
     )
     return row(f"{name} (this report)" if first else name, cells)
@@ -131,19 +142,21 @@ def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Ma
 def cka_map(study: Study) -> Markup:
     """Return the map, beside that of the other normalization where there is one."""
     heading, other = "Every layer against every layer", study.comparison.other_normalization
-    reading = "Rows are the model's layers, columns the reference's; dots mark the pairs of the curve above."
-    first = _map(study.comparison.map, "cka-map", reading)
+    columns = "too" if study.comparison.alone else "the reference's"
+    reading = f"Rows are the model's layers, columns {columns}; dots mark the pairs of the curve above."
+    alone = study.comparison.alone
+    first = _map(study.comparison.map, "cka-map", reading, alone=alone)
     if other is None:
         return section("cka-map", heading, element("div", first, class_="beside"))
     note = (
         "The same in the same colours, once of the features as they are and once of features divided by their standard"
         " deviation: where the two differ much, a few features of large variance decide the raw map."
     )
-    both = element("div", first, _map(other, "other-map", ""), class_="pair")
+    both = element("div", first, _map(other, "other-map", "", alone=alone), class_="pair")
     return section("cka-map", heading, element("p", note), both)
 
 
-def _map(found: SimilarityMap, name: str, reading: str) -> Markup:
+def _map(found: SimilarityMap, name: str, reading: str, *, alone: bool) -> Markup:
     rows, columns = found.shape
     style = f"--columns:{columns};--rows:{rows}"
-    return figure(name, words.cka_map_finding(found), reading, style, kind="plot map")
+    return figure(name, words.cka_map_finding(found, alone=alone), reading, style, kind="plot map")

@@ -15,7 +15,8 @@ NOT_CONFIRMED = "– not confirmed yet"
 def header(study: Study) -> Markup:
     """Return the verdict: prediction, confirmation, numbers and warnings."""
     model, reference = words.names(study)
-    heading = element("h1", model, " ", element("span", "against", class_="against"), " ", reference)
+    against = (" ", element("span", "against", class_="against"), " ", reference)
+    heading = element("h1", model, *(() if study.comparison.alone else against))
     return element(
         "header",
         element("p", f"layerprobe · {study.provenance.task}", class_="overline"),
