@@ -8,8 +8,8 @@ from layerprobe.prediction.bench import bench_predictors
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_onsets, plateau_rule
 from layerprobe.prediction.truth import cost_share, regrets, truth
-from layerprobe.prediction.tuned import rule_names
-from layerprobe.prediction.zoo import read_zoo, write_zoo
+from layerprobe.prediction.tuned import rule_names, tuned_rules
+from layerprobe.prediction.zoo import read_kept_out, read_zoo, write_zoo
 
 __all__ = [
     "DRAWS",
@@ -23,10 +23,12 @@ __all__ = [
     "last_layer",
     "plateau_onsets",
     "plateau_rule",
+    "read_kept_out",
     "read_zoo",
     "redraw",
     "regrets",
     "rule_names",
     "truth",
+    "tuned_rules",
     "write_zoo",
 ]

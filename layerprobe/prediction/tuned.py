@@ -6,7 +6,7 @@ Knows numbers, and no files but those of the zoos.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from layerprobe.prediction.predictors import (
     Predictor,
     Rule,
     Seen,
+    baselines,
     fitted,
     obstacle,
     rules_for,
@@ -125,6 +126,27 @@ def tuned_rule(name: str, *, budget: str = BUDGET) -> TunedRule:
         median_regret=float(np.median([each.regret for each in outcomes])),
     )
     return TunedRule(rule=rule, predict=fitted(rule, models), record=record)
+
+
+def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
+    """Return the rules as `tuned_rule` has them, and what one does without looking, with nothing left to choose.
+
+    So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
+
+    Args:
+        budget: Of the fine-tuning that they were tuned to foresee.
+
+    Raises:
+        DataError: If there is no such budget.
+    """
+    models = _models(budget)
+
+    def as_tuned(name: str, rule: Rule) -> Rule:
+        predict = fitted(rule, models)
+        return replace(rule, name=name, fit=lambda _: predict, parameters=0)
+
+    named = {**{rule.name: rule for rule in baselines()}, **_rules()}
+    return [as_tuned(name, rule) for name, rule in named.items()]
 
 
 def _rule(name: str) -> Rule:

@@ -11,6 +11,8 @@ from layerprobe.results import Zoo, ZooProvenance, from_json, to_bytes
 
 SHIPPED = Path(__file__).parent / "zoos"
 """The zoos that come with layerprobe, each beside the lab study that made it."""
+KEPT_OUT = SHIPPED / "kept-out"
+"""Those of models that no rule is tuned on."""
 
 
 def read_zoo(*paths: str | Path) -> Zoo:
@@ -23,6 +25,11 @@ def read_zoo(*paths: str | Path) -> Zoo:
         DataError: If there is no such file, it holds no zoo, or two of them have a model of one name.
     """
     return put_together([_read(Path(path)) for path in paths or sorted(SHIPPED.glob("*.json"))])
+
+
+def read_kept_out() -> Zoo:
+    """Return the models that come with layerprobe and that no rule is tuned on."""
+    return put_together([_read(path) for path in sorted(KEPT_OUT.glob("*.json"))])
 
 
 def put_together(zoos: Sequence[Zoo]) -> Zoo:

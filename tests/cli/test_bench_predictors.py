@@ -36,6 +36,16 @@ def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
     assert found.budgets[0].truths["a0"].onset == 5
 
 
+def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
+    """What `predict` says is scored; the models of the test have no effective rank, so the rule calls nothing."""
+    out = layerprobe("bench-predictors", zoo_file, "--tuned").out
+    (row,) = (line for line in out.splitlines() if line.startswith("last layer"))
+    assert "The rules were tuned on the zoos that come with layerprobe." in out
+    assert "tuned on the other families" not in out
+    assert row.split()[2:4] == ["0", "0"]
+    assert "fall of effective rank" in out
+
+
 def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:
     assert "cannot read" in layerprobe("bench-predictors", zoo_file.with_name("none.json")).error
     assert "expected budgets among gentle" in layerprobe("bench-predictors", zoo_file, "--budget", "none").error

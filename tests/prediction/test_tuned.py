@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.prediction import bench_predictors, read_zoo, redraw
+from layerprobe.prediction import bench_predictors, read_zoo, redraw, tuned_rules
 from layerprobe.prediction.predictors import Seen
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.tuned import REFERENCE, rule_curves, rule_names, tuned_rule
@@ -97,6 +98,22 @@ def test_rules_read_one_model_and_one_reference() -> None:
     without = rule_names(labelled=False)
     assert {RANK, PLATEAU, "fall of CKA"} <= set(without)
     assert {curve for name in without for curve in rule_curves(name)} == known - set(LABELLED)
+
+
+def test_tuned_rules_are_scored_as_they_come() -> None:
+    """On models of one family, too, from which nothing could be tuned; what they say is what `tuned_rule` says."""
+    one_family = [entry for entry in read_zoo().entries if entry.family == "rtd"]
+    models = replace(read_zoo(), entries=tuple(one_family))
+    (found,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], draws=1).budgets
+    assert found.left_out == {}
+    by_name = {scores.rule: scores for scores in found.rules}
+    assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(
+        rule_names()
+    )
+    for name in rule_names():
+        for entry, outcome in zip(one_family, by_name[name].outcomes, strict=True):
+            assert outcome.recommended == (tuned_rule(name)(entry).recommended_layer,)
+    assert {scores.parameters for scores in found.rules} == {0}
 
 
 def test_what_is_no_rule_or_budget_is_told() -> None:

@@ -23,6 +23,14 @@ def bench_predictors(
             show_default="the zoos that come with layerprobe",
         ),
     ] = None,
+    tuned: Annotated[
+        bool,
+        typer.Option(
+            "--tuned",
+            help="Score the rules as predict has them, tuned on the zoos that come with layerprobe: on the models of "
+            "ZOO.json, or on some that come with layerprobe and were kept out of the tuning.",
+        ),
+    ] = False,
     budget: Annotated[
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
@@ -42,16 +50,17 @@ def bench_predictors(
     """
     log_to_stderr(quiet=quiet)
     from layerprobe.prediction import bench_predictors as bench
-    from layerprobe.prediction import read_zoo
+    from layerprobe.prediction import read_kept_out, read_zoo, tuned_rules
 
-    found = bench(read_zoo(*(zoo or ())), budgets=budget or (), level=level)
+    models = read_kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
+    found = bench(models, rules=tuned_rules() if tuned else None, budgets=budget or (), level=level)
     if json:
         print_json(found)
     else:
-        _print_bench(found)
+        _print_bench(found, tuned=tuned)
 
 
-def _print_bench(found: Bench) -> None:
+def _print_bench(found: Bench, *, tuned: bool) -> None:
     for number, scores in enumerate(found.budgets):
         typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
         drops = sum(truth.drop for truth in scores.truths.values())
@@ -63,10 +72,12 @@ def _print_bench(found: Bench) -> None:
             _print_rules(scores, labelled=labelled)
         for rule, reason in scores.left_out.items():
             typer.echo(f"Left out: {rule}: {reason}")
+    parameters = "A rule with parameters was tuned on the other families."
+    if tuned:
+        parameters = "The rules were tuned on the zoos that come with layerprobe."
     typer.echo(
-        f"\nIn brackets: {found.level:.0%} bootstrap intervals ({found.draws} draws). A rule with parameters was tuned "
-        "on the other families. Missing: models without what the rule reads, of which it calls no drop. Onset: mean "
-        "error in layers where there is a drop."
+        f"\nIn brackets: {found.level:.0%} bootstrap intervals ({found.draws} draws). {parameters} Missing: models "
+        "without what the rule reads, of which it calls no drop. Onset: mean error in layers where there is a drop."
     )
 
 
