@@ -133,7 +133,7 @@ def run(
     )
     comparison, *further = compared.comparisons
     labelled = zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)
-    read = rule_readings(rule, checkpoint, texts, task=task, level=level, options=options, progress=progress)
+    read = rule_readings(checkpoint, texts, rule=rule, task=task, level=level, options=options, progress=progress)
     prediction = predict(comparison, zero_shot_validation=labelled, rule=rule, read=read)
     confirmed: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()

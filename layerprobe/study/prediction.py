@@ -134,10 +134,10 @@ def predict(
 
 
 def rule_readings(
-    rule: str,
     model: str | Path | Checkpoint,
     texts: Sequence[str],
     *,
+    rule: str = DEFAULT_RULE,
     task: Task | None = None,
     level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
@@ -150,9 +150,9 @@ def rule_readings(
     The effective rank, which a comparison has, comes with its errors.
 
     Args:
-        rule: One of `rule_names`.
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         texts: What the model and the reference were compared on.
+        rule: One of `rule_names`.
         task: For a rule that reads labels.
         level: Confidence level of intervals.
         documents: Where each text comes from, if texts of one document are not independent.

@@ -87,9 +87,9 @@ def predict(
             )
             labelled = zero_shot(validated, data.task, split="validation", fitted=fitted, progress=progress)
         read = rule_readings(
-            rule,
             checkpoint,
             data.texts,
+            rule=rule,
             task=data.task,
             level=level,
             documents=data.documents,
