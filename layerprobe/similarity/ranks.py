@@ -12,6 +12,7 @@ from scipy.special import entr
 from layerprobe.errors import DataError
 from layerprobe.results import CurveUncertainty, check_level
 from layerprobe.similarity.checks import Array, check_shape
+from layerprobe.similarity.diagnostics import blocks
 from layerprobe.similarity.inference import MIN_UNITS, band_width
 
 
@@ -26,7 +27,7 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
     a unit of weight, and the effective rank by exp(H) h_i; both have the mean 0.
 
     Args:
-        layer: (n, d) embeddings without NaN that are not all the same.
+        layer: (n, d) embeddings without NaN that are not all the same; a memory map is read block by block.
 
     Returns:
         The effective rank, in [1, min(n - 1, d)], and (n,) influence values.
@@ -41,23 +42,23 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
     """
     array = np.asarray(layer)
     check_shape(array.shape, array.dtype, name="the layer")
-    rows = np.asarray(array, dtype=np.float64)
-    rows = rows - rows.mean(axis=0)
-    n, d = rows.shape
+    n, d = array.shape
+    mean = np.sum([block.sum(axis=0) for block in blocks(array)], axis=0) / n
     if n < d:
         # the Gram matrix of the rows has the same eigenvalues, and its eigenvectors times their roots are c_i^T v_k
+        rows = np.asarray(array, dtype=np.float64) - mean
         eigenvalues, vectors = np.linalg.eigh(rows @ rows.T)
-        squares = vectors**2 * np.maximum(eigenvalues, 0.0)
+        squares = iter([vectors**2 * np.maximum(eigenvalues, 0.0)])
     else:
-        eigenvalues, vectors = np.linalg.eigh(rows.T @ rows)
-        squares = (rows @ vectors) ** 2
+        eigenvalues, vectors = np.linalg.eigh(sum((block - mean).T @ (block - mean) for block in blocks(array)))
+        squares = (((block - mean) @ vectors) ** 2 for block in blocks(array))
     eigenvalues = np.maximum(eigenvalues, 0.0)
     total = eigenvalues.sum()
     shares = eigenvalues / total
     entropy = float(entr(shares).sum())
     logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    influences: Array = -n * (squares @ logs + entropy * squares.sum(axis=1)) / total
-    return float(np.exp(entropy)), np.exp(entropy) * influences
+    pulls = np.concatenate([each @ logs + entropy * each.sum(axis=1) for each in squares])
+    return float(np.exp(entropy)), -n * np.exp(entropy) / total * pulls
 
 
 def rank_uncertainty(

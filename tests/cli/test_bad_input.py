@@ -129,7 +129,7 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(
 def test_wrong_usage_exits_with_2(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     assert layerprobe("extract").code == 2
     assert layerprobe("extract", pair[0]).code == 2
-    assert layerprobe("run", pair[0], "-t", pairs_file).code == 2
+    assert layerprobe("run", "-t", pairs_file).code == 2
     assert layerprobe("extract", pair[0], "-t", pairs_file, "--pooling", "sum").code == 2
     assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "x").code == 2
     assert layerprobe("finetune", pair[0], "-t", pairs_file, "--layers", "3-1").code == 2

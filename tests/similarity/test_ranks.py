@@ -41,6 +41,15 @@ def test_an_influence_is_the_derivative_by_the_weight_of_a_sample(n: int, d: int
         assert influences[sample] == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-4, abs=1e-5)
 
 
+def test_a_layer_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = layer_of(101, 7)
+    rank, influences = rank_influences(rows)
+    monkeypatch.setattr("layerprobe.similarity.diagnostics.BLOCK", 7 * 10)
+    in_blocks = rank_influences(rows)
+    assert in_blocks[0] == pytest.approx(rank)
+    np.testing.assert_allclose(in_blocks[1], influences, atol=1e-9)
+
+
 def test_units_do_not_matter() -> None:
     rows = layer_of(50, 9)
     for changed in (rows * 1e-3, rows + 100.0, rows @ np.linalg.qr(np.random.default_rng(1).normal(size=(9, 9)))[0]):
