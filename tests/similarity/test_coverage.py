@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from layerprobe.results import Measure
 from layerprobe.similarity import CKAEstimate, estimate_cka
+from layerprobe.similarity.ranks import rank_uncertainty
 from tests.similarity.oracle import LINEAR, RBF
 
 pytestmark = pytest.mark.slow
@@ -197,3 +198,27 @@ def test_intervals_of_documents_hold_the_truth_at_their_level() -> None:
     by_document, by_text = np.mean(hits, axis=0)
     assert_within(by_document, 0.93, 0.97, repetitions=repetitions)
     assert by_text < 0.9
+
+
+@pytest.mark.parametrize("model", [few_factors, heavy_tails, power_law])
+@pytest.mark.parametrize("n", [100, 1000])
+def test_ranks_and_their_band_keep_the_level(model: Model, n: int) -> None:
+    """Of the mean rank of as many samples: that fewer samples have a lower rank is no part of the error.
+
+    Where all eigenvalues are about the same, as of few factors, the entropy has hardly a first derivative, and the
+    intervals are a little wide.
+    """
+    drawn = [
+        rank_uncertainty([*layers[0], *layers[1]], level=0.95)
+        for layers in (model(np.random.default_rng(seed), n) for seed in range(REPETITIONS[n]))
+    ]
+    ranks = np.array([values for values, _ in drawn])
+    truth = ranks.mean(axis=0)
+    inside = np.array([(np.array(e.lower) <= truth) & (truth <= np.array(e.upper)) for _, e in drawn])
+    together = np.mean(
+        [((np.array(e.band_lower) <= truth) & (truth <= np.array(e.band_upper))).all() for _, e in drawn]
+    )
+    slack = 2 * np.sqrt(0.95 * 0.05 / len(drawn))
+    assert (inside.mean(axis=0) > 0.93 - slack).all(), inside.mean(axis=0)
+    assert (inside.mean(axis=0) < 0.985 + slack).all(), inside.mean(axis=0)
+    assert 0.93 - slack < together < 0.985 + slack
