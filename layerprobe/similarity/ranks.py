@@ -67,8 +67,9 @@ def rank_uncertainty(
     """Return the effective ranks of several layers of the same samples, and how far they may be off.
 
     The error is that of the samples: how far the ranks of as many other samples would be from these. That a rank of few
-    samples is lower than that of many is no part of it. Where there are few samples for the rank, intervals are too
-    wide: by a fifth with 300 samples and a rank of 45.
+    samples is lower than that of many is no part of it. Intervals are too wide
+    where there are few samples for the rank, by a fifth with 300 samples and a rank of 45, and where the rank is nearly
+    the width of the layer.
 
     Args:
         layers: (n, d) embeddings each.
