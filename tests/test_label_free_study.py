@@ -15,7 +15,7 @@ from layerprobe.results import LabelFreeMetrics, TokenMetrics, Views, from_json,
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store import Store
 from layerprobe.study import Options, extract, label_free_metrics, measure_tokens
-from layerprobe.study.label_free import text_views, view_metrics
+from layerprobe.study.label_free import infonce_curve, text_views, view_metrics
 from layerprobe.study.readings import readings
 from tests.models import N_BLOCKS, TEXTS, save_tiny
 
@@ -104,6 +104,23 @@ def test_all_metrics_have_every_layer_and_survive_json(model: str, tmp_path: Pat
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
         assert found.infonce[layer] == pytest.approx(infonce(rows))
     assert label_free_metrics(model, TEXTS, views=views, options=options) == found
+
+
+def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
+    """The same values as those of the metrics, from two views instead of four."""
+    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
+    texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
+    found = infonce_curve(find_checkpoint(model), texts, level=0.9, options=options)
+    assert sum(passes) <= 2 * len(texts)
+    assert found.values == pytest.approx(label_free_metrics(model, texts, options=options).infonce)
+    assert found.uncertainty is not None
+    assert (found.uncertainty.level, found.uncertainty.n_clusters) == (0.9, None)
+    assert found.standard_errors == found.uncertainty.standard_errors
+    documents = {text: text.split()[0] + text.split()[1] for text in texts}
+    together = infonce_curve(find_checkpoint(model), texts, level=0.9, documents=documents, options=options)
+    assert together.uncertainty is not None
+    assert together.uncertainty.n_clusters == 9
+    assert infonce_curve(find_checkpoint(model), texts[:4], level=0.9, options=options).uncertainty is None
 
 
 def test_views_lack_words_and_keep_their_order() -> None:

@@ -655,7 +655,7 @@ def test_ranks_have_errors_that_are_made_once(
     assert [each.values for each in found] == [pytest.approx(values)] * 3
     errors = [each.uncertainty for each in found]
     assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
-    monkeypatch.setattr("layerprobe.study.readings.rank_uncertainty", fail)
+    monkeypatch.setattr("layerprobe.study.readings.rank_influences", fail)
     assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == found
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.results import Difference, check_level
+from layerprobe.results import CurveUncertainty, Difference, check_level
 from layerprobe.similarity.checks import Array, check_same_samples
 
 DRAWS = 20_000
@@ -144,6 +144,53 @@ def band_width(covariances: Array, *, level: float, seed: int = 0) -> float:
     # The symmetric root, which rounding does not turn around as it does eigenvectors.
     curves = draws @ ((vectors * np.sqrt(np.maximum(values, 0))) @ vectors.T)
     return float(np.quantile(np.abs(curves).max(axis=1), level))
+
+
+def curve_uncertainty(
+    values: ArrayLike, influences: ArrayLike, *, level: float, clusters: NDArray[np.intp] | None = None
+) -> CurveUncertainty:
+    """Return how far several numbers of the same samples may be off, from the influence of each sample.
+
+    The error is that of the samples: how far the numbers of as many other samples would be from these. What depends on
+    how many there are, such as a rank that is lower for few, is no part of it.
+
+    Args:
+        values: (layers,)
+        influences: (layers, n) derivatives by the share that a sample has in all, or pseudo-values, of mean 0.
+        level: Confidence level of intervals and band.
+        clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
+
+    Returns:
+        Intervals by Student's t, and a band that holds the whole curve.
+
+    Raises:
+        DataError: If there are fewer than five samples or documents.
+
+    Source: Hampel 1974 (Journal of the American Statistical Association 69); Efron and Stein 1981 (Annals of Statistics
+    9); clusters: Liang and Zeger 1986 (Biometrika 73).
+    """
+    check_level(level)
+    numbers, each = np.asarray(values, dtype=np.float64), np.asarray(influences, dtype=np.float64)
+    n = each.shape[1]
+    if clusters is not None:
+        each = np.stack([np.bincount(clusters, weights=row) for row in each])
+    units = each.shape[1]
+    if units < MIN_UNITS:
+        raise DataError(f"expected at least {MIN_UNITS} samples or documents for an error, got {units}")
+    covariances = each @ each.T / n**2 * units / (units - 1)
+    errors = np.sqrt(np.diag(covariances))
+    student, normal = (distribution.isf((1 - level) / 2) for distribution in (stats.t(units - 1), stats.norm))
+    width = band_width(covariances, level=level) * student / normal
+    return CurveUncertainty(
+        level=level,
+        lower=tuple((numbers - student * errors).tolist()),
+        upper=tuple((numbers + student * errors).tolist()),
+        band_lower=tuple((numbers - width * errors).tolist()),
+        band_upper=tuple((numbers + width * errors).tolist()),
+        covariance=tuple(map(tuple, covariances.tolist())),
+        method="influence values",
+        n_clusters=None if clusters is None else units,
+    )
 
 
 def difference(

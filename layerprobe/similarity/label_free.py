@@ -100,11 +100,44 @@ def infonce(views: ArrayLike, *, name: str = "the layer") -> float:
 
     Source: van den Oord et al. 2018 (arXiv 1807.03748), equations 4 and 5.
     """
+    return infonce_influences(views, name=name)[0]
+
+
+def infonce_influences(views: ArrayLike, *, name: str = "the layer") -> tuple[float, Array]:
+    """Return InfoNCE, see `infonce`, and how each text pulls at it.
+
+    The pull of a text is n - 1 times what leaving it out takes away, both as the one that is asked for and as one that
+    it is mistaken for, less the mean of all: pseudo-values, whose variance over n is the jackknife's. Few texts are
+    hard to tell apart, and those weigh so much in pairs that a derivative would miss up to two thirds of the error.
+
+    Args:
+        views: As `infonce` takes them.
+        name: What messages call the layer.
+
+    Returns:
+        Nats, and (n,) influence values of mean 0.
+
+    Raises:
+        DataError: If there are too few views or texts.
+        DegenerateLayerError: If a row is not finite or has no direction.
+
+    Source: Efron and Stein 1981 (Annals of Statistics 9).
+    """
     x, y, *_ = _checked_views(views, name=name)
-    logits = x @ y.T / TEMPERATURE
-    matched = float(np.mean(np.diag(logits)))
-    losses = [float(logsumexp(logits, axis=axis).mean()) - matched for axis in (0, 1)]
-    return math.log(len(x)) - sum(losses) / 2
+    logits, n = x @ y.T / TEMPERATURE, len(x)
+    bounds, without = [], []
+    for asked in (logits, logits.T):
+        normalizers = logsumexp(asked, axis=1)
+        gains = np.diag(asked) - normalizers
+        shares = np.minimum(np.exp(asked - normalizers[:, None]), 1 - np.finfo(np.float64).eps)
+        # without text k the sum over the others shrinks by its share
+        relieved = -np.log1p(-shares)
+        np.fill_diagonal(relieved, 0.0)
+        bounds.append(math.log(n) + float(gains.mean()))
+        without.append((gains.sum() - gains + relieved.sum(axis=0)) / (n - 1))
+    left = np.mean(without, axis=0)
+    influences: Array = (n - 1) * (left.mean() - left)
+    return sum(bounds) / 2, influences
 
 
 def lidar(views: ArrayLike, *, name: str = "the layer") -> float:

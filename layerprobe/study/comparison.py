@@ -135,7 +135,7 @@ def compare_all(
                 f"{model.model.name} has {model.n_layers} layers and {reference.model.name} {reference.n_layers}, "
                 "expected equally many for same-index: use relative-depth or best-match"
             )
-    clusters = None if documents is None else cluster_numbers(model, documents)
+    clusters = None if documents is None else cluster_numbers(model.texts, documents)
     key = digest(
         [
             SIMILARITY_VERSION,
@@ -298,18 +298,18 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     return found
 
 
-def cluster_numbers(embeddings: Embeddings, documents: Mapping[str, str]) -> list[int]:
+def cluster_numbers(texts: Sequence[str], documents: Mapping[str, str]) -> list[int]:
     """Return which document each text is of, counted from 0.
 
     Raises:
         DataError: If there is no document for a text.
     """
     numbers: dict[str, int] = {}
-    for text in embeddings.texts:
+    for text in texts:
         if text not in documents:
             raise DataError(f"expected a document for every text, got none for {text[:60]!r}")
         numbers.setdefault(documents[text], len(numbers))
-    return [numbers[documents[text]] for text in embeddings.texts]
+    return [numbers[documents[text]] for text in texts]
 
 
 def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool) -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from layerprobe.encoders import Checkpoint
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import LabelFreeMetrics, Views
-from layerprobe.similarity.label_free import dataset_entropy, dime, infonce, lidar
+from layerprobe.results import LabelFreeMetrics, LayerCurve, Views
+from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
+from layerprobe.similarity.label_free import dataset_entropy, dime, infonce, infonce_influences, lidar
+from layerprobe.study.comparison import cluster_numbers
 from layerprobe.study.embeddings import extract, measure_tokens
 from layerprobe.study.options import Options, found
 
@@ -68,7 +72,8 @@ def label_free_metrics(
     )
 
 
-_OF_VIEWS: dict[str, Callable[..., float]] = {"InfoNCE": infonce, "LiDAR": lidar, "DiME": dime}
+INFONCE = "InfoNCE"
+_OF_VIEWS: dict[str, Callable[..., float]] = {INFONCE: infonce, "LiDAR": lidar, "DiME": dime}
 VIEW_METRICS = ("dataset entropy", *_OF_VIEWS)
 """What the pooled embeddings of texts and of their views say."""
 
@@ -99,22 +104,88 @@ def view_metrics(
     options = options or Options()
     _check_texts(texts)
     embedded = extract(checkpoint, texts, options=options)
-    copies: list[tuple[str, ...]] = []
+    of_views = None
     if set(names) - {"dataset entropy"}:
-        copies = text_views(texts, views or Views())
-        altered = tuple(dict.fromkeys(copy for each in copies for copy in each))
-        seen = extract(checkpoint, altered, options=options, progress=progress)
-        rows = np.array([seen.rows(each) for each in copies])
+        of_views = _Stacked(checkpoint, texts, views or Views(), options=options, progress=progress)
     found: dict[str, list[float]] = {name: [] for name in VIEW_METRICS if name in names}
-    for layer in range(embedded.n_layers):  # one at a time: the views of all layers may not fit into memory
+    for layer in range(embedded.n_layers):
         name = f"layer {layer} of {embedded.model.name}"
-        stacked = seen.layer(layer)[rows] if copies else None
+        stacked = None if of_views is None else of_views.layer(layer)
         for metric, values in found.items():
             if stacked is None or metric == "dataset entropy":
                 values.append(dataset_entropy(embedded.stored.rows(layer), name=name))
             else:
                 values.append(_OF_VIEWS[metric](stacked, name=name))
     return {name: tuple(values) for name, values in found.items()}
+
+
+def infonce_curve(
+    checkpoint: Checkpoint,
+    texts: Sequence[str],
+    *,
+    level: float,
+    documents: Mapping[str, str] | None = None,
+    views: Views | None = None,
+    options: Options | None = None,
+    progress: Progress = silent,
+) -> LayerCurve:
+    """Return InfoNCE of every layer, with its errors.
+
+    Args:
+        checkpoint: The model.
+        texts: The texts; repeated ones count once.
+        level: Confidence level of intervals.
+        documents: Where each text comes from, if texts of one document are not independent.
+        views: How copies are made.
+        options: How to load and embed.
+        progress: Told the texts that are embedded.
+
+    Returns:
+        Without errors where there are fewer than five texts or documents.
+
+    Raises:
+        DataError: If there are fewer than two texts, or there is no document for one.
+        DegenerateLayerError: If a layer has embeddings of length 0.
+    """
+    views = views or Views()
+    _check_texts(texts)
+    stacked = _Stacked(checkpoint, texts, replace(views, n_views=2), options=options or Options(), progress=progress)
+    found = [infonce_influences(stacked.layer(layer), name=stacked.name(layer)) for layer in range(stacked.n_layers)]
+    values = tuple(value for value, _ in found)
+    clusters = None if documents is None else cluster_numbers(chosen_texts(texts, views), documents)
+    if (len(found[0][1]) if clusters is None else len(set(clusters))) < MIN_UNITS:
+        return LayerCurve(values=values)
+    uncertainty = curve_uncertainty(
+        values,
+        [influences for _, influences in found],
+        level=level,
+        clusters=None if clusters is None else np.array(clusters),
+    )
+    return LayerCurve(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
+
+
+class _Stacked:
+    """The embeddings of the views of texts, a layer at a time: those of all layers may not fit into memory."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, texts: Sequence[str], views: Views, *, options: Options, progress: Progress
+    ) -> None:
+        copies = text_views(texts, views)
+        altered = tuple(dict.fromkeys(copy for each in copies for copy in each))
+        self.seen = extract(checkpoint, altered, options=options, progress=progress)
+        self.rows = np.array([self.seen.rows(each) for each in copies])
+
+    @property
+    def n_layers(self) -> int:
+        return self.seen.n_layers
+
+    def layer(self, layer: int) -> NDArray[np.float32]:
+        """Return (view, text, feature)."""
+        found: NDArray[np.float32] = self.seen.layer(layer)[self.rows]
+        return found
+
+    def name(self, layer: int) -> str:
+        return f"layer {layer} of {self.seen.model.name}"
 
 
 def _check_texts(texts: Sequence[str]) -> None:
@@ -129,13 +200,19 @@ def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
         >>> text_views(["one two three", "four"], Views(n_views=2, dropped=0.5, seed=3))
         [('one', 'four'), ('one two', 'four')]
     """
-    distinct = list(dict.fromkeys(texts))
-    if len(distinct) > views.n_texts:
-        distinct = random.Random(views.seed).sample(distinct, views.n_texts)
     return [
-        tuple(_without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}")) for text in distinct)
+        tuple(
+            _without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}"))
+            for text in chosen_texts(texts, views)
+        )
         for view in range(views.n_views)
     ]
+
+
+def chosen_texts(texts: Sequence[str], views: Views) -> list[str]:
+    """Return the distinct texts that are altered: a random choice where there are many."""
+    distinct = list(dict.fromkeys(texts))
+    return distinct if len(distinct) <= views.n_texts else random.Random(views.seed).sample(distinct, views.n_texts)
 
 
 def _without_words(text: str, dropped: float, rng: random.Random) -> str:

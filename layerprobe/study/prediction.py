@@ -26,6 +26,7 @@ from layerprobe.results import (
 from layerprobe.results.prediction import PLATEAU
 from layerprobe.study.comparison import LEVEL
 from layerprobe.study.embeddings import extract
+from layerprobe.study.label_free import INFONCE, infonce_curve
 from layerprobe.study.options import Options, found
 from layerprobe.study.readings import DIAGNOSTICS, LABELLED, RANK, diagnosed, layer_curve, rank_curve, readings
 
@@ -147,7 +148,7 @@ def rule_readings(
 ) -> dict[str, LayerCurve]:
     """Return what a rule reads of a model beside what a comparison has; what is in the store is not computed again.
 
-    The effective rank, which a comparison has, comes with its errors.
+    The effective rank and InfoNCE come with their errors.
 
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
@@ -164,13 +165,17 @@ def rule_readings(
         DataError: If there is no such rule, or it needs labels and there is no task.
         LayerProbeError: If something cannot be measured; see the stages.
     """
-    names = [name for name in rule_curves(rule) if name != REFERENCE and name not in DIAGNOSTICS]
     checkpoint = found(model, random_init, options or Options())
-    read = readings(checkpoint, texts, names, task=task, options=options, progress=progress)
+    read: dict[str, LayerCurve] = {}
     if RANK in rule_curves(rule):
         embedded = extract(checkpoint, texts, options=options, progress=progress)
         read[RANK] = rank_curve(embedded, level=level, documents=documents)
-    return read
+    if INFONCE in rule_curves(rule):
+        read[INFONCE] = infonce_curve(
+            checkpoint, texts, level=level, documents=documents, options=options, progress=progress
+        )
+    names = [name for name in rule_curves(rule) if name not in (REFERENCE, *DIAGNOSTICS, *read)]
+    return {**readings(checkpoint, texts, names, task=task, options=options, progress=progress), **read}
 
 
 def cautions(

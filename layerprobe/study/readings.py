@@ -11,8 +11,8 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.predictors import SELF_CKA
 from layerprobe.progress import Progress, silent
 from layerprobe.results import LayerCurve, LayerDiagnostics, SimilarityCurve, Task, Views, digest, to_json
-from layerprobe.similarity.inference import MIN_UNITS
-from layerprobe.similarity.ranks import rank_uncertainty
+from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
+from layerprobe.similarity.ranks import rank_influences
 from layerprobe.study.comparison import cluster_numbers, compare, diagnostics
 from layerprobe.study.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.study.label_free import VIEW_METRICS, view_metrics
@@ -117,18 +117,20 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
         DataError: If there is no document for a text.
     """
     known = diagnosed(diagnostics(embeddings))[RANK]  # refuses layers that have no rank
-    clusters = None if documents is None else cluster_numbers(embeddings, documents)
+    clusters = None if documents is None else cluster_numbers(embeddings.texts, documents)
     if len(embeddings.texts if clusters is None else set(clusters)) < MIN_UNITS:
         return known
     key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
     found = stored_result(embeddings.store, "ranks", key, LayerCurve)
     if found is None:
-        ranks, uncertainty = rank_uncertainty(
-            (embeddings.layer(layer) for layer in range(embeddings.n_layers)),
+        each = [rank_influences(embeddings.layer(layer)) for layer in range(embeddings.n_layers)]
+        uncertainty = curve_uncertainty(
+            known.values,
+            [influences for _, influences in each],
             level=level,
             clusters=None if clusters is None else np.array(clusters),
         )
-        found = LayerCurve(values=ranks, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
+        found = LayerCurve(values=known.values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
         embeddings.store.save_result("ranks", key, to_json(found))
     return found
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from layerprobe.results import Measure
 from layerprobe.similarity import CKAEstimate, estimate_cka
-from layerprobe.similarity.ranks import rank_uncertainty
+from layerprobe.similarity.inference import curve_uncertainty
+from layerprobe.similarity.ranks import rank_influences
 from tests.similarity.oracle import LINEAR, RBF
 
 pytestmark = pytest.mark.slow
@@ -208,10 +209,11 @@ def test_ranks_and_their_band_keep_the_level(model: Model, n: int) -> None:
     Where all eigenvalues are about the same, as of few factors, the entropy has hardly a first derivative, and the
     intervals are a little wide.
     """
-    drawn = [
-        rank_uncertainty([*layers[0], *layers[1]], level=0.95)
-        for layers in (model(np.random.default_rng(seed), n) for seed in range(REPETITIONS[n]))
-    ]
+    drawn = []
+    for seed in range(REPETITIONS[n]):
+        layers = model(np.random.default_rng(seed), n)
+        values, influences = zip(*map(rank_influences, (*layers[0], *layers[1])), strict=True)
+        drawn.append((values, curve_uncertainty(values, influences, level=0.95)))
     ranks = np.array([values for values, _ in drawn])
     truth = ranks.mean(axis=0)
     inside = np.array([(np.array(e.lower) <= truth) & (truth <= np.array(e.upper)) for _, e in drawn])

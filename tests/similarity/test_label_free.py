@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.similarity.label_free import RIDGE, SHUFFLES, TEMPERATURE, dataset_entropy, dime, infonce, lidar
+from layerprobe.similarity.inference import curve_uncertainty
+from layerprobe.similarity.label_free import (
+    RIDGE,
+    SHUFFLES,
+    TEMPERATURE,
+    dataset_entropy,
+    dime,
+    infonce,
+    infonce_influences,
+    lidar,
+)
 
 Array = NDArray[np.float64]
 quick = settings(max_examples=25, deadline=None)
@@ -58,6 +68,40 @@ def test_infonce_is_a_classification_of_the_other_view(seed: int) -> None:
             weights = [math.exp(unit(x[i]) @ unit(other) / TEMPERATURE) for other in y]
             found += math.log(weights[i] / sum(weights)) / (2 * n)
     assert infonce(views) == pytest.approx(math.log(n) + found, abs=1e-9)
+
+
+@quick
+@given(seed=seeds)
+def test_an_influence_on_infonce_is_what_leaving_out_a_text_takes_away(seed: int) -> None:
+    views = views_of(seed)
+    n = views.shape[1]
+    found, influences = infonce_influences(views)
+    assert found == infonce(views)
+    left = np.array([infonce(np.delete(views, text, axis=1)) for text in range(n)])
+    np.testing.assert_allclose(influences, (n - 1) * (left.mean() - left), atol=1e-8)
+
+
+def test_copies_of_a_text_have_finite_influences() -> None:
+    views = np.stack([np.repeat(np.eye(3), 4, axis=0)] * 2)
+    found, influences = infonce_influences(views)
+    assert found == pytest.approx(math.log(3), abs=0.01)
+    assert np.isfinite(influences).all()
+
+
+def test_errors_of_infonce_are_those_of_other_texts() -> None:
+    """InfoNCE of 300 samples varies as the errors say, and two layers together as they say."""
+    values, told = [], []
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        texts = rng.standard_t(8, size=(150, 12))
+        layers = [texts + noise * rng.standard_normal((2, 150, 12)) for noise in (0.5, 1.0)]
+        found = [infonce_influences(layer) for layer in layers]
+        values.append([value for value, _ in found])
+        told.append(curve_uncertainty(values[-1], [each for _, each in found], level=0.95).covariance)
+    true, mean = np.cov(np.array(values).T), np.mean(told, axis=0)
+    np.testing.assert_allclose(np.sqrt(np.diag(mean)), np.sqrt(np.diag(true)), rtol=0.12)
+    together = [each[0, 1] / np.sqrt(each[0, 0] * each[1, 1]) for each in (mean, true)]
+    assert together[0] == pytest.approx(together[1], abs=0.15)
 
 
 @quick

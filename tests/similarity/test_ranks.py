@@ -8,8 +8,10 @@ from numpy.typing import NDArray
 from scipy.special import entr
 
 from layerprobe.errors import DataError
+from layerprobe.results import CurveUncertainty
 from layerprobe.similarity import diagnose
-from layerprobe.similarity.ranks import rank_influences, rank_uncertainty
+from layerprobe.similarity.inference import curve_uncertainty
+from layerprobe.similarity.ranks import rank_influences
 
 Array = NDArray[np.float64]
 
@@ -17,6 +19,14 @@ Array = NDArray[np.float64]
 def layer_of(n: int, d: int, *, seed: int = 0) -> Array:
     rng = np.random.default_rng(seed)
     return rng.standard_t(6, size=(n, d)) * np.exp(-np.arange(d) / (d / 4)) @ rng.normal(size=(d, d)) + 3.0
+
+
+def rank_uncertainty(
+    layers: list[Array], *, level: float = 0.95, clusters: NDArray[np.intp] | None = None
+) -> tuple[list[float], CurveUncertainty]:
+    found = [rank_influences(layer) for layer in layers]
+    ranks = [rank for rank, _ in found]
+    return ranks, curve_uncertainty(ranks, [each for _, each in found], level=level, clusters=clusters)
 
 
 def weighted_rank(rows: Array, weights: Array) -> float:
