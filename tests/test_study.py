@@ -50,6 +50,7 @@ from layerprobe.study import (
     zero_shot,
 )
 from layerprobe.study.comparison import diagnostics
+from layerprobe.study.prediction import default_rule, rule_readings
 from layerprobe.study.readings import rank_curve
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_pairs, toy_task
@@ -126,7 +127,8 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert comparison.curve.values == tuple(np.diag(comparison.map.values))
     assert comparison.map.n_samples == complete.provenance.n_texts == len(task.test.texts)
     simple = {"last layer", "fixed fraction of depth", "best zero-shot layer"}
-    assert prediction.baselines.keys() == {*simple, PLATEAU}
+    assert prediction.rule == "fall of InfoNCE"
+    assert prediction.baselines.keys() == {*simple, PLATEAU, "fall of effective rank"}
     assert prediction.sentence.count("electra") == 1
     assert confirmation is not None
     assert {found.layer for found in confirmation.outcomes} >= {prediction.recommended_layer, 3}
@@ -659,6 +661,22 @@ def test_ranks_have_errors_that_are_made_once(
     assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == found
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
+
+
+def test_the_default_rule_is_one_that_can_read_the_texts(
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Options
+) -> None:
+    """Copies without some of the words are all the same where a text is one word, or has no spaces."""
+    sentences, words = ("a b c", "d", "the quick fox"), ("a", "the", "b c")
+    assert default_rule(sentences) == "fall of InfoNCE"
+    assert default_rule(words) == default_rule(("我喜欢猫", "他在跑步")) == "fall of effective rank"
+    assert set(rule_readings(models["bert"], TEXTS, options=options)) == {"InfoNCE"}
+    assert set(rule_readings(models["bert"], [*"abcdefgh"], options=options)) == {"effective rank"}
+    comparison = compare(embedded["electra"], embedded["bert"])
+    assert predict(comparison).rule == "fall of effective rank"  # nothing else was read
+    read = rule_readings(models["electra"], embedded["electra"].texts, options=options)
+    assert predict(comparison, read=read).rule == "fall of InfoNCE"
+    assert predict(comparison, read=read).baselines["fall of effective rank"] == predict(comparison).recommended_layer
 
 
 def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:

@@ -445,7 +445,7 @@ RuleName = Annotated[
         help="How a drop is foreseen: any rule in the table of bench-predictors that reads the model and CKA with one "
         "reference, tuned on DropBench.",
         rich_help_panel="Prediction",
-        show_default="fall of effective rank",
+        show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),
 ]
 AllSeeds = Annotated[

@@ -98,7 +98,7 @@ def run(
     seeds = check_seeds(seeds)
     if fine_tuning:
         check_precision(options)
-    rule = chosen_rule(rule, labelled=True, referenced=reference is not None)
+    rule = chosen_rule(rule, task.test.texts, labelled=True, referenced=reference is not None)
     checkpoint = found(model, random_init, options)
     check_layers(checkpoint, layers)
     base_checkpoint = None

@@ -30,24 +30,33 @@ from layerprobe.study.label_free import INFONCE, infonce_curve
 from layerprobe.study.options import Options, found
 from layerprobe.study.readings import DIAGNOSTICS, LABELLED, RANK, diagnosed, layer_curve, rank_curve, readings
 
-# Chosen by DropBench and by models outside of it; the README has both tables. It reads what every comparison has.
-DEFAULT_RULE = "fall of effective rank"
+# Chosen by DropBench and by models that were kept out of it; the README has both tables.
+DEFAULT_RULE = "fall of InfoNCE"
+# InfoNCE compares copies of a text that lack some of its words; this one reads what every comparison has.
+WORDLESS_RULE = "fall of effective rank"
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
 
 
-def chosen_rule(name: str | None, *, labelled: bool, referenced: bool = True) -> str:
+def default_rule(texts: Sequence[str]) -> str:
+    """Return the rule for texts like these: another one where most have no second word that could be left out."""
+    n_several = sum(len(text.split()) > 1 for text in texts)
+    return DEFAULT_RULE if 2 * n_several >= len(texts) else WORDLESS_RULE
+
+
+def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, referenced: bool = True) -> str:
     """Return a rule that can be used: the one that is named, or the default.
 
     Args:
         name: One of `rule_names`, or None.
+        texts: That the model will embed.
         labelled: Whether there are labels.
         referenced: Whether there is a reference.
 
     Raises:
         DataError: If there is no such rule, or it needs labels or a reference and there are none.
     """
-    name = name or DEFAULT_RULE
+    name = name or default_rule(texts)
     reads = rule_curves(name)
     needed = set(reads) & set(LABELLED)
     if needed and not labelled:
@@ -69,7 +78,7 @@ def predict(
     comparison: Comparison,
     *,
     zero_shot_validation: LayerScores | None = None,
-    rule: str = DEFAULT_RULE,
+    rule: str | None = None,
     read: Mapping[str, LayerCurve] | None = None,
 ) -> DropPrediction:
     """Say which layers will drop after fine-tuning, which layer to keep, and how far to trust the rule.
@@ -79,7 +88,8 @@ def predict(
             that reads the model alone.
         zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
             baseline beside the prediction, not part of it.
-        rule: One of `rule_names`, tuned on DropBench.
+        rule: One of `rule_names`, tuned on DropBench; by default the fall of InfoNCE, or that of the effective rank
+            where InfoNCE was not read.
         read: What `rule_readings` gave: what a rule reads beside CKA and diagnostics, and the errors of what it reads.
 
     Raises:
@@ -91,13 +101,15 @@ def predict(
     known = {**diagnosed(comparison.model_diagnostics), **(read or {})}
     if not comparison.alone:
         known[REFERENCE] = layer_curve(comparison.curve)
+    rule = rule or (DEFAULT_RULE if set(rule_curves(DEFAULT_RULE)) <= known.keys() else WORDLESS_RULE)
     seen, tuned = Seen(n_blocks=n_blocks, curves=known), tuned_rule(rule)
     call = tuned(seen)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
     if zero_shot_validation is not None:
         baselines["best zero-shot layer"] = zero_shot_validation.best_layer
-    if rule != DEFAULT_RULE and set(rule_curves(DEFAULT_RULE)) <= known.keys():
-        baselines[DEFAULT_RULE] = tuned_rule(DEFAULT_RULE)(seen).recommended_layer
+    for other in DEFAULT_RULE, WORDLESS_RULE:
+        if rule != other and set(rule_curves(other)) <= known.keys():
+            baselines[other] = tuned_rule(other)(seen).recommended_layer
     by_plateau = None
     if not comparison.alone:
         measure = comparison.map.measure
@@ -138,7 +150,7 @@ def rule_readings(
     model: str | Path | Checkpoint,
     texts: Sequence[str],
     *,
-    rule: str = DEFAULT_RULE,
+    rule: str | None = None,
     task: Task | None = None,
     level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
@@ -153,7 +165,7 @@ def rule_readings(
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         texts: What the model and the reference were compared on.
-        rule: One of `rule_names`.
+        rule: One of `rule_names`; see `default_rule`.
         task: For a rule that reads labels.
         level: Confidence level of intervals.
         documents: Where each text comes from, if texts of one document are not independent.
@@ -165,6 +177,7 @@ def rule_readings(
         DataError: If there is no such rule, or it needs labels and there is no task.
         LayerProbeError: If something cannot be measured; see the stages.
     """
+    rule = rule or default_rule(texts)
     checkpoint = found(model, random_init, options or Options())
     read: dict[str, LayerCurve] = {}
     if RANK in rule_curves(rule):

@@ -119,7 +119,8 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
     found = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
     (only,) = found.json
-    simple = {"last layer", "fixed fraction of depth", "plateau of CKA"}
+    simple = {"last layer", "fixed fraction of depth", "plateau of CKA", "fall of effective rank"}
+    assert only["prediction"]["rule"] == "fall of InfoNCE"
     assert set(only["prediction"]["baselines"]) == simple
 
 

@@ -11,7 +11,7 @@ from layerprobe_cli.options import CacheDir, Json, Quiet
 from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
 from layerprobe_cli.tables import print_study, show_notes
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1, 2, 3, 4)
 
 
 def demo(

@@ -63,7 +63,7 @@ def predict(
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)
     references = reference.find(loading)
-    rule = chosen_rule(rule, labelled=data.task is not None, referenced=bool(references))
+    rule = chosen_rule(rule, data.texts, labelled=data.task is not None, referenced=bool(references))
     with progress_bar(quiet=quiet) as progress:
         tested = extract(checkpoint, data.texts, options=options, progress=progress)
         bases = [extract(each, data.texts, options=options, progress=progress) for each in references]
