@@ -165,8 +165,8 @@ def rule_readings(
     Args:
         model: Hub id, `id@revision`, a local folder, or what `find_checkpoint` found.
         texts: What the model and the reference were compared on.
-        rule: One of `rule_names`; by default the fall of InfoNCE, or that of the effective rank where most texts are one
-            word.
+        rule: One of `rule_names`; by default the fall of InfoNCE, or that of the effective rank where most texts are
+            one word.
         task: For a rule that reads labels.
         level: Confidence level of intervals.
         documents: Where each text comes from, if texts of one document are not independent.
