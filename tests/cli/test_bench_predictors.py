@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.prediction import write_zoo
+from layerprobe.prediction import read_kept_out, write_zoo
 from layerprobe.results import Bench, from_json
 from tests.prediction.zoos import known_zoo
 
@@ -44,6 +44,11 @@ def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Pat
     assert "tuned on the other families" not in out
     assert row.split()[2:4] == ["0", "0"]
     assert "fall of effective rank" in out
+
+
+def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) -> None:
+    found = from_json(Bench, layerprobe("bench-predictors", "--tuned", "--json").out)
+    assert {name for budget in found.budgets for name in budget.truths} == {e.name for e in read_kept_out().entries}
 
 
 def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from layerprobe.errors import DataError, StoreError
-from layerprobe.prediction import read_zoo, write_zoo
+from layerprobe.prediction import bench_predictors, read_kept_out, read_zoo, tuned_rules, write_zoo
 from layerprobe.prediction import zoo as module
 from layerprobe.prediction.zoo import put_together
 from layerprobe.results import (
@@ -25,6 +25,7 @@ from layerprobe.results import (
 )
 from layerprobe.results.labs import LANGUAGE
 from layerprobe.study.lab_files import load_lab
+from layerprobe.study.prediction import DEFAULT_RULE, WORDLESS_RULE
 
 from .zoos import RISING, entry, known_zoo, tuned, zoo
 
@@ -55,7 +56,7 @@ def provenance(created: str, command: str) -> ZooProvenance:
     return ZooProvenance(layerprobe="1", created=created, command=command, notes=(f"{command} it is",))
 
 
-SHIPPED = sorted(module.SHIPPED.glob("*.json"))
+SHIPPED = sorted(module.SHIPPED.rglob("*.json"))
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=[file.stem for file in SHIPPED])
@@ -79,6 +80,24 @@ def test_the_shipped_zoos_have_all_objectives_seeds_and_two_sizes() -> None:
     assert {family for family, _ in counts} == set(get_args(PretrainingObjective))
     assert len({size for _, size in counts}) == 2
     assert len(set(counts.values())) == 1, "expected as many seeds of every objective and size"
+
+
+def test_no_rule_is_tuned_on_the_models_that_were_kept_out() -> None:
+    kept_out = read_kept_out().entries
+    assert not {each.name for each in kept_out} & {each.name for each in read_zoo().entries}
+    assert not {each.size for each in kept_out} & {each.size for each in read_zoo().entries}
+    assert {each.n_blocks for each in kept_out} == {12}
+
+
+def test_the_default_held_on_the_models_that_were_kept_out() -> None:
+    """As the README says: it calls every drop, loses less than the effective rank, and costs under a quarter."""
+    for budget in bench_predictors(read_kept_out(), rules=tuned_rules(), draws=1).budgets:
+        scores = {rule.rule: rule for rule in budget.rules}
+        found = scores[DEFAULT_RULE]
+        assert found.f1 is not None
+        assert found.f1.value == 1.0
+        assert found.cost.value < 0.25
+        assert found.mean_regret.value < min(1.0, scores[WORDLESS_RULE].mean_regret.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": []}', '{"provenance": 3, "entries": []}'])
