@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from layerprobe.results import Measure
 from layerprobe.similarity import CKAEstimate, estimate_cka
 from layerprobe.similarity.inference import curve_uncertainty
+from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.ranks import rank_influences
 from tests.similarity.oracle import LINEAR, RBF
 
@@ -224,3 +225,19 @@ def test_ranks_and_their_band_keep_the_level(model: Model, n: int) -> None:
     assert (inside.mean(axis=0) > 0.93 - slack).all(), inside.mean(axis=0)
     assert (inside.mean(axis=0) < 0.985 + slack).all(), inside.mean(axis=0)
     assert 0.93 - slack < together < 0.985 + slack
+
+
+@pytest.mark.parametrize("noise", [0.3, 1.0])
+@pytest.mark.parametrize("n", [100, 300])
+def test_intervals_of_infonce_keep_the_level(noise: float, n: int) -> None:
+    """Of the mean over as many texts. Near its bound, log n, few pairs decide, and the intervals are a little wide."""
+    drawn = []
+    for seed in range(REPETITIONS[n]):
+        rng = np.random.default_rng(seed)
+        texts = rng.standard_t(8, size=(n, 16))
+        value, influences = infonce_influences(texts + noise * rng.standard_normal((2, n, 16)))
+        drawn.append((value, curve_uncertainty([value], [influences], level=0.95)))
+    truth = np.mean([value for value, _ in drawn])
+    inside = np.mean([errors.lower[0] <= truth <= errors.upper[0] for _, errors in drawn])
+    slack = 2 * np.sqrt(0.95 * 0.05 / len(drawn))
+    assert 0.93 - slack < inside < 0.98 + slack
