@@ -200,11 +200,9 @@ def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
         >>> text_views(["one two three", "four"], Views(n_views=2, dropped=0.5, seed=3))
         [('one', 'four'), ('one two', 'four')]
     """
+    chosen = chosen_texts(texts, views)
     return [
-        tuple(
-            _without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}"))
-            for text in chosen_texts(texts, views)
-        )
+        tuple(_without_words(text, views.dropped, random.Random(f"{views.seed} {view} {text}")) for text in chosen)
         for view in range(views.n_views)
     ]
 
