@@ -1,181 +1,77 @@
 """layerprobe: at which layer are an encoder's sentence embeddings best, before fine-tuning?
 
-The public names load on first use, so that `import layerprobe` needs neither torch nor plotly:
-
     import layerprobe as lp
 
     task = lp.load_task("stsb")
     study = lp.run("google/electra-base-discriminator", reference="google-bert/bert-base-cased", task=task)
     print(study.prediction.sentence)
     lp.write_report(study, "report.html")
+
+What the main line needs is here; the rest is in its modules, such as `layerprobe.sweeps.run`. Names load on first use,
+so that `import layerprobe` needs neither torch nor plotly.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from layerprobe._version import __version__
+from layerprobe.versions import __version__ as __version__
 
 if TYPE_CHECKING:
-    from layerprobe.errors import LayerProbeError
-    from layerprobe.prediction import bench_predictors, read_zoo, rule_names, write_zoo
-    from layerprobe.pretraining.embedded import embedded_model, embedded_task
-    from layerprobe.report import write_report
-    from layerprobe.results import (
-        Chain,
-        Examples,
-        LabStudy,
-        Measure,
-        PretrainingProtocol,
-        Protocol,
-        Study,
-        Task,
-        from_json,
-        to_json,
-    )
-    from layerprobe.similarity import cka_interval, cka_map, diagnose, linear_cka, rbf_cka
-    from layerprobe.study import (
-        Options,
-        Sweep,
-        adapt,
-        compare,
-        compare_all,
-        confirm,
-        doctor,
-        extract,
-        finetune,
-        label_free_metrics,
-        load_chain,
-        load_corpus,
-        load_lab,
-        load_sweep,
-        predict,
-        pretrain,
-        profile,
-        retrieve,
-        rule_readings,
-        run,
-        run_chain,
-        run_lab,
-        score,
-        sweep,
-        zero_shot,
-    )
-    from layerprobe.study.exporting import export_model
-    from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
+    from layerprobe.comparison.compare import compare as compare
+    from layerprobe.comparison.compare import compare_all as compare_all
+    from layerprobe.encoders.options import Options as Options
+    from layerprobe.encoders.spec import ModelSpec as ModelSpec
+    from layerprobe.errors import LayerProbeError as LayerProbeError
+    from layerprobe.export.run import export_model as export_model
+    from layerprobe.extraction.embeddings import extract as extract
+    from layerprobe.finetuning.confirm import confirm as confirm
+    from layerprobe.finetuning.tuning import finetune as finetune
+    from layerprobe.finetuning.values import Protocol as Protocol
+    from layerprobe.pretraining.embedded import embedded_model as embedded_model
+    from layerprobe.pretraining.embedded import embedded_task as embedded_task
+    from layerprobe.report.page import write_report as write_report
+    from layerprobe.scoring.zero_shot import score as score
+    from layerprobe.serialisation import from_json as from_json
+    from layerprobe.serialisation import to_json as to_json
+    from layerprobe.similarity.cka import cka_interval as cka_interval
+    from layerprobe.similarity.cka import linear_cka as linear_cka
+    from layerprobe.study.predict import predict as predict
+    from layerprobe.study.run import run as run
+    from layerprobe.study.values import Study as Study
+    from layerprobe.tasks.loading import load_task as load_task
+    from layerprobe.tasks.loading import load_texts as load_texts
+    from layerprobe.tasks.values import Examples as Examples
+    from layerprobe.tasks.values import Task as Task
 
-_HOMES = {
-    "layerprobe.errors": ("LayerProbeError",),
-    "layerprobe.pretraining.embedded": ("embedded_model", "embedded_task"),
-    "layerprobe.prediction": ("bench_predictors", "read_zoo", "rule_names", "write_zoo"),
-    "layerprobe.report": ("write_report",),
-    "layerprobe.results": (
-        "Chain",
-        "Examples",
-        "LabStudy",
-        "Measure",
-        "PretrainingProtocol",
-        "Protocol",
-        "Study",
-        "Task",
-        "from_json",
-        "to_json",
-    ),
-    "layerprobe.similarity": ("cka_interval", "cka_map", "diagnose", "linear_cka", "rbf_cka"),
-    "layerprobe.study": (
-        "Options",
-        "Sweep",
-        "adapt",
-        "compare",
-        "compare_all",
-        "confirm",
-        "doctor",
-        "extract",
-        "finetune",
-        "label_free_metrics",
-        "load_chain",
-        "load_corpus",
-        "load_lab",
-        "load_sweep",
-        "predict",
-        "pretrain",
-        "profile",
-        "retrieve",
-        "rule_readings",
-        "run",
-        "run_chain",
-        "run_lab",
-        "score",
-        "sweep",
-        "zero_shot",
-    ),
-    "layerprobe.study.exporting": ("export_model",),
-    "layerprobe.tasks": ("load_retrieval", "load_task", "load_texts", "load_word_similarity"),
+_MODULES = {
+    "comparison.compare": "compare compare_all",
+    "encoders.options": "Options",
+    "encoders.spec": "ModelSpec",
+    "errors": "LayerProbeError",
+    "export.run": "export_model",
+    "extraction.embeddings": "extract",
+    "finetuning.confirm": "confirm",
+    "finetuning.tuning": "finetune",
+    "finetuning.values": "Protocol",
+    "pretraining.embedded": "embedded_model embedded_task",
+    "report.page": "write_report",
+    "scoring.zero_shot": "score",
+    "serialisation": "from_json to_json",
+    "similarity.cka": "cka_interval linear_cka",
+    "study.predict": "predict",
+    "study.run": "run",
+    "study.values": "Study",
+    "tasks.loading": "load_task load_texts",
+    "tasks.values": "Examples Task",
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "Chain",
-    "Examples",
-    "LabStudy",
-    "LayerProbeError",
-    "Measure",
-    "Options",
-    "PretrainingProtocol",
-    "Protocol",
-    "Study",
-    "Sweep",
-    "Task",
-    "__version__",
-    "adapt",
-    "bench_predictors",
-    "cka_interval",
-    "cka_map",
-    "compare",
-    "compare_all",
-    "confirm",
-    "diagnose",
-    "doctor",
-    "embedded_model",
-    "embedded_task",
-    "export_model",
-    "extract",
-    "finetune",
-    "from_json",
-    "label_free_metrics",
-    "linear_cka",
-    "load_chain",
-    "load_corpus",
-    "load_lab",
-    "load_retrieval",
-    "load_sweep",
-    "load_task",
-    "load_texts",
-    "load_word_similarity",
-    "predict",
-    "pretrain",
-    "profile",
-    "rbf_cka",
-    "read_zoo",
-    "retrieve",
-    "rule_names",
-    "rule_readings",
-    "run",
-    "run_chain",
-    "run_lab",
-    "score",
-    "sweep",
-    "to_json",
-    "write_report",
-    "write_zoo",
-    "zero_shot",
-]
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'layerprobe' has no attribute {name!r}")
-    return getattr(import_module(_HOME_OF[name]), name)
+    return getattr(import_module(f"layerprobe.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return ["__version__", *_MODULE_OF]

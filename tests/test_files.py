@@ -11,11 +11,16 @@ from typing import Any
 import pytest
 
 from layerprobe import files
+from layerprobe.chains.toml import load_chain
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
-from layerprobe.store import Store
-from layerprobe.study import load_chain, load_corpus, load_lab, load_sweep
-from layerprobe.tasks import load_retrieval, load_task, load_texts, load_word_similarity
+from layerprobe.labs.toml import load_lab
+from layerprobe.retrieval.loading import load_retrieval
+from layerprobe.store.store import Store
+from layerprobe.sweeps.toml import load_sweep
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.words import load_word_similarity
 from layerprobe.training.folder import check_target
 
 

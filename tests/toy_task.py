@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 
-from layerprobe.results import Examples, Task, TaskKind
+from layerprobe.metrics.names import TaskKind
+from layerprobe.tasks.values import Examples, Task
 
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4

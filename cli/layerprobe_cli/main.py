@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from layerprobe._version import __version__
 from layerprobe.errors import LayerProbeError
+from layerprobe.versions import __version__
 from layerprobe_cli.commands import (
     adapt,
     bench_predictors,

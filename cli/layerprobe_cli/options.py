@@ -16,10 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from layerprobe.encoders.spec import ModelSpec
+
 if TYPE_CHECKING:
-    from layerprobe import Options, Protocol, Task
-    from layerprobe.encoders import Checkpoint
-    from layerprobe.results import RetrievalTask
+    from layerprobe.encoders.loading import Checkpoint
+    from layerprobe.encoders.options import Options
+    from layerprobe.finetuning.values import Protocol
+    from layerprobe.retrieval.values import RetrievalTask
+    from layerprobe.tasks.values import Task
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
 MAX_SEEDS = 1000
@@ -59,9 +63,9 @@ class Loading:
 
     def find(self, model: str, *, random_init: int | None = None) -> Checkpoint:
         """Return the model's checkpoint, its weights not yet loaded."""
-        from layerprobe.encoders import find_checkpoint
+        from layerprobe.encoders.loading import resolve_checkpoint
 
-        return find_checkpoint(model, random_init=random_init, trust_remote_code=self.trust_remote_code)
+        return resolve_checkpoint(ModelSpec(model, random_init=random_init), trust_remote_code=self.trust_remote_code)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +111,7 @@ class Extraction:
 
 def library_options(*groups: object, cache_dir: Path | None = None) -> Options:
     """Return groups of options as the library takes them."""
-    from layerprobe import Options
+    from layerprobe.encoders.options import Options
 
     known = {f.name for f in dataclasses.fields(Options)}
     values = {name: value for group in groups for name, value in vars(group).items() if name in known}
@@ -166,7 +170,8 @@ class TaskSource:
 
     def load(self) -> Task:
         """Return the task."""
-        from layerprobe import load_task, load_word_similarity
+        from layerprobe.tasks.loading import load_task
+        from layerprobe.tasks.words import load_word_similarity
 
         if not self.task:
             raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
@@ -208,7 +213,7 @@ class TextSource(TaskSource):
 
     def load_texts(self) -> LoadedTexts:
         """Return the texts, with the task that they come from where there is one."""
-        from layerprobe import load_texts
+        from layerprobe.tasks.loading import load_texts
 
         if self.documents is not None and self.texts is None:
             raise typer.BadParameter("expected --texts TABLE with --documents")
@@ -263,7 +268,7 @@ class RetrievalSource:
 
     def load(self) -> RetrievalTask:
         """Return the task."""
-        from layerprobe import load_retrieval
+        from layerprobe.retrieval.loading import load_retrieval
 
         if not self.task:
             raise typer.BadParameter("expected queries and documents: give --task FOLDER")
@@ -347,7 +352,7 @@ class Similarity:
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
-        from layerprobe import Measure
+        from layerprobe.similarity.values import Measure
 
         if self.kernel == "linear" and self.bandwidth != 1.0:
             raise typer.BadParameter("expected --kernel rbf with --bandwidth: a linear kernel has none")
@@ -374,7 +379,7 @@ class AnySimilarity(Similarity):
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
-        from layerprobe import Measure
+        from layerprobe.similarity.values import Measure
 
         if self.measure not in ("mutual-knn", "cknna") and self.neighbours != 10:
             raise typer.BadParameter(f"expected no --neighbours with --measure {self.measure}")
@@ -408,7 +413,7 @@ class Tuning:
 
     def protocol(self, embedding: Embedding) -> Protocol:
         """Return them as the library takes them."""
-        from layerprobe import Protocol
+        from layerprobe.finetuning.values import Protocol
 
         names = ("epochs", "learning_rate", "batch_size", "weight_decay", "warmup", "max_grad_norm")
         values = {name: getattr(self, name) for name in names}
@@ -471,7 +476,7 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
         typer.BadParameter: If it is no list of layers.
         DataError: If the model has no such layer.
     """
-    from layerprobe.encoders import count_blocks
+    from layerprobe.encoders.architecture import count_blocks
     from layerprobe.errors import DataError
 
     if not text:

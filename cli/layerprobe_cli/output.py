@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def print_json(value: Any) -> None:
     """Print a result as JSON."""
-    from layerprobe.results import to_json
+    from layerprobe.serialisation import to_json
 
     typer.echo(to_json(value))
 

@@ -11,17 +11,14 @@ import typer
 from layerprobe_cli.output import print_table
 
 if TYPE_CHECKING:
+    from layerprobe.comparison.values import Comparison, Comparisons
+    from layerprobe.encoders.values import ModelDescription
+    from layerprobe.finetuning.values import LayerOutcome
+    from layerprobe.prediction.values import DropPrediction
     from layerprobe.report.data import LayerRow
-    from layerprobe.results import (
-        Comparison,
-        Comparisons,
-        DropPrediction,
-        LayerOutcome,
-        LayerScores,
-        ModelDescription,
-        RetrievalScores,
-        Study,
-    )
+    from layerprobe.retrieval.values import RetrievalScores
+    from layerprobe.scoring.values import LayerScores
+    from layerprobe.study.values import Study
 
 
 SMALLEST_P = 1e-10
@@ -30,7 +27,7 @@ SMALLEST_P = 1e-10
 
 def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
     """Print what fine-tuning gave, layer by layer: the mean over seeds, every seed, and which is the best."""
-    from layerprobe.results import metric_title
+    from layerprobe.metrics.names import metric_title
 
     title = metric_title(outcomes[0].primary) if outcomes else "score"
     header = ("layer", "parameters", f"test {title}", "std", "interval", "by seed", "validation", "best seed")
@@ -44,7 +41,7 @@ def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
 
 def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:
     """Return outcomes for JSON, each with its best seed, by validation, and the test score of that."""
-    from layerprobe.results import to_dict
+    from layerprobe.serialisation import to_dict
 
     return [
         {**to_dict(outcome), "best_seed": outcome.best_seed, "best_seed_score": outcome.best_seed_score}
@@ -57,7 +54,7 @@ def _seeds(outcomes: Sequence[LayerOutcome]) -> str:
 
 
 def _outcome_cells(outcome: LayerOutcome) -> tuple[str, ...]:
-    from layerprobe.results import seed_scores
+    from layerprobe.metrics.seeds import seed_scores
 
     validation = seed_scores(outcome.validation[outcome.primary])
     return (
@@ -192,7 +189,7 @@ def _print_matrix(values: Sequence[Sequence[float]]) -> None:
 
 def print_scores(scores: LayerScores, model: ModelDescription) -> None:
     """Print what each layer scores before fine-tuning."""
-    from layerprobe.results import metric_title
+    from layerprobe.metrics.names import metric_title
 
     header = ("layer", "parameters", *map(metric_title, scores.metrics), "flag")
     rows = []
@@ -211,7 +208,7 @@ def print_retrieval(found: Sequence[RetrievalScores]) -> None:
 
 
 def _print_retrieval(scores: RetrievalScores) -> None:
-    from layerprobe.results import metric_title
+    from layerprobe.metrics.names import metric_title
 
     primary, *others = scores.means
     last, best = scores.model.n_blocks, scores.best_layer

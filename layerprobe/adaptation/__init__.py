@@ -3,8 +3,3 @@
 Knows encoders, texts and folders; knows no tasks and no similarity.
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130); Gururangan et al. 2020 (arXiv 2004.10964).
 """
-
-from layerprobe.adaptation.folder import check_target, workplace_for, write_adapted
-from layerprobe.adaptation.training import Outcome, train, trainer
-
-__all__ = ["Outcome", "check_target", "train", "trainer", "workplace_for", "write_adapted"]

@@ -9,14 +9,16 @@ from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
-from layerprobe import training
-from layerprobe._version import __version__
-from layerprobe.encoders import Encoder
+from layerprobe.adaptation.values import Adaptation
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.saving import save_encoder
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.names import short_name
-from layerprobe.results import Adaptation, to_bytes, to_dict
-from layerprobe.training import Workplace, as_block
+from layerprobe.serialisation import to_bytes, to_dict
+from layerprobe.training.folder import as_block
+from layerprobe.training.folder import check_target as check_folder
+from layerprobe.training.workplace import Workplace
+from layerprobe.versions import __version__
 
 RESULT = "adaptation.json"
 _ADVICE = "choose another place for the adapted model"
@@ -33,9 +35,7 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> t
     Raises:
         DataError: If there is something else, or a file.
     """
-    return training.check_target(
-        out, Adaptation, record=RESULT, what="adapted model", overwrite=overwrite, source=source
-    )
+    return check_folder(out, Adaptation, record=RESULT, what="adapted model", overwrite=overwrite, source=source)
 
 
 def workplace_for(target: Path) -> Workplace:

@@ -11,23 +11,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from layerprobe.encoders import Encoder
+from layerprobe.adaptation.values import AdaptationMetrics, AdaptationProtocol
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel
 from layerprobe.errors import TrainingError
 from layerprobe.progress import Progress, silent
-from layerprobe.results import AdaptationMetrics, AdaptationProtocol, Measured
-from layerprobe.training import (
-    Corpus,
-    MaskedLanguageModelling,
-    Masking,
-    Saved,
-    Schedule,
-    Trainer,
-    Workplace,
-    hold_out,
-    steps_per_epoch,
-)
-from layerprobe.training import train as train_steps
+from layerprobe.training.corpus import Corpus, hold_out
+from layerprobe.training.loop import Schedule, Trainer, steps_per_epoch
+from layerprobe.training.loop import train as train_steps
+from layerprobe.training.objective import MaskedLanguageModelling, Masking
+from layerprobe.training.values import Measured
+from layerprobe.training.workplace import Saved, Workplace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 
 from layerprobe.encoders.architecture import check_layer, count_blocks, pooler_option, truncated_config
 from layerprobe.encoders.batching import Batch, TokenizedTexts, tokenize
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-from layerprobe.results import ModelDescription
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (

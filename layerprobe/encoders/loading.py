@@ -35,16 +35,11 @@ from layerprobe.encoders.architecture import (
     read_config,
 )
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import (
-    PROBE_TEXTS,
-    Encoder,
-    find_final_norm,
-    is_padding_invariant,
-    tokenize_for,
-)
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, find_final_norm, is_padding_invariant, tokenize_for
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.values import ModelDescription, check_attn
 from layerprobe.errors import ModelError
 from layerprobe.files import from_home, sha256_of
-from layerprobe.results import ModelDescription, check_attn
 
 logger = logging.getLogger(__name__)
 
@@ -92,20 +87,25 @@ class Checkpoint:
         }
 
 
-def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_code: bool = False) -> Checkpoint:
-    """Find a model's configuration and tokenizer, without its weights.
+ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint
+"""A model as functions take it: a name, a folder, a `ModelSpec`, or a checkpoint that was resolved before."""
+
+
+def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> Checkpoint:
+    """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
     Args:
-        name: Hub id, `id@revision`, or a local folder.
-        random_init: Seed of fresh random weights instead of the trained ones.
+        model: Hub id, `id@revision`, a local folder, a `ModelSpec`, or a checkpoint, which comes back as it is.
         trust_remote_code: Run model code that comes with the checkpoint.
 
     Raises:
-        ModelError: If the model or its tokenizer cannot be had, or no generator takes the seed.
+        ModelError: If the model or its tokenizer cannot be loaded.
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
-    if random_init is not None and not 0 <= random_init < 2**63:
-        raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {random_init}")
+    if isinstance(model, Checkpoint):
+        return model
+    spec = model if isinstance(model, ModelSpec) else ModelSpec(os.fspath(model))
+    name = spec.full_name
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers():
         commit = _commit(source, revision)
@@ -122,7 +122,7 @@ def find_checkpoint(name: str, *, random_init: int | None = None, trust_remote_c
         config=config,
         tokenizer=tokenizer,
         tokenizer_digest=_tokenizer_digest(tokenizer),
-        random_init=random_init,
+        random_init=spec.random_init,
         options=options,
     )
 
@@ -138,7 +138,7 @@ def load_encoder(
     """Load an encoder with its tokenizer.
 
     Args:
-        checkpoint: What `find_checkpoint` found, or a name for it.
+        checkpoint: What `resolve_checkpoint` found, or a name for it.
         device: auto, cpu, cuda, cuda:1 or mps.
         dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where the
             hardware has it.
@@ -156,7 +156,7 @@ def load_encoder(
     place = resolve_device(device)
     autocast = autocast_dtype(dtype, place)
     if isinstance(checkpoint, str):
-        checkpoint = find_checkpoint(checkpoint)
+        checkpoint = resolve_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         if attn != "auto":

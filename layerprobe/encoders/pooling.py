@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from layerprobe.results import Pooling
+from layerprobe.encoders.values import Pooling
 
 
 def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:

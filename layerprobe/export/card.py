@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 
 from huggingface_hub import ModelCardData
 
-from layerprobe._version import __version__
+from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.seeds import SeedScores
 from layerprobe.names import short_name
-from layerprobe.results import ModelDescription, Pooling, SeedScores, Study, metric_title
+from layerprobe.study.values import Study
+from layerprobe.versions import __version__
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
 _POOLED: dict[Pooling, str] = {

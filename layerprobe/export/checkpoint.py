@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, collate, load_encoder, pool
-from layerprobe.encoders.encoder import PROBE_TEXTS, reads_token_types
-from layerprobe.encoders.loading import quiet_transformers
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
+from layerprobe.encoders.loading import load_encoder, quiet_transformers
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
 from layerprobe.files import from_home
 from layerprobe.folders import folder_errors, new_folder
-from layerprobe.results import Pooling
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import transformers
 
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
-from layerprobe.results import Pooling
 
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"

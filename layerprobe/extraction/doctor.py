@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import torch
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, collate
-from layerprobe.encoders.encoder import PROBE_TEXTS
-from layerprobe.results import ModelDescription
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
+from layerprobe.encoders.values import ModelDescription
 
 TRUNCATION_TOLERANCE = 1e-4
 
@@ -97,3 +99,13 @@ def _finite(encoder: Encoder, states: list[torch.Tensor]) -> Check:
     finding = f"not finite at layers {', '.join(map(str, bad))}" if bad else "all states are finite"
     finding += f" in {encoder.description.dtype}"
     return Check(name="finite", passed=not bad, finding=finding)
+
+
+def doctor(model: ModelLike, *, random_init: int | None = None, options: Options = DEFAULT_OPTIONS) -> Diagnosis:
+    """Load a model and check that what layerprobe relies on holds for it.
+
+    Raises:
+        ModelError: If the model cannot be had or its architecture is refused.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    return examine(load(checkpoint, options))

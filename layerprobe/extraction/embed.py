@@ -13,12 +13,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders import Encoder, TokenizedTexts, collate, pool, token_batches
+from layerprobe.encoders.batching import TokenizedTexts, collate, token_batches
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.extraction.tokens import curvature, prompt_entropy
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Pooling
 
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768

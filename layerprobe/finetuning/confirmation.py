@@ -7,24 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.finetuning.looks import FIRST_LOOK, interval_at_look
-from layerprobe.prediction import compared_layers
+from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, LayerOutcome, SavedSeeds, Verdict
+from layerprobe.metrics.names import Metric, metric_title
+from layerprobe.metrics.seeds import mean_interval, seed_scores
+from layerprobe.prediction.baselines import compared_layers
+from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
-from layerprobe.results import (
-    MARGIN,
-    Confirmation,
-    DropPrediction,
-    FineTuningRun,
-    LayerOutcome,
-    Metric,
-    SavedSeeds,
-    Verdict,
-    check_level,
-    mean_interval,
-    metric_title,
-    seed_scores,
-)
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
@@ -38,7 +29,7 @@ def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, i
     )
 
 
-def outcome(runs: Iterable[FineTuningRun], *, level: float = 0.95) -> LayerOutcome:
+def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutcome:
     """Put the runs of one layer together.
 
     Raises:
@@ -68,7 +59,7 @@ def _by_metric(metrics: Sequence[Mapping[Metric, float]]) -> dict[Metric, tuple[
     return {name: tuple(each[name] for each in metrics) for name in metrics[0]}
 
 
-def outcomes(runs: Sequence[FineTuningRun], *, level: float = 0.95) -> tuple[LayerOutcome, ...]:
+def outcomes(runs: Sequence[FineTuningRun], *, level: float = LEVEL) -> tuple[LayerOutcome, ...]:
     """Put runs together layer by layer, ascending."""
     layers = sorted({run.layer for run in runs})
     return tuple(outcome((run for run in runs if run.layer == layer), level=level) for layer in layers)
@@ -79,7 +70,7 @@ def confirmation(
     runs: Sequence[FineTuningRun],
     n_blocks: int,
     *,
-    level: float = 0.95,
+    level: float = LEVEL,
     planned: int | None = None,
 ) -> Confirmation:
     """Say whether fine-tuning bears a prediction out.

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layerprobe.results import Task, TaskKind
-from layerprobe.similarity import cosine_scores
+from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.names import TaskKind
+from layerprobe.tasks.values import Task
 
 
 class Objective(nn.Module):

@@ -15,14 +15,17 @@ from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
-from layerprobe._version import versions
-from layerprobe.encoders import Checkpoint, Encoder
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files import make_directory, remove_leftovers, store_errors, write_whole
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import FailedRun, FineTuningRun, Protocol, Task, digest, from_json, to_bytes
+from layerprobe.serialisation import digest, from_json, to_bytes
+from layerprobe.tasks.values import Task
+from layerprobe.versions import FINETUNING_VERSION, versions
 
 logger = logging.getLogger(__name__)
 
@@ -31,9 +34,6 @@ Keep = Callable[[Path, Encoder, int, Task], contextlib.AbstractContextManager[Pa
 
 T = TypeVar("T", FineTuningRun, FailedRun)
 FAILED = "failed.json"
-
-# Counts what a run's numbers depend on beyond its key; raise it when the training loop changes them.
-LOOP_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +65,7 @@ class RunFolder:
             batch_tokens: As `fine_tune` takes it, where it is given: other passes draw another dropout.
             attn: Attention implementation, where one is given: others round, and draw dropout, in ways of their own.
         """
-        key = [LOOP_VERSION, checkpoint.identity, computed_on, task.digest, protocol]
+        key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol]
         if batch_tokens is not None:
             key.append(batch_tokens)
         if attn != "auto":

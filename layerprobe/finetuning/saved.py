@@ -13,11 +13,14 @@ from typing import Any
 
 import transformers
 
-from layerprobe.encoders import Encoder, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.files import store_errors
+from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.folders import folder_errors, new_folder
-from layerprobe.results import FineTuningRun, ModelDescription, Task, from_json, to_bytes
+from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.tasks.values import Task
 
 MODEL = "model"
 ORIGIN = "layerprobe.json"

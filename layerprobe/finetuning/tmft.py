@@ -21,22 +21,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.encoders import (
-    Encoder,
-    TokenizedTexts,
-    TruncatedEncoder,
-    collate,
-    padded_groups,
-    pool,
-    token_batches,
-)
+from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups, token_batches
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.memory import Budget, is_out_of_memory
-from layerprobe.finetuning.metrics import Evaluation, evaluate_outputs
 from layerprobe.finetuning.objectives import Objective
 from layerprobe.finetuning.tables import TableGradients
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
+from layerprobe.metrics.names import Split
+from layerprobe.metrics.scores import Evaluation, evaluate_outputs
 from layerprobe.progress import Progress, silent
-from layerprobe.results import EpochMetrics, Examples, FineTuningRun, Protocol, Split, Task
+from layerprobe.tasks.values import Examples, Task
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096

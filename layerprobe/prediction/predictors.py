@@ -15,12 +15,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.dropbench.truth import regrets, truth
+from layerprobe.dropbench.values import TunedLayers, ZooEntry
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction
 from layerprobe.prediction.rules import plateau_onsets
-from layerprobe.prediction.truth import regrets, truth
-from layerprobe.results import LayerCurve, Truth, TunedLayers, ZooEntry
-from layerprobe.results.dropbench import AGAINST
+from layerprobe.prediction.values import Truth
+from layerprobe.readings.values import AGAINST, SELF_CKA, LayerCurve
 
 Array = NDArray[np.float64]
 
@@ -225,8 +226,6 @@ def _fixed(predict: Predictor) -> Callable[[Sequence[Known]], Predictor]:
 
 # ---- the rules -----------------------------------------------------------------------------------------
 
-SELF_CKA = "self CKA"
-"""Of a layer with the one before, so that layer 0 has none and repeats the value of layer 1."""
 ALL_REFERENCES = "all references"
 THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
 FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))

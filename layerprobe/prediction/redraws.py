@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
-from layerprobe.results import DropProbability
-from layerprobe.results.similarity import Matrix
+from layerprobe.prediction.values import DropProbability
+from layerprobe.similarity.values import Matrix
 
 Array: TypeAlias = NDArray[np.float64]
 

@@ -16,8 +16,8 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
 from layerprobe.prediction.sentence import Names, drop_sentence
-from layerprobe.results import DropPrediction, Evidence, SimilarityCurve
-from layerprobe.results.prediction import PLATEAU
+from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
+from layerprobe.similarity.values import SimilarityCurve
 
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from layerprobe.results import DropProbability, Evidence, Record
+from layerprobe.prediction.values import DropProbability, Evidence, Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,11 +25,13 @@ from typing import Any
 
 import torch
 
+from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.tokenizers import word_tokenizer
 from layerprobe.pretraining.training import prepare
-from layerprobe.results import SIZES, Examples, PretrainingObjective, PretrainingProtocol, Protocol, Task
-from layerprobe.training import train
+from layerprobe.pretraining.values import SIZES, PretrainingObjective, PretrainingProtocol
+from layerprobe.tasks.values import Examples, Task
+from layerprobe.training.loop import train
 
 LANGUAGE_SEED = 0
 CORPUS_SIZE = 150_000

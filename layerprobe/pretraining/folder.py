@@ -9,13 +9,16 @@ from pathlib import Path
 
 from huggingface_hub import ModelCardData
 
-from layerprobe import training
-from layerprobe._version import __version__
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.pretraining.models import GENERATOR, save_models
 from layerprobe.pretraining.training import Run
-from layerprobe.results import Measured, Pretraining, to_bytes, to_dict
-from layerprobe.training import Workplace, as_block
+from layerprobe.pretraining.values import Pretraining
+from layerprobe.serialisation import to_bytes, to_dict
+from layerprobe.training.folder import as_block
+from layerprobe.training.folder import check_target as check_folder
+from layerprobe.training.values import Measured
+from layerprobe.training.workplace import Workplace
+from layerprobe.versions import __version__
 
 RESULT = "pretraining.json"
 WHAT = "pretrained model"
@@ -37,7 +40,7 @@ def check_target(out: Path, *, overwrite: bool) -> tuple[Path, Pretraining | Non
     Raises:
         DataError: If there is something else, or a file.
     """
-    return training.check_target(out, Pretraining, record=RESULT, what=WHAT, overwrite=overwrite)
+    return check_folder(out, Pretraining, record=RESULT, what=WHAT, overwrite=overwrite)
 
 
 def workplace_for(target: Path) -> Workplace:

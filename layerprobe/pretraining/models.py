@@ -17,8 +17,8 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 from layerprobe.encoders.heads import MaskedLanguageModel
 from layerprobe.encoders.loading import quiet_transformers
 from layerprobe.pretraining.objectives import AllTokensMLM, MaskedTokenDetection, ReplacedTokenDetection, ReplaceMLM
-from layerprobe.results import EncoderSize, PretrainingProtocol
-from layerprobe.training import MaskedLanguageModelling, Masking, Objective
+from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
+from layerprobe.training.objective import MaskedLanguageModelling, Masking, Objective
 
 GENERATOR = "generator"
 

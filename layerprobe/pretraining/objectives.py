@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from layerprobe.encoders.heads import MaskedLanguageModel
-from layerprobe.training import Answer, Flags, Masking, Objective, Question, Words
+from layerprobe.training.objective import Answer, Flags, Masking, Objective, Question, Words
 
 DISCRIMINATOR_WEIGHT = 50.0
 

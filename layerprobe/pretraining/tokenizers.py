@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 from layerprobe.pretraining.language import Language
-from layerprobe.results import digest
+from layerprobe.serialisation import digest
 
 PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 NORMALIZER = normalizers.BertNormalizer(lowercase=True)

@@ -16,9 +16,11 @@ from transformers import ElectraModel
 from layerprobe.encoders.batching import tokenize
 from layerprobe.errors import DataError
 from layerprobe.pretraining.models import build_encoder, build_objective, count, masking_of
+from layerprobe.pretraining.values import PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, silent
-from layerprobe.results import PretrainingPlan, PretrainingProtocol
-from layerprobe.training import Objective, Schedule, Trainer, hold_out, pack, tokenize_corpus
+from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
+from layerprobe.training.loop import Schedule, Trainer
+from layerprobe.training.objective import Objective
 
 # Steps of an untrained model by which the duration of a run is estimated.
 TIMED_STEPS = 5

@@ -9,7 +9,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from layerprobe.encoders import Batch, TruncatedEncoder
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.encoder import TruncatedEncoder
 
 
 def count_flops(model: TruncatedEncoder, batch: Batch) -> int:

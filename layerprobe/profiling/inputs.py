@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from layerprobe.encoders import Batch, Encoder
-from layerprobe.encoders.encoder import reads_token_types
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.encoder import Encoder, reads_token_types
 from layerprobe.errors import DataError
 
 

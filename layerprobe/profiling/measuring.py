@@ -12,14 +12,17 @@ from statistics import median_low
 import numpy as np
 import torch
 
-from layerprobe.encoders import Batch, Encoder, TruncatedEncoder, pool
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.names import short_name
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import check_lengths, random_batch
 from layerprobe.profiling.memory import gauge_for
+from layerprobe.profiling.values import Cost, LayerProfile
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Cost, LayerProfile, Pooling
 
 Shape = tuple[int, int]
 QUANTILES = (0.05, 0.5, 0.95)

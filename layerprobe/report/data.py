@@ -9,8 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from layerprobe import results
-from layerprobe.results import LayerOutcome, SeedScores, Study
+from layerprobe.checks import LEVEL
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.metrics.seeds import SeedScores, seed_scores
+from layerprobe.metrics.seeds import pareto_front as unbeaten
+from layerprobe.study.values import Study
 
 SeedSplit = Literal["validation", "test"]
 
@@ -126,10 +129,10 @@ def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedSco
     """Return the primary metric of a layer on one split over seeds, the interval at the level of the study."""
     if split == "test":
         return outcome.tested
-    level = study.confirmation.level if study.confirmation else 0.95
-    return results.seed_scores(outcome.validation[outcome.primary], level)
+    level = study.confirmation.level if study.confirmation else LEVEL
+    return seed_scores(outcome.validation[outcome.primary], level)
 
 
 def pareto_front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
     """Return the outcomes that no other beats in both parameters and mean score, by ascending parameters."""
-    return results.pareto_front(outcomes, cost=lambda one: one.parameters, score=lambda one: one.mean)
+    return unbeaten(outcomes, cost=lambda one: one.parameters, score=lambda one: one.mean)

@@ -3,80 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
+from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name, short_names
-from layerprobe.prediction.sentence import highest_and_last
-from layerprobe.report.data import outcomes_by_layer, pareto_front
-from layerprobe.results import (
-    DropPrediction,
-    DropProbability,
-    Evidence,
-    LayerOutcome,
-    LayerScores,
-    SeedScores,
-    SimilarityMap,
-    Study,
-    metric_title,
+from layerprobe.pages.numbers import (
+    counted_layers,
+    interval,
+    label,
+    mean_and_std,
+    millions,
+    number,
+    percent,
+    redrawn_share,
 )
-
-LABEL_LENGTH = 30
-"""Longer model names are cut in plots, where they would not fit."""
-
+from layerprobe.prediction.sentence import highest_and_last
+from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
+from layerprobe.report.data import outcomes_by_layer, pareto_front
+from layerprobe.scoring.values import LayerScores
+from layerprobe.similarity.values import SimilarityMap
+from layerprobe.study.values import Study
 
 # ---- numbers ------------------------------------------------------------------------------------------
-
-
-def number(value: float, digits: int = 2) -> str:
-    """Return a number with a true minus sign, and none for what rounds to 0."""
-    return f"{value:z.{digits}f}".replace("-", "−")
-
-
-def signed(value: float, digits: int = 2) -> str:
-    """Return a number with its sign."""
-    return f"{value:+.{digits}f}".replace("-", "−")
-
-
-def percent(share: float) -> str:
-    """Return a share of 0 .. 1 in percent, with a space that does not break."""
-    return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
-
-
-def redrawn_share(share: float) -> str:
-    r"""Return a share of redraws in whole percent; they cannot tell all from nearly all.
-
-    Example:
-        >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
-        ('98\xa0%', '>\xa099\xa0%', '<\xa01\xa0%')
-    """
-    if share >= 0.995:
-        return ">\u00a099\u00a0%"
-    return f"{100 * share:.0f}\u00a0%" if share >= 0.005 else "<\u00a01\u00a0%"
-
-
-def p_value(probability: float) -> str:
-    r"""Return a p-value, small ones as a bound.
-
-    Example:
-        >>> p_value(0.0312), p_value(2e-9)
-        ('0.031', '<\xa00.001')
-    """
-    return f"{probability:.3f}" if probability >= 0.001 else "<\u00a00.001"
-
-
-def millions(parameters: int) -> str:
-    """Return a count of parameters in millions, with a space that does not break.
-
-    Example:
-        >>> millions(108_891_648).split(), millions(47_360).split()
-        (['108.9', 'M'], ['0.047', 'M'])
-    """
-    return f"{parameters / 1e6:.{1 if parameters >= 1e6 else 3}f}\u00a0M"
-
-
-def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
-    """Return an interval in brackets, or that one seed has none."""
-    return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]" if bounds else "no interval (one seed)"
 
 
 def seeds_finding(study: Study) -> str:
@@ -94,41 +41,6 @@ def seeds_finding(study: Study) -> str:
         f"{title[0].upper()}{title[1:]} of every seed, on validation and on test: they lie widest apart at layer"
         f" {widest.layer}, from {number(low)} to {number(high)} on test."
     )
-
-
-def by_seed(values: Sequence[float]) -> str:
-    """Return the scores of seeds side by side.
-
-    Example:
-        >>> by_seed([70.123, 71.5])
-        '70.12 71.50'
-    """
-    return " ".join(number(value) for value in values)
-
-
-def mean_and_std(outcome: LayerOutcome | SeedScores) -> str:
-    """Return mean ± standard deviation and the number of seeds."""
-    n_seeds = len(outcome.seeds if isinstance(outcome, LayerOutcome) else outcome.values)
-    count = f"{n_seeds} seed{'s' if n_seeds != 1 else ''}"
-    spread = "" if outcome.std is None else f" ± {number(outcome.std)}"
-    return f"{number(outcome.mean)}{spread} ({count})"
-
-
-def layer_range(layers: Sequence[int]) -> str:
-    """Return consecutive layers as a range, others as a list.
-
-    Example:
-        >>> layer_range((10, 11, 12)), layer_range((3,)), layer_range((3, 9))
-        ('10–12', '3', '3, 9')
-    """
-    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
-        return f"{layers[0]}–{layers[-1]}"
-    return ", ".join(map(str, layers))
-
-
-def counted_layers(layers: Sequence[int]) -> str:
-    """Return `layer 3` or `layers 10–12`."""
-    return f"layer{'s' if len(layers) != 1 else ''} {layer_range(layers)}"
 
 
 def saved_share(study: Study) -> float:
@@ -149,12 +61,6 @@ def labels(study: Study) -> tuple[str, str]:
 def names(study: Study) -> tuple[str, str]:
     """Return names of model and reference for sentences, uncut."""
     return short_names(study.comparison.model.name, study.comparison.reference.name)
-
-
-def label(name: str) -> str:
-    """Return a name that fits into a plot: a long one without its middle."""
-    half = LABEL_LENGTH // 2
-    return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
 
 
 def reference_labels(study: Study) -> tuple[str, ...]:
@@ -302,9 +208,10 @@ def tmft_finding(study: Study) -> str:
     if not outcomes:
         return ""
     best = max(outcomes, key=lambda outcome: outcome.mean)
-    others = ", ".join(f"layer {o.layer}: {mean_and_std(o)}" for o in outcomes if o is not best)
+    others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in outcomes if o is not best)
     beside = f" The other layers that were run: {others}." if others else " No other layer was run."
-    return f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {mean_and_std(best)}.{beside}"
+    best_score = mean_and_std(best.tested)
+    return f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {best_score}.{beside}"
 
 
 def parameters_finding(study: Study) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from layerprobe.finetuning.values import Protocol
 from layerprobe.reproduction.paper import (
     Before,
     Experiment,
@@ -14,7 +15,6 @@ from layerprobe.reproduction.paper import (
     notes_on,
     read_paper,
 )
-from layerprobe.results import Protocol
 
 FLOPS_A_PARAMETER = 6
 """Of a training step, a token: 2 forward and 4 back (Kaplan et al. 2020, arXiv 2001.08361)."""

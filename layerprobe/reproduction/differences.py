@@ -6,17 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from layerprobe.comparison.values import Comparison
+from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.metrics.names import Metric
+from layerprobe.metrics.seeds import pareto_front, seed_scores
+from layerprobe.prediction.values import DropPrediction
 from layerprobe.reproduction.paper import Before, PaperPair, PaperScores, PlannedModel
-from layerprobe.results import (
-    Comparison,
-    DropPrediction,
-    LayerOutcome,
-    Measure,
-    Metric,
-    Protocol,
-    pareto_front,
-    seed_scores,
-)
+from layerprobe.similarity.values import Measure
 
 FAR = 2.0
 """Standard deviations of our seeds; a difference beyond is told."""

@@ -12,7 +12,8 @@ from importlib import resources
 from typing import Literal
 
 from layerprobe.errors import DataError
-from layerprobe.results import METRICS, Metric, TaskKind, from_json
+from layerprobe.metrics.names import METRICS, Metric, TaskKind
+from layerprobe.serialisation import from_json
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT in a chain: TMFT on word pairs at the same layer, or masked language modelling."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from layerprobe.results import NEIGHBOUR_MEASURES, Alignment, LayerDiagnostics, Measure
+from layerprobe.similarity.values import NEIGHBOUR_MEASURES, Alignment, LayerDiagnostics, Measure
 
 Diagnosed: TypeAlias = tuple[str, tuple[LayerDiagnostics, ...]]
 """A model's name and its layers."""

@@ -11,9 +11,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
-from layerprobe.results import (
+from layerprobe.similarity.checks import Array
+from layerprobe.similarity.curve import similarity_curve
+from layerprobe.similarity.engine.passes import NamedLayers, Sums, sums_of
+from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
+from layerprobe.similarity.inference import (
+    MIN_UNITS,
+    Spread,
+    band_width,
+    cluster_numbers,
+    covariance,
+    difference,
+    difference_label,
+    interval,
+    spread,
+)
+from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,
     Difference,
@@ -26,25 +42,7 @@ from layerprobe.results import (
     Normalize,
     SimilarityCurve,
     SimilarityMap,
-    check_level,
 )
-from layerprobe.similarity.checks import Array
-from layerprobe.similarity.curve import similarity_curve
-from layerprobe.similarity.engine import NamedLayers, Sums, cka_values, influence, pair_variance, sums_of
-from layerprobe.similarity.inference import (
-    MIN_UNITS,
-    Spread,
-    band_width,
-    cluster_numbers,
-    covariance,
-    difference,
-    difference_label,
-    interval,
-    spread,
-)
-
-LEVEL = 0.95
-"""Of intervals and bands by default."""
 
 
 def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased", normalize: Normalize = "raw") -> float:

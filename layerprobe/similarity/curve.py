@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
-from layerprobe.results import Alignment, SimilarityCurve, SimilarityMap, check_choice
+from layerprobe.similarity.values import Alignment, SimilarityCurve, SimilarityMap
 
 
 def similarity_curve(found: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
@@ -25,7 +26,7 @@ def similarity_curve(found: SimilarityMap, *, alignment: Alignment = "same-index
         DataError: If same-index is asked for models of different depth, or the alignment is unknown.
 
     Example:
-        >>> from layerprobe.results import Measure, SimilarityMap
+        >>> from layerprobe.similarity.values import Measure, SimilarityMap
         >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))
         >>> three_by_two = SimilarityMap(measure=Measure(), values=values, n_samples=50)
         >>> similarity_curve(three_by_two, alignment="relative-depth").values

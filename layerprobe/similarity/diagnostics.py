@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import entr
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.results import LayerDiagnostics
 from layerprobe.similarity.checks import (
     MIN_SAMPLES,
     NOISE,
@@ -28,6 +27,7 @@ from layerprobe.similarity.checks import (
     rounding,
 )
 from layerprobe.similarity.grams import squared_distances
+from layerprobe.similarity.values import LayerDiagnostics
 
 BLOCK = 2**21
 """Numbers that are in memory in float64 at a time: 16 MB."""

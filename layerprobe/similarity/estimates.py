@@ -13,9 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import (
+from layerprobe.similarity.checks import MIN_SAMPLES, Array
+from layerprobe.similarity.curve import similarity_curve
+from layerprobe.similarity.inference import MIN_UNITS, band_width, cluster_numbers, difference_label, tested
+from layerprobe.similarity.measures import MEASURES, measure_map, samples_without_groups, without_groups
+from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,
     Difference,
@@ -23,12 +28,7 @@ from layerprobe.results import (
     Measure,
     SimilarityCurve,
     SimilarityMap,
-    check_level,
 )
-from layerprobe.similarity.checks import MIN_SAMPLES, Array
-from layerprobe.similarity.curve import similarity_curve
-from layerprobe.similarity.inference import MIN_UNITS, band_width, cluster_numbers, difference_label, tested
-from layerprobe.similarity.measures import MEASURES, measure_map, samples_without_groups, without_groups
 
 GROUPS = 10
 """Of texts or documents, left out one at a time, where there are so many: each takes a whole comparison of two
@@ -59,7 +59,7 @@ def measure_layers(
     reference_layers: Sequence[Any],
     measure: Measure,
     *,
-    level: float | None = 0.95,
+    level: float | None = LEVEL,
     clusters: NDArray[np.intp] | None = None,
     model_name: str = "the model",
     reference_name: str = "the reference",

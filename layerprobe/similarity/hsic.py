@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from layerprobe.checks import check_choice
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.results import Estimator, check_choice
 from layerprobe.similarity.checks import MIN_SAMPLES, Array, check_same_samples, finite_matrix
+from layerprobe.similarity.values import Estimator
 
 ASYMMETRY = 1e-5
 """What float32 products leave between K and its transpose, relative to the largest entry."""

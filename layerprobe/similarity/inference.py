@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
-from layerprobe.results import CurveUncertainty, Difference, check_level
 from layerprobe.similarity.checks import Array, check_same_samples
+from layerprobe.similarity.values import CurveUncertainty, Difference
 
 DRAWS = 20_000
 """Curves drawn to find the half-width of a simultaneous band: its level is then right to 0.3 points."""
@@ -194,7 +195,7 @@ def curve_uncertainty(
 
 
 def difference(
-    first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = 0.95
+    first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = LEVEL
 ) -> Difference:
     """Return the paired difference of two similarities on the same samples, with its interval and test.
 

@@ -16,17 +16,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Matrix, Measure, MeasureName
 from layerprobe.similarity.cca import mean_correlation, principal_subspace, weighted_correlation
 from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, rounding
 from layerprobe.similarity.dissimilarity import dissimilarity_ranks, rank_correlation
-from layerprobe.similarity.neighbours import (
-    local_alignment,
-    local_kernel,
-    mean_share,
-    nearest_neighbours,
-)
+from layerprobe.similarity.neighbours import local_alignment, local_kernel, mean_share, nearest_neighbours
 from layerprobe.similarity.shape import rotated_overlap, unit_shape
+from layerprobe.similarity.values import Matrix, Measure, MeasureName
 
 Prepared = TypeVar("Prepared")
 

@@ -11,13 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import Measure, PermutationNull, check_level
 from layerprobe.similarity.checks import Array, check_shape
 from layerprobe.similarity.cka import as_matrix
-from layerprobe.similarity.engine import NamedLayers, Rows, cka_values, sums_of
-from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE
+from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, NamedLayers, sums_of
+from layerprobe.similarity.engine.rows import Rows
+from layerprobe.similarity.engine.sums import cka_values
+from layerprobe.similarity.values import Measure, PermutationNull
 
 CPU_MEMORY, CUDA_MEMORY = 2**28, 2**31
 """Bytes of tiles, and of the rows that they are made of, for the permutations that are compared at once."""
@@ -33,7 +35,7 @@ def permutation_null(
     *,
     measure: Measure,
     permutations: int = 200,
-    level: float = 0.95,
+    level: float = LEVEL,
     seed: int = 0,
     device: str = "cpu",
     progress: Progress = silent,
@@ -82,7 +84,7 @@ def permutation_null(
     document are not. The bandwidth of rbf beyond 4096 samples varies a little with the order, by about 0.1 %.
 
     Example:
-        >>> from layerprobe.similarity import cka_map
+        >>> from layerprobe.similarity.cka import cka_map
         >>> rng = np.random.default_rng(1)
         >>> model = [rng.normal(size=(50, 8)) for _ in range(2)]
         >>> reference = [model[0] @ rng.normal(size=(8, 4)), rng.normal(size=(50, 4))]

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from layerprobe.results import digest, to_dict
-
-FORMAT_VERSION = 1
+from layerprobe.serialisation import digest, to_dict
+from layerprobe.versions import FORMAT_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

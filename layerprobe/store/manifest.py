@@ -10,8 +10,9 @@ from typing import Any
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
 from layerprobe.files import store_errors, write_whole
-from layerprobe.results import digest, from_json, to_bytes, to_dict
-from layerprobe.store.key import FORMAT_VERSION, StoreKey
+from layerprobe.serialisation import digest, from_json, to_bytes, to_dict
+from layerprobe.store.key import StoreKey
+from layerprobe.versions import FORMAT_VERSION
 
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"

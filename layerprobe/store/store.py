@@ -23,14 +23,14 @@ from typing import Any
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from layerprobe._version import __version__
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files import from_home, make_directory, store_errors, write_whole
 from layerprobe.store.entries import Entry, entry_of, problems_of
-from layerprobe.store.key import FORMAT_VERSION, StoreKey, sample_ids, texts_digest
+from layerprobe.store.key import StoreKey, sample_ids, texts_digest
 from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
 from layerprobe.store.resuming import begin
 from layerprobe.store.shards import ITEM_BYTES, ShardWriter, StoredEmbeddings, opened
+from layerprobe.versions import FORMAT_VERSION, __version__
 
 log = logging.getLogger(__name__)
 

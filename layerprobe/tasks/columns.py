@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from layerprobe.errors import TaskError
-from layerprobe.results import PAIR_KINDS, TaskKind
+from layerprobe.metrics.names import TaskKind
 from layerprobe.tasks.tables import Table
+from layerprobe.tasks.values import PAIR_KINDS
 
 Columns = str | Sequence[str | int]
 

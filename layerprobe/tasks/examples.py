@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from layerprobe.errors import TaskError
-from layerprobe.results import PAIR_KINDS, Examples, Task, TaskKind
+from layerprobe.metrics.names import TaskKind
 from layerprobe.tasks.columns import Columns, task_columns
 from layerprobe.tasks.labels import PARAPHRASE_LABELS, binary_label, class_names, detect_kind, label_cell
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.values import PAIR_KINDS, Examples, Task
 
 SPLITS = ("train", "validation", "test")
 MIN_EXAMPLES = 4

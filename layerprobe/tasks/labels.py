@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from layerprobe.errors import TaskError
-from layerprobe.results import TaskKind
+from layerprobe.metrics.names import TaskKind
 from layerprobe.tasks.columns import is_number
 
 BINARY = {"0": "0", "1": "1", "false": "0", "true": "1"}

@@ -9,7 +9,7 @@ from typing import get_args
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
-from layerprobe.results import Task, TaskKind, TextFile
+from layerprobe.metrics.names import TaskKind
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.examples import (
@@ -28,6 +28,7 @@ from layerprobe.tasks.hub import hub_tables, is_hub_name
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import SUFFIXES, Table, check_file, read_table, read_text
 from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.values import Task, TextFile
 
 
 def load_task(

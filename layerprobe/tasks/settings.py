@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from layerprobe.results import Task, TaskSettings
 from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task, TaskSettings
 from layerprobe.tasks.words import load_word_similarity
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.results import Examples, Task
+from layerprobe.tasks.values import Examples, Task
 
 
 def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:

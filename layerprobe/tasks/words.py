@@ -12,7 +12,6 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
-from layerprobe.results import Task
 from layerprobe.tasks.columns import is_number, task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import (
@@ -28,6 +27,7 @@ from layerprobe.tasks.examples import (
 from layerprobe.tasks.scores import detect_range, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.values import Task
 
 
 def load_word_similarity(

@@ -10,7 +10,7 @@ from typing import TypeVar
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
 from layerprobe.folders import folder_errors
-from layerprobe.results import from_json
+from layerprobe.serialisation import from_json
 
 T = TypeVar("T")
 

@@ -19,12 +19,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.encoders import token_batches
+from layerprobe.encoders.batching import token_batches
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Measured
 from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.objective import Objective, Question, rates_of
+from layerprobe.training.values import Measured
 from layerprobe.training.workplace import Saved, Workplace
 
 logger = logging.getLogger(__name__)

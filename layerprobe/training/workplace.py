@@ -21,7 +21,8 @@ from torch import Tensor
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files import make_directory, remove_leftovers, store_errors
 from layerprobe.folders import folder_errors, new_folder
-from layerprobe.results import Measured, from_json, to_bytes
+from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.training.values import Measured
 
 logger = logging.getLogger(__name__)
 

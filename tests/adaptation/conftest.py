@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders import Encoder, load_encoder
-from layerprobe.results import Adaptation
+from layerprobe.adaptation.values import Adaptation
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
 from tests.adaptation.jobs import job
 from tests.cli.conftest import layerprobe
 from tests.models import save_tiny, tiny_config, tiny_tokenizer

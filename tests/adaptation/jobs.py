@@ -15,9 +15,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from layerprobe.adaptation.run import adapt
+from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.encoders.options import Options
 from layerprobe.progress import Progress, silent
-from layerprobe.results import Adaptation, AdaptationProtocol
-from layerprobe.study import Options, adapt
 
 STEPS, CHECKPOINT_EVERY = 12, 3
 

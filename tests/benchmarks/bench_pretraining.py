@@ -20,13 +20,13 @@ from functools import partial
 
 import torch
 
-from layerprobe.encoders import resolve_device
-from layerprobe.encoders.loading import autocast_dtype
+from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.tokenizers import word_tokenizer
 from layerprobe.pretraining.training import prepare
-from layerprobe.results import SIZES, PretrainingProtocol
-from layerprobe.training import Question, Trainer
+from layerprobe.pretraining.values import SIZES, PretrainingProtocol
+from layerprobe.training.loop import Trainer
+from layerprobe.training.objective import Question
 
 OBJECTIVES = ("mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm")
 

@@ -32,8 +32,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.results import Measure
-from layerprobe.similarity import CKAEstimate, estimate_cka, linear_cka, rbf_cka
+from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka, rbf_cka
+from layerprobe.similarity.values import Measure
 
 LINEAR, RBF = Measure(), Measure(kernel="rbf", bandwidth_multiplier=1.0)
 SHOWN_PAIRS = 2  # of torch_cka, a side

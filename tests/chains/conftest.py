@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import ChainResult
+from layerprobe.chains.values import ChainResult
 from tests.chains.jobs import run_here, whole_chain, write_data
 from tests.cli.conftest import layerprobe
 from tests.models import save_tiny

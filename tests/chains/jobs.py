@@ -14,19 +14,14 @@ from typing import Any
 
 import torch
 
+from layerprobe.adaptation.values import AdaptationProtocol
+from layerprobe.chains.run import run_chain
+from layerprobe.chains.values import AdaptStep, Chain, ChainResult, FinetuneStep
+from layerprobe.encoders.options import Options
+from layerprobe.finetuning.values import Protocol
 from layerprobe.progress import Progress, silent
-from layerprobe.results import (
-    AdaptationProtocol,
-    AdaptStep,
-    Chain,
-    ChainResult,
-    Examples,
-    FinetuneStep,
-    Protocol,
-    TaskSettings,
-    to_dict,
-)
-from layerprobe.study import Options, run_chain
+from layerprobe.serialisation import to_dict
+from layerprobe.tasks.values import Examples, TaskSettings
 from tests.adaptation.jobs import TEXTS
 from tests.toy_task import toy_pairs
 

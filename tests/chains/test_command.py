@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import ChainResult, from_json
+from layerprobe.chains.values import ChainResult
+from layerprobe.serialisation import from_json
 from tests.cli.conftest import Layerprobe
 
 CHAIN = """

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.chains.figures import cka_with_reference, cka_with_start
+from layerprobe.chains.page import chain_csv, render_chain, write_chain_report
+from layerprobe.chains.values import ChainResult
 from layerprobe.errors import LayerProbeError
-from layerprobe.report.chain import chain_csv, render_chain, write_chain_report
-from layerprobe.report.figures.chains import cka_with_reference, cka_with_start
-from layerprobe.results import ChainResult, to_dict
+from layerprobe.serialisation import to_dict
 from tests.report.test_page import Page
 
 HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""

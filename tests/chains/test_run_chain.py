@@ -14,12 +14,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from layerprobe.adaptation.run import adapt
+from layerprobe.chains.run import plan_chain, run_chain
+from layerprobe.chains.values import Chain, ChainPlan, ChainResult, FinetuneStep
+from layerprobe.comparison.compare import compare
+from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
+from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.saved import MODEL
-from layerprobe.results import Chain, ChainPlan, ChainResult, FinetuneStep, LayerOutcome
-from layerprobe.study import Options, adapt, compare, extract, finetune, load_corpus, plan_chain, run_chain
-from layerprobe.study.tuning import saved_models
-from layerprobe.tasks import load_settings
+from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.settings import load_settings
 from tests.chains.jobs import (
     ADAPTATION,
     FAST,

@@ -11,22 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerprobe.adaptation.values import AdaptationProtocol
+from layerprobe.chains.toml import chain_from_toml, chain_to_toml, load_chain
+from layerprobe.chains.values import AdaptStep, Chain, ChainEffect, ChainResult, FinetuneStep
 from layerprobe.errors import DataError
-from layerprobe.results import (
-    AdaptationProtocol,
-    AdaptStep,
-    Chain,
-    ChainEffect,
-    ChainResult,
-    FinetuneStep,
-    Protocol,
-    TaskSettings,
-    chain_to_toml,
-    from_json,
-    to_json,
-)
-from layerprobe.study import load_chain
-from layerprobe.study.chain_files import chain_from_toml
+from layerprobe.finetuning.values import Protocol
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.tasks.values import TaskSettings
 
 STS = FinetuneStep(task=TaskSettings(source="stsb"))
 ADAPT = AdaptStep(texts=("captions.txt",))

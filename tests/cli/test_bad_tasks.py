@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import TaskKind
+from layerprobe.metrics.names import TaskKind
 
 from .conftest import QUICK, Layerprobe
 

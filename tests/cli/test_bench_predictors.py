@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.prediction import read_kept_out, write_zoo
-from layerprobe.results import Bench, from_json
-from tests.prediction.zoos import known_zoo
+from layerprobe.dropbench.values import Bench
+from layerprobe.dropbench.zoo import read_kept_out, write_zoo
+from layerprobe.serialisation import from_json
+from tests.dropbench.zoos import known_zoo
 
 from .conftest import Layerprobe
 

@@ -9,7 +9,8 @@ import pytest
 from layerprobe_cli.main import PANELS, app
 from typer.testing import CliRunner
 
-from layerprobe.results import Study, from_json
+from layerprobe.serialisation import from_json
+from layerprobe.study.values import Study
 
 from .conftest import QUICK, Layerprobe
 
@@ -102,7 +103,7 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stage that was done is done again")
 
-    monkeypatch.setattr("layerprobe.study.options.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", refuse)
     out = tmp_path / "out"
     study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
     assert [study["comparison"]] == compared["comparisons"]

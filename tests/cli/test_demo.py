@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import Study, from_json
+from layerprobe.serialisation import from_json
+from layerprobe.study.values import Study
 
 from .conftest import Layerprobe
 

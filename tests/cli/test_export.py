@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
-from layerprobe.export import read_layout
+from layerprobe.export.layout import read_layout
 
 from .conftest import QUICK, Layerprobe
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from layerprobe.results import LabelFreeMetrics, from_json
+from layerprobe.readings.values import LabelFreeMetrics
+from layerprobe.serialisation import from_json
 
 from .conftest import Layerprobe
 

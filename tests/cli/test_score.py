@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import METRICS, Task, TaskKind, metric_title
+from layerprobe.metrics.names import METRICS, TaskKind, metric_title
+from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe._version import versions
-from layerprobe.results import FailedRun, SweepResult, from_json, to_json
+from layerprobe.finetuning.values import FailedRun
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.sweeps.values import SweepResult
+from layerprobe.versions import versions
 
 from .conftest import Layerprobe
 

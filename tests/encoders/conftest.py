@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders import Encoder, load_encoder
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
 from tests.models import save_tiny
 
 

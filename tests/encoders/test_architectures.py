@@ -12,9 +12,12 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, BartConfig, EsmConfig, FunnelConfig, T5EncoderModel
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, check_supported, collate, load_encoder, truncated_config
+from layerprobe.encoders.architecture import check_supported, truncated_config
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-from layerprobe.extraction import examine
+from layerprobe.extraction.doctor import examine
 from tests.models import (
     ARCHITECTURES,
     HIDDEN,

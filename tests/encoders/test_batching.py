@@ -8,7 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.encoders import Encoder, collate, load_encoder, token_batches, tokenize
+from layerprobe.encoders.batching import collate, token_batches, tokenize
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError
 from tests.models import VOCABULARY, save_tiny, tiny_tokenizer
 

@@ -20,7 +20,20 @@ def test_the_package_imports_nothing_heavy() -> None:
     assert run(f"import sys, layerprobe; print([name for name in {HEAVY} if name in sys.modules])") == "[]"
 
 
-@pytest.mark.parametrize("package", ["extraction", "finetuning", "similarity"])
-def test_no_need_of_datasets_and_plotly(package: str) -> None:
+STAGES = ("extraction.embeddings", "finetuning.tuning", "finetuning.confirm", "similarity.cka", "comparison.compare")
+
+
+@pytest.mark.parametrize("module", STAGES)
+def test_no_need_of_datasets_and_plotly(module: str) -> None:
     blocked = "import sys; sys.modules['datasets'] = sys.modules['plotly'] = None"
-    assert run(f"{blocked}; import layerprobe.{package} as found; print(bool(found.__all__))") == "True"
+    assert run(f"{blocked}; import layerprobe.{module} as found; print(bool(vars(found)))") == "True"
+
+
+@pytest.mark.parametrize(
+    "module", ["study.values", "report.page", "tasks.loading", "prediction.values", "metrics.names"]
+)
+def test_values_and_pages_need_no_torch(module: str) -> None:
+    assert (
+        run(f"import sys; sys.modules['torch'] = None; import layerprobe.{module} as found; print(bool(found))")
+        == "True"
+    )

@@ -13,10 +13,20 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import ByT5Tokenizer
 
-from layerprobe.encoders import Encoder, collate, find_checkpoint, load_encoder, loading, resolve_device
-from layerprobe.encoders.loading import autocast_dtype, folder_digest, split_name
+from layerprobe.encoders import loading
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import (
+    autocast_dtype,
+    folder_digest,
+    load_encoder,
+    resolve_checkpoint,
+    resolve_device,
+    split_name,
+)
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.values import ATTENTION, check_attn
 from layerprobe.errors import ModelError
-from layerprobe.results import ATTENTION, check_attn
 from tests.models import TEXTS, save_tiny, tiny_model, tiny_tokenizer
 
 Saved = Callable[[str], Path]
@@ -83,7 +93,7 @@ def test_random_weights_depend_on_the_seed_only(checkpoint: Saved) -> None:
     for run, seed in enumerate((0, 0, 1)):
         torch.manual_seed(run)
         before = torch.random.get_rng_state()
-        models[run] = load_encoder(find_checkpoint(str(checkpoint("bert")), random_init=seed))
+        models[run] = load_encoder(resolve_checkpoint(ModelSpec(str(checkpoint("bert")), random_init=seed)))
         assert torch.equal(torch.random.get_rng_state(), before), "expected the global generator to be left alone"
     torch.random.set_rng_state(state)
     assert same(weights_of(models[0]), weights_of(models[1]))
@@ -96,7 +106,7 @@ def test_random_weights_need_no_trained_ones_and_do_not_depend_on_their_precisio
     folders = [save_tiny("bert", tmp_path / dtype, dtype=dtype) for dtype in ("float16", "float32")]
     for folder in folders:
         (folder / "model.safetensors").unlink()
-    first, second = (load_encoder(find_checkpoint(str(folder), random_init=3)) for folder in folders)
+    first, second = (load_encoder(resolve_checkpoint(ModelSpec(str(folder), random_init=3))) for folder in folders)
     assert same(weights_of(first), weights_of(second))
 
 
@@ -216,7 +226,7 @@ def test_folder_digest_sees_a_single_weight_and_the_configuration(checkpoint: Sa
     shutil.copytree(checkpoint("bert"), folder)
     original = folder_digest(folder)
     assert original == folder_digest(checkpoint("bert")), "expected a digest of the content, not of the place"
-    assert original == find_checkpoint(str(folder)).revision == load_encoder(str(folder)).description.revision
+    assert original == resolve_checkpoint(str(folder)).revision == load_encoder(str(folder)).description.revision
 
     weights = load_file(folder / "model.safetensors")
     weights["encoder.layer.1.output.dense.bias"][3] += 1e-6
@@ -230,14 +240,14 @@ def test_folder_digest_sees_a_single_weight_and_the_configuration(checkpoint: Sa
 
 
 def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: Path) -> None:
-    first = find_checkpoint(str(checkpoint("bert")))
+    first = resolve_checkpoint(str(checkpoint("bert")))
     first.tokenizer(["a b c"], truncation=True, max_length=4, padding=True)
-    assert find_checkpoint(str(checkpoint("electra"))).tokenizer_digest == first.tokenizer_digest
+    assert resolve_checkpoint(str(checkpoint("electra"))).tokenizer_digest == first.tokenizer_digest
     other = tiny_tokenizer()
     other.backend_tokenizer.normalizer = None
     shutil.copytree(checkpoint("bert"), tmp_path / "other")
     other.save_pretrained(tmp_path / "other")
-    assert find_checkpoint(str(tmp_path / "other")).tokenizer_digest != first.tokenizer_digest
+    assert resolve_checkpoint(str(tmp_path / "other")).tokenizer_digest != first.tokenizer_digest
 
 
 @pytest.mark.parametrize(
@@ -252,7 +262,7 @@ def test_tokenizer_digest_is_that_of_the_token_ids(checkpoint: Saved, tmp_path: 
 def test_tokenizer_digest_sees_settings(change: dict[str, Any], checkpoint: Saved, tmp_path: Path) -> None:
     shutil.copytree(checkpoint("bert"), tmp_path / "other")
     tiny_tokenizer(**change).save_pretrained(tmp_path / "other")
-    digests = [find_checkpoint(str(folder)).tokenizer_digest for folder in (checkpoint("bert"), tmp_path / "other")]
+    digests = [resolve_checkpoint(str(folder)).tokenizer_digest for folder in (checkpoint("bert"), tmp_path / "other")]
     assert digests[0] != digests[1]
 
 
@@ -271,12 +281,12 @@ def test_tokenizer_digest_of_a_tokenizer_in_python(tmp_path: Path) -> None:
 
 
 def test_identity_is_everything_that_names_the_numbers(checkpoint: Saved) -> None:
-    plain = find_checkpoint(str(checkpoint("bert"))).identity
+    plain = resolve_checkpoint(str(checkpoint("bert"))).identity
     assert plain["revision"] == folder_digest(checkpoint("bert"))
     assert len(plain["tokenizer"]) == 64
     assert (plain["random_init"], plain["trust_remote_code"]) == (None, False)
-    assert find_checkpoint(str(checkpoint("bert")), random_init=3).identity == {**plain, "random_init": 3}
-    trusting = find_checkpoint(str(checkpoint("bert")), trust_remote_code=True)
+    assert resolve_checkpoint(ModelSpec(str(checkpoint("bert")), random_init=3)).identity == {**plain, "random_init": 3}
+    trusting = resolve_checkpoint(str(checkpoint("bert")), trust_remote_code=True)
     assert trusting.identity == {**plain, "trust_remote_code": True}
 
 

@@ -24,7 +24,7 @@ REVISIONS = ("main", "v1", COMMIT)
 ATTEMPT = """
 import json, sys, time
 time.sleep = lambda seconds: None
-from layerprobe.encoders import load_encoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import ModelError
 for name in sys.argv[1:]:
     try:

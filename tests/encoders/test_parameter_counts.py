@@ -11,7 +11,7 @@ import pytest
 import torch
 from transformers import BertConfig, ElectraConfig, PreTrainedConfig
 
-from layerprobe.encoders import count_parameters
+from layerprobe.encoders.architecture import count_parameters
 
 
 def bert(n_blocks: int, hidden: int, heads: int, *, vocabulary: int = 30522) -> PreTrainedConfig:

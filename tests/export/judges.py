@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer
 
-from layerprobe.encoders import load_encoder
-from layerprobe.extraction import embed_layers
-from layerprobe.results import Pooling
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.values import Pooling
+from layerprobe.extraction.embed import embed_layers
 from tests.models import TEXTS
 
 Embeddings = NDArray[np.float32]

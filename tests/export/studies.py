@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from layerprobe.results import (
-    Comparison,
-    Confirmation,
-    DropPrediction,
-    Evidence,
-    LayerOutcome,
-    LayerScores,
-    Measure,
-    ModelDescription,
-    Provenance,
-    SimilarityCurve,
-    SimilarityMap,
-    Study,
-)
+from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.finetuning.values import Confirmation, LayerOutcome
+from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.scoring.values import LayerScores
+from layerprobe.similarity.values import Measure, SimilarityCurve, SimilarityMap
+from layerprobe.study.values import Provenance, Study
 
 CURVE = (0.9, 0.88, 0.87, 0.4)
 HOSTILE = "evil/<script>alert(1)</script>|a|\n# `x` *b* [c](d) {e} \"q\" 'r': - ünï 日本 @all \x85 \u2028"

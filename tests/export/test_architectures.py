@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from transformers import AutoConfig
 
-from layerprobe.encoders import count_blocks, count_parameters, load_encoder
+from layerprobe.encoders.architecture import count_blocks, count_parameters
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.export import Exported, read_layout
-from layerprobe.study.exporting import export_model
+from layerprobe.export.checkpoint import Exported
+from layerprobe.export.layout import read_layout
+from layerprobe.export.run import export_model
 from tests.models import ARCHITECTURES, HIDDEN, MIXES_PADDING, N_BLOCKS, save_tiny
 
 from .judges import layerprobe_embeddings, sentence_transformers_embeddings, transformers_mean

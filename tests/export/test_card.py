@@ -12,10 +12,12 @@ import pytest
 import yaml
 from huggingface_hub import ModelCard
 
+from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError
-from layerprobe.export import Layout, Training, card
-from layerprobe.results import ModelDescription, Pooling, seed_scores
-from layerprobe.study.exporting import export_model
+from layerprobe.export.card import Training, card
+from layerprobe.export.layout import Layout
+from layerprobe.export.run import export_model
+from layerprobe.metrics.seeds import seed_scores
 from tests.models import save_tiny
 
 from .judges import layerprobe_embeddings
@@ -181,7 +183,7 @@ def test_the_study_of_another_model_is_refused(bert: Path, tmp_path: Path) -> No
 
 
 def test_the_study_of_the_model_is_in_the_card(bert: Path, tmp_path: Path) -> None:
-    from layerprobe.encoders import load_encoder
+    from layerprobe.encoders.loading import load_encoder
 
     model: ModelDescription = load_encoder(str(bert), device="cpu").description
     export_model(bert, tmp_path / "out", layer=2, study=study_of(model))

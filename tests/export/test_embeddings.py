@@ -11,11 +11,13 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoTokenizer
 
-from layerprobe.encoders import find_checkpoint, load_encoder, pool
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
-from layerprobe.export import Layout, read_layout, write_layout
-from layerprobe.results import Pooling
-from layerprobe.study.exporting import export_model
+from layerprobe.export.layout import Layout, read_layout, write_layout
+from layerprobe.export.run import export_model
 from tests.models import HIDDEN, TEXTS, save_tiny, tiny_tokenizer
 
 from .judges import (
@@ -91,9 +93,9 @@ def test_token_types_that_a_model_would_look_up_among_its_words_are_not_given(tm
 
 def test_random_weights(bert: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = export_model(bert, out, layer=LAYER, random_init=7)
+    done = export_model(ModelSpec(str(bert), random_init=7), out, layer=LAYER)
     assert "random init 7" in done.model
-    encoder = load_encoder(find_checkpoint(str(bert), random_init=7), device="cpu")
+    encoder = load_encoder(resolve_checkpoint(ModelSpec(str(bert), random_init=7)), device="cpu")
     encoder.tokenizer.padding_side = "right"
     batch = encoder.tokenizer(list(TEXTS), padding=True, return_tensors="pt")
     with torch.inference_mode():

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.results import Examples, Protocol
-from layerprobe.study import Options, finetune
-from layerprobe.study.exporting import export_model
-from layerprobe.study.tuning import saved_models
-from layerprobe.tasks import load_task
+from layerprobe.encoders.options import Options
+from layerprobe.export.run import export_model
+from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Examples
 from tests.test_minilm import MODEL
 
 from .judges import sentence_transformer

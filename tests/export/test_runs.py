@@ -13,14 +13,15 @@ import numpy as np
 import pytest
 from transformers import AutoConfig
 
-from layerprobe.encoders import find_checkpoint, load_encoder
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, StoreError, UnsupportedArchitectureError
+from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.saved import has_model, load_saved_run
-from layerprobe.results import FineTuningRun, Protocol
-from layerprobe.study import Options, finetune
-from layerprobe.study.exporting import export_model
-from layerprobe.study.tuning import saved_models
+from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.values import FineTuningRun, Protocol
 from tests.models import save_tiny
 from tests.toy_task import toy_task
 
@@ -79,8 +80,9 @@ def test_runs_are_made_again_only_for_their_weights(bert: Path, tmp_path: Path, 
 
 
 def test_the_weights_are_those_that_were_scored(bert: Path, tmp_path: Path) -> None:
+    from layerprobe.encoders.encoder import TruncatedEncoder
     from layerprobe.finetuning.objectives import Objective
-    from layerprobe.finetuning.tmft import TruncatedEncoder, evaluate, prepare
+    from layerprobe.finetuning.tmft import evaluate, prepare
 
     found, directories = tuned(bert, tmp_path, layers=(2,))
     encoder = load_encoder(str(directories[0] / "model"), device="cpu")
@@ -124,7 +126,7 @@ def test_a_disk_that_is_full(bert: Path, tmp_path: Path, monkeypatch: pytest.Mon
     def full(*arguments: Any, **options: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("layerprobe.encoders.TruncatedEncoder.save", full)
+    monkeypatch.setattr("layerprobe.encoders.encoder.TruncatedEncoder.save", full)
     with pytest.raises(StoreError, match=r"cannot write the folder .*model: No space left on device: free space, or"):
         tuned(bert, tmp_path, layers=(1,))
     assert not list(tmp_path.rglob("result.json"))
@@ -172,10 +174,11 @@ def test_options_that_contradict_the_run(bert: Path, tmp_path: Path) -> None:
         ({"pooling": "cls"}, "fine-tuned with --pooling 'mean': expected that or none, got 'cls'"),
         ({"max_length": 20}, "fine-tuned with --max-length 128: expected"),
         ({"prompt": "q"}, "fine-tuned with --prompt '': expected"),
-        ({"random_init": 1}, "fine-tuned with --random-init None: expected"),
     ):
         with pytest.raises(DataError, match=words):
             export_model(directories[0], tmp_path / "out", **wrong)
+    with pytest.raises(DataError, match="fine-tuned with --random-init None: expected"):
+        export_model(ModelSpec(str(directories[0]), random_init=1), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -195,7 +198,7 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
 
 
 def test_a_run_of_random_weights(bert: Path, tmp_path: Path) -> None:
-    checkpoint = find_checkpoint(str(bert), random_init=5)
+    checkpoint = resolve_checkpoint(ModelSpec(str(bert), random_init=5))
     settings = Options(cache_dir=tmp_path / "cache", device="cpu")
     found = finetune(checkpoint, (1,), TASK, seeds=(0,), protocol=PROTOCOL, options=settings, save_models=True)
     (directory,) = saved_models(checkpoint, found, TASK, options=settings)

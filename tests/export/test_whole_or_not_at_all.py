@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from layerprobe import folders
-from layerprobe.encoders import find_checkpoint
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import DataError, ModelError, StoreError, UnsupportedArchitectureError
 from layerprobe.export import checkpoint
+from layerprobe.export.run import export_model
 from layerprobe.folders import folder_errors, new_folder
-from layerprobe.study.exporting import export_model
 from tests.models import N_BLOCKS, save_tiny
 
 
@@ -61,7 +61,7 @@ def test_code_of_its_own(bert: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
         export_model(model, tmp_path / "out", layer=1)
-    trusted = find_checkpoint(str(model), trust_remote_code=True)
+    trusted = resolve_checkpoint(str(model), trust_remote_code=True)
     with pytest.raises(ModelError, match="needs code of its own, which an exported folder does not hold"):
         export_model(trusted, tmp_path / "out", layer=1)
     assert not (tmp_path / "out").exists()
@@ -173,7 +173,7 @@ def test_a_full_disk(bert: Path, tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys\n"
         "from layerprobe.errors import StoreError\n"
-        "from layerprobe.study.exporting import export_model\n"
+        "from layerprobe.export.run import export_model\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))\n"
         "try:\n    export_model(sys.argv[1], sys.argv[2], layer=3)\n"

@@ -5,7 +5,8 @@ from functools import cache
 
 import pytest
 
-from layerprobe.encoders import Encoder, load_encoder
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
 from tests.models import save_tiny
 
 

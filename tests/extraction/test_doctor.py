@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from layerprobe.encoders import Encoder, load_encoder
-from layerprobe.extraction import Diagnosis, examine
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.extraction.doctor import Diagnosis, examine
 from tests.models import save_tiny
 
 Loaded = Callable[[str], Encoder]

@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from layerprobe.encoders import Encoder, collate, load_encoder, pool
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction import embed_layers
-from layerprobe.results import Pooling
+from layerprobe.extraction.embed import embed_layers
 from tests.models import HIDDEN, N_BLOCKS, PRE_NORM, TEXTS, save_tiny, tiny_tokenizer
 
 Loaded = Callable[[str], Encoder]

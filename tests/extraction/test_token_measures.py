@@ -13,9 +13,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from layerprobe.encoders import Encoder, load_encoder
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction import embed_and_measure, embed_layers
+from layerprobe.extraction.embed import embed_and_measure, embed_layers
 from layerprobe.extraction.tokens import curvature, prompt_entropy
 from tests.models import N_BLOCKS, TEXTS, save_tiny, tiny_tokenizer
 

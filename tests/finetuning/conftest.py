@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders import Encoder, load_encoder
-from layerprobe.results import Protocol, Task
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.values import Task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task
 

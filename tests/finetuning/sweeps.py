@@ -12,10 +12,10 @@ from pathlib import Path
 
 import torch
 
-from layerprobe.encoders import find_checkpoint, load_encoder
-from layerprobe.finetuning import RunFolder, fine_tune_layers
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
+from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.progress import Progress, silent
-from layerprobe.results import FineTuningRun, Protocol
 from tests.toy_task import toy_task
 
 TASK = toy_task(train=32)
@@ -25,7 +25,7 @@ STEPS = 8
 
 
 def folder_of(model: Path, root: Path) -> RunFolder:
-    return RunFolder.of(root, find_checkpoint(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
+    return RunFolder.of(root, resolve_checkpoint(str(model)), TASK, PROTOCOL, computed_on="cpu float32")
 
 
 def sweep(model: Path, root: Path, *, progress: Progress = silent) -> list[FineTuningRun]:

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.encoders import load_encoder
-from layerprobe.results import Protocol
-from layerprobe.study import Options, finetune, score
-from layerprobe.study.tuning import saved_models
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.options import Options
+from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.values import Protocol
+from layerprobe.scoring.zero_shot import score
 from tests.models import ARCHITECTURES, save_tiny
 from tests.toy_task import toy_task
 

@@ -13,21 +13,13 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.finetuning import confirmation, layers_to_confirm, outcomes
-from layerprobe.finetuning.confirmation import outcome
-from layerprobe.prediction import plateau_rule
-from layerprobe.results import (
-    MARGIN,
-    Confirmation,
-    DropPrediction,
-    FineTuningRun,
-    Protocol,
-    SavedSeeds,
-    SimilarityCurve,
-    from_json,
-    mean_interval,
-    to_json,
-)
+from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm, outcome, outcomes
+from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
+from layerprobe.metrics.seeds import mean_interval
+from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity.values import SimilarityCurve
 
 N_BLOCKS = 6
 SCORES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=6)

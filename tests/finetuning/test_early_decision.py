@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.encoders import Encoder
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.options import Options
 from layerprobe.finetuning import runs
-from layerprobe.results import Confirmation, DropPrediction, FineTuningRun, SavedSeeds, Task
-from layerprobe.study import Options, confirm, finetune
+from layerprobe.finetuning.confirm import confirm
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, SavedSeeds
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.tasks.values import Task
 from tests.finetuning.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])

@@ -12,9 +12,12 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors, trainers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from layerprobe.results import Examples, Protocol, Task
-from layerprobe.study import Options, finetune, score
-from layerprobe.tasks import load_task
+from layerprobe.encoders.options import Options
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.scoring.zero_shot import score
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Examples, Task
 from tests.models import SPECIAL, save_tiny
 
 FILES = {"en": "en-train.csv", "de": "de-train.csv", "es": "es-train.csv", "ko": "ko-train.tsv"}

@@ -12,12 +12,16 @@ import torch
 from sklearn import metrics as peer
 from transformers import AutoModel
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
-from layerprobe.finetuning import Evaluation, Objective, fine_tune, tmft
-from layerprobe.finetuning.tmft import Trainer, evaluate, prepare
-from layerprobe.results import METRICS, Protocol, TaskKind, from_json, to_json
-from layerprobe.results.finetuning import FineTuningRun
+from layerprobe.finetuning import tmft
+from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.tmft import Trainer, evaluate, fine_tune, prepare
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.metrics.names import METRICS, TaskKind
+from layerprobe.metrics.scores import Evaluation
+from layerprobe.serialisation import from_json, to_json
 from tests.toy_task import toy_task_of
 
 KINDS = get_args(TaskKind)
@@ -196,7 +200,7 @@ def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
 
 
 def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:
-    from layerprobe.study.tuning import with_prompt
+    from layerprobe.finetuning.tuning import with_prompt
 
     task = toy_task_of("classification")
     prompted = with_prompt(task, "a ")

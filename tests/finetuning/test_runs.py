@@ -18,11 +18,14 @@ import pytest
 import torch
 
 from layerprobe import files
-from layerprobe._version import versions
-from layerprobe.encoders import Encoder, find_checkpoint
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, TrainingError
-from layerprobe.finetuning import RunFolder, fine_tune_layers, runs
-from layerprobe.results import FailedRun, FineTuningRun, Protocol, to_json
+from layerprobe.finetuning import runs
+from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.serialisation import to_json
+from layerprobe.versions import versions
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
 from tests.toy_task import toy_task
 
@@ -206,7 +209,7 @@ def test_a_lock_that_cannot_be_had_is_an_error(folder: Path, tmp_path: Path, mon
 
 
 def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp_path: Path) -> None:
-    checkpoint = find_checkpoint(str(folder))
+    checkpoint = resolve_checkpoint(str(folder))
 
     def path_of(
         computed_on: str = "cpu float32",
@@ -247,7 +250,7 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
 
 def test_whole_numbers_name_the_same_folder(folder: Path, tmp_path: Path) -> None:
     """The protocol of a run that is read has 0.0 where 0 was given."""
-    checkpoint = find_checkpoint(str(folder))
+    checkpoint = resolve_checkpoint(str(folder))
     whole, read = Protocol(weight_decay=0, warmup=0, max_grad_norm=1), Protocol(weight_decay=0.0, warmup=0.0)
     paths = [RunFolder.of(tmp_path, checkpoint, TASK, p, computed_on="cpu float32").path for p in (whole, read)]
     assert paths[0] == paths[1]

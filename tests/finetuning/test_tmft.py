@@ -16,11 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import AutoModel
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError, TrainingError
-from layerprobe.finetuning import Evaluation, Objective, fine_tune, tmft
-from layerprobe.finetuning.tmft import Trainer, evaluate, prepare
-from layerprobe.results import Examples, FineTuningRun, Protocol, Split, Task, TaskKind
+from layerprobe.finetuning import tmft
+from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.tmft import Trainer, evaluate, fine_tune, prepare
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.metrics.names import Split, TaskKind
+from layerprobe.metrics.scores import Evaluation
+from layerprobe.tasks.values import Examples, Task
 from tests.models import tiny_model
 from tests.toy_task import toy_pairs, toy_task, toy_task_of
 

@@ -13,13 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, collate, load_encoder, padded_groups, pool
-from layerprobe.finetuning import Objective, fine_tune, tmft
+from layerprobe.encoders.batching import collate, padded_groups
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.pooling import pool
+from layerprobe.finetuning import tmft
+from layerprobe.finetuning.objectives import Objective
 from layerprobe.finetuning.tables import TableGradients
-from layerprobe.finetuning.tmft import PreparedExamples, Trainer, prepare
-from layerprobe.results import Examples, Protocol, Task, TaskKind
-from layerprobe.study import finetune
-from layerprobe.study.options import Options
+from layerprobe.finetuning.tmft import PreparedExamples, Trainer, fine_tune, prepare
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import TaskKind
+from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.test_tmft import numbers, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
 

@@ -11,12 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from layerprobe.encoders import Encoder, collate
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import InsufficientMemoryError, TrainingError
-from layerprobe.finetuning import fine_tune, tmft
+from layerprobe.finetuning import tmft
 from layerprobe.finetuning.memory import Budget, is_out_of_memory
-from layerprobe.finetuning.tmft import Trainer, prepare
-from layerprobe.results import Protocol, Task
+from layerprobe.finetuning.tmft import Trainer, fine_tune, prepare
+from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.values import Task
 from tests.finetuning.test_tmft import numbers, trainer_of, without_dropout
 
 ON_CPU = (

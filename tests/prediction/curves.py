@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from layerprobe.results import CurveUncertainty, SimilarityCurve
-from layerprobe.results.similarity import Matrix
+from layerprobe.checks import LEVEL
+from layerprobe.similarity.values import CurveUncertainty, Matrix, SimilarityCurve
 
 
-def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = 0.95) -> SimilarityCurve:
+def uncertain(values: ArrayLike, covariance: ArrayLike, *, level: float = LEVEL) -> SimilarityCurve:
     numbers = np.asarray(values, dtype=np.float64)
     half = 1.96 * np.sqrt(np.diag(covariance))
     lower, upper = tuple((numbers - half).tolist()), tuple((numbers + half).tolist())

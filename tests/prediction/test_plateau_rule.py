@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from layerprobe.errors import DataError
-from layerprobe.prediction import MINIMUM_DECLINE, WOBBLES, fixed_fraction, last_layer, plateau_rule
-from layerprobe.results import DropPrediction, SimilarityCurve
+from layerprobe.prediction.baselines import fixed_fraction, last_layer
+from layerprobe.prediction.rules import MINIMUM_DECLINE, WOBBLES, plateau_rule
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.similarity.values import SimilarityCurve
 
 CURVES = st.lists(st.floats(-0.2, 1.0), min_size=4, max_size=25)
 LAYERS = np.arange(13)

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.prediction import plateau_rule, redraw
-from layerprobe.prediction.redraws import decline_interval
-from layerprobe.results import DropPrediction, DropProbability, SimilarityCurve, from_json, to_json
+from layerprobe.prediction.redraws import decline_interval, redraw
+from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.values import DropPrediction, DropProbability
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity.values import SimilarityCurve
 
 from .curves import equicorrelated, matrix, uncertain
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from layerprobe.pretraining.run import pretrain
+from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.progress import Progress, silent
-from layerprobe.results import EncoderSize, Pretraining, PretrainingProtocol
-from layerprobe.study import pretrain
 from tests.adaptation.jobs import TEXTS
 
 SIZE = EncoderSize(n_blocks=2, hidden_size=16, heads=2, intermediate_size=32)

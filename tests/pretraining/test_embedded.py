@@ -13,7 +13,7 @@ from layerprobe.pretraining import embedded
 from layerprobe.pretraining.embedded import RECIPE, embedded_model, embedded_task, make
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.tokenizers import SPECIAL_TOKENS, word_tokenizer
-from layerprobe.results import EncoderSize
+from layerprobe.pretraining.values import EncoderSize
 
 N_BLOCKS, HIDDEN = 2, 16
 

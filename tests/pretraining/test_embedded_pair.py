@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
-from layerprobe.encoders import load_encoder
-from layerprobe.extraction import examine
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.extraction.doctor import examine
 from layerprobe.pretraining.embedded import LANGUAGE_SEED, embedded_model, embedded_task
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.tokenizers import SPECIAL_TOKENS

@@ -15,13 +15,8 @@ from layerprobe.pretraining import objectives
 from layerprobe.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.pretraining.objectives import CopiedWords, sample
 from layerprobe.pretraining.tokenizers import train_tokenizer
-from layerprobe.results import (
-    WITH_GENERATOR,
-    EncoderSize,
-    PretrainingObjective,
-    PretrainingProtocol,
-)
-from layerprobe.training import Masking, Objective, Question
+from layerprobe.pretraining.values import WITH_GENERATOR, EncoderSize, PretrainingObjective, PretrainingProtocol
+from layerprobe.training.objective import Masking, Objective, Question
 
 PAD, CLS, SEP, MASK = 0, 1, 2, 3
 VOCAB = 60

@@ -18,21 +18,21 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
-from layerprobe._version import __version__, versions
-from layerprobe.encoders import load_encoder
+from layerprobe.adaptation.run import adapt
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, TrainingError
+from layerprobe.extraction.embeddings import extract
 from layerprobe.pretraining.models import build_encoder
+from layerprobe.pretraining.run import plan_pretraining, pretrain
 from layerprobe.pretraining.training import prepare
-from layerprobe.results import (
-    WITH_GENERATOR,
-    Pretraining,
-    PretrainingObjective,
-    PretrainingProtocol,
-    TextFile,
-    from_json,
-)
-from layerprobe.study import Options, adapt, extract, load_corpus, plan_pretraining, pretrain
-from layerprobe.training import Question, Trainer
+from layerprobe.pretraining.values import WITH_GENERATOR, Pretraining, PretrainingObjective, PretrainingProtocol
+from layerprobe.serialisation import from_json
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.values import TextFile
+from layerprobe.training.loop import Trainer
+from layerprobe.training.objective import Question
+from layerprobe.versions import __version__, versions
 from tests.adaptation.jobs import TEXTS
 from tests.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, job, protocol_of
 
@@ -214,7 +214,7 @@ def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest
 
 
 def test_the_head_is_kept_for_adapting(made: Made, tmp_path: Path) -> None:
-    from layerprobe.results import AdaptationProtocol
+    from layerprobe.adaptation.values import AdaptationProtocol
 
     protocol = AdaptationProtocol(max_steps=1, batch_size=8, accumulation=1)
     found = adapt(made["mlm"][1], TEXTS, tmp_path / "out", protocol=protocol, options=Options(device="cpu"))
@@ -377,7 +377,7 @@ def test_an_unfinished_run_is_not_mixed_with_another(
 
 
 def test_a_finished_folder_is_not_made_again(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("layerprobe.study.pretraining.prepare", None)
+    monkeypatch.setattr("layerprobe.pretraining.run.prepare", None)
     assert job("mlm", made["mlm"][1]) == made["mlm"][0]
     with pytest.raises(DataError, match=r"pretrained on other texts or with other settings.*--overwrite"):
         job("mlm", made["mlm"][1], seed=1)

@@ -14,12 +14,18 @@ import numpy as np
 import pytest
 import torch
 
-from layerprobe.encoders import Encoder, TruncatedEncoder, load_encoder
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, ModelError
-from layerprobe.profiling import Schedule, count_flops, gauge_for, measuring, profile_layers, random_batch
-from layerprobe.profiling.memory import NoGauge, ResidentGauge
-from layerprobe.results import Cost, LayerProfile, Profile, from_json, to_json
-from layerprobe.study import Options, profile
+from layerprobe.profiling import measuring
+from layerprobe.profiling.flops import count_flops
+from layerprobe.profiling.inputs import random_batch
+from layerprobe.profiling.measuring import Schedule, profile_layers
+from layerprobe.profiling.memory import NoGauge, ResidentGauge, gauge_for
+from layerprobe.profiling.run import profile
+from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.serialisation import from_json, to_json
 from tests.models import HIDDEN, N_BLOCKS, save_tiny
 
 CPU = torch.device("cpu")

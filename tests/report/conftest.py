@@ -9,21 +9,13 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from layerprobe.results import (
-    Comparison,
-    Confirmation,
-    DropPrediction,
-    Evidence,
-    LayerOutcome,
-    LayerScores,
-    Measure,
-    ModelDescription,
-    Protocol,
-    Provenance,
-    SimilarityCurve,
-    SimilarityMap,
-    Study,
-)
+from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.scoring.values import LayerScores
+from layerprobe.similarity.values import Measure, SimilarityCurve, SimilarityMap
+from layerprobe.study.values import Provenance, Study
 
 from .similarities import with_intervals
 

@@ -8,23 +8,23 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_names
-from layerprobe.prediction import plateau_rule
-from layerprobe.results import (
-    Comparison,
+from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.similarity.values import (
     CurveUncertainty,
     Difference,
-    DropPrediction,
     LayerDiagnostics,
     MapUncertainty,
     Matrix,
     Measure,
-    ModelDescription,
     PermutationNull,
     SimilarityCurve,
     SimilarityMap,
-    Study,
 )
+from layerprobe.study.values import Study
 
 ERROR = 0.01
 """Standard error of every value."""

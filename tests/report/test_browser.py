@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from layerprobe import results
-from layerprobe.report import layer_csv, write_report
+from layerprobe.report.data import layer_csv
+from layerprobe.report.page import write_report
+from layerprobe.serialisation import to_json
 
 from .conftest import STUDIES
 
@@ -158,7 +159,7 @@ def test_downloads_are_the_study_and_the_table(kind: str, open_page: Open) -> No
     with open_page(kind) as page:
         json_file = _download(page, "Whole study (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
-    assert json_file == results.to_json(study)
+    assert json_file == to_json(study)
     assert csv_file == layer_csv(study)
     assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
 

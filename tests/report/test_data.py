@@ -7,9 +7,8 @@ import dataclasses
 import io
 import statistics
 
-from layerprobe.report import layer_csv, layer_rows
-from layerprobe.report.data import LayerRow
-from layerprobe.results import Study
+from layerprobe.report.data import LayerRow, layer_csv, layer_rows
+from layerprobe.study.values import Study
 
 from .conftest import STUDIES
 

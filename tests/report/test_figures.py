@@ -9,20 +9,16 @@ from collections.abc import Sequence
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.report import (
-    cka_curve,
-    cka_map,
-    other_map,
-    parameters_against_score,
-    pareto_front,
-    read_by_rule,
-    seeds,
-    tmft,
-    zero_shot,
-)
-from layerprobe.report.figures import similarity, style
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.metrics.seeds import seed_scores
+from layerprobe.pages import style
+from layerprobe.report.data import pareto_front
+from layerprobe.report.figures import similarity
+from layerprobe.report.figures.scores import parameters_against_score, seeds, tmft, zero_shot
+from layerprobe.report.figures.similarity import cka_curve, cka_map, other_map, read_by_rule
 from layerprobe.report.page import render
-from layerprobe.results import LayerOutcome, Measure, Study, seed_scores
+from layerprobe.similarity.values import Measure
+from layerprobe.study.values import Study
 
 from .conftest import STUDIES, confirmed, outcome
 

@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 from plotly.offline import get_plotlyjs
 
-from layerprobe import results
 from layerprobe.errors import LayerProbeError
-from layerprobe.report import layer_csv, page, render, words, write_report
-from layerprobe.report.markup import element, escape, script_json
-from layerprobe.results import Measure, Study
+from layerprobe.pages import numbers, page
+from layerprobe.pages.markup import element, escape, script_json
+from layerprobe.report import words
+from layerprobe.report.data import layer_csv
+from layerprobe.report.page import render, write_report
+from layerprobe.serialisation import from_json, to_dict
+from layerprobe.similarity.values import Measure
+from layerprobe.study.values import Study
 
 from .conftest import HOSTILE, STUDIES
 from .similarities import rbf, with_intervals
@@ -57,7 +61,7 @@ class Page(HTMLParser):
 
 
 def test_the_study_reads_back_from_the_page(any_study: Study) -> None:
-    assert results.from_json(Study, Page(render(any_study)).data("study")) == any_study
+    assert from_json(Study, Page(render(any_study)).data("study")) == any_study
 
 
 def test_the_table_reads_back_from_the_page(any_study: Study) -> None:
@@ -92,8 +96,8 @@ def test_the_style_and_script_of_the_page_load_nothing() -> None:
 
 def test_names_of_further_references_cannot_add_elements() -> None:
     hostile = STUDIES["hostile intervals"]()
-    data = json.dumps(results.to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
-    read, safe = Page(render(hostile)), Page(render(results.from_json(Study, data)))
+    data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
+    read, safe = Page(render(hostile)), Page(render(from_json(Study, data)))
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
     assert f"{HOSTILE} caution" in read.text
 
@@ -121,11 +125,11 @@ def test_every_text_of_a_study_is_escaped(kind: str) -> None:
             return {key: poisoned(item) for key, item in value.items()}
         return value
 
-    data = poisoned(results.to_dict(STUDIES[kind]()))
-    study = results.from_json(Study, json.dumps(data))
+    data = poisoned(to_dict(STUDIES[kind]()))
+    study = from_json(Study, json.dumps(data))
     read = Page(render(study))
     assert not read.all("b")
-    assert results.from_json(Study, read.data("study")) == study
+    assert from_json(Study, read.data("study")) == study
     assert len(read.all("script")) == 6
 
 
@@ -243,7 +247,7 @@ def test_labels_of_references_are_short_and_distinct(
 
 
 def test_what_rounds_to_nothing_has_no_sign() -> None:
-    assert words.number(-0.0004, 3) == "0.000"
+    assert numbers.number(-0.0004, 3) == "0.000"
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------
@@ -258,9 +262,9 @@ def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
 
 @pytest.mark.parametrize("verdict", ["refuted", "undecided"])
 def test_every_verdict_has_its_badge(verdict: str, whole: Study) -> None:
-    data = results.to_dict(whole)
+    data = to_dict(whole)
     data["confirmation"]["verdict"] = verdict
-    read = Page(render(results.from_json(Study, json.dumps(data))))
+    read = Page(render(from_json(Study, json.dumps(data))))
     assert {"class": f"badge {verdict}"} in read.all("span")
 
 
@@ -303,7 +307,7 @@ def test_a_folder_name_that_is_no_unicode_can_be_written(tmp_path: Path) -> None
     described = dataclasses.replace(study.comparison.model, name="models/caf\udce9")
     study = dataclasses.replace(study, comparison=dataclasses.replace(study.comparison, model=described))
     path = write_report(study, tmp_path / "report.html")
-    assert results.from_json(Study, Page(path.read_text(encoding="utf-8")).data("study")) == study
+    assert from_json(Study, Page(path.read_text(encoding="utf-8")).data("study")) == study
 
 
 def test_escaping_happens_once() -> None:

@@ -10,10 +10,13 @@ import pandas as pd
 import pytest
 from pyarrow import parquet
 
+from layerprobe.comparison.parquet import COLUMNS, similarity_table, write_parquet
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.report.parquet import COLUMNS, similarity_table, write_parquet
-from layerprobe.results import Comparison, Comparisons, Measure, ModelDescription, SimilarityMap
-from layerprobe.similarity import estimate_cka, measure_layers
+from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.estimates import measure_layers
+from layerprobe.similarity.values import Measure, SimilarityMap
 
 KNN = Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=3)
 MEASURES = (

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.report.figures.profiles import front
-from layerprobe.report.profile import check_studies, render_profiles, scores_of, significant, write_profile_report
-from layerprobe.results import Cost, LayerProfile, Profile, Study, from_json
+from layerprobe.profiling.figures import front
+from layerprobe.profiling.page import check_studies, render_profiles, scores_of, significant, write_profile_report
+from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.serialisation import from_json
+from layerprobe.study.values import Study
 
 from .conftest import HOSTILE, STUDIES, model
 from .test_page import Page

@@ -8,10 +8,12 @@ import io
 import json
 from pathlib import Path
 
-from layerprobe.finetuning import outcomes
-from layerprobe.report.figures.sweeps import sweep_curves
-from layerprobe.report.sweep import CSV_COLUMNS, render_sweep, sweep_csv, write_sweep_report
-from layerprobe.results import FailedRun, SweepCurve, SweepResult, from_json, sweep_names
+from layerprobe.finetuning.confirmation import outcomes
+from layerprobe.finetuning.values import FailedRun
+from layerprobe.serialisation import from_json
+from layerprobe.sweeps.figures import sweep_curves
+from layerprobe.sweeps.page import CSV_COLUMNS, render_sweep, sweep_csv, write_sweep_report
+from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.finetuning.test_confirmation import run_of
 
 from .conftest import HOSTILE

@@ -7,22 +7,21 @@ from typing import Any
 
 import pytest
 
-from layerprobe import load_task
 from layerprobe.errors import DataError
-from layerprobe.reproduction import (
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.metrics.seeds import seed_scores
+from layerprobe.reproduction.differences import ReproducedLayer, judgement, reproduced_layer
+from layerprobe.reproduction.paper import (
     PaperScores,
     PlannedModel,
-    ReproducedLayer,
     experiment,
     experiment_names,
-    judgement,
     notes_on,
     planned_models,
     read_paper,
-    reproduced_layer,
 )
-from layerprobe.results import LayerOutcome, seed_scores
-from layerprobe.study.reproduction import reproduce
+from layerprobe.reproduction.run import reproduce
+from layerprobe.tasks.loading import load_task
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
 from tests.models import save_tiny
 

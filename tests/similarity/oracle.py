@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from layerprobe.results import Measure
-from layerprobe.similarity import hsic, linear_gram, rbf_gram
-from layerprobe.similarity.hsic import centre
+from layerprobe.similarity.grams import linear_gram, rbf_gram
+from layerprobe.similarity.hsic import centre, hsic
+from layerprobe.similarity.values import Measure
 
 Array = NDArray[np.float64]
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from layerprobe.results import LayerDiagnostics, Measure
 from layerprobe.similarity.cautions import _inflation, cautions
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
+from layerprobe.similarity.values import LayerDiagnostics, Measure
 
 HEALTHY = LayerDiagnostics(
     n_samples=2758,

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from layerprobe.similarity import hsic, linear_cka, linear_gram, rbf_cka, rbf_gram, rbf_sigma_squared
-from layerprobe.similarity.hsic import centre
+from layerprobe.similarity.cka import linear_cka, rbf_cka
+from layerprobe.similarity.grams import linear_gram, rbf_gram, rbf_sigma_squared
+from layerprobe.similarity.hsic import centre, hsic
 
 Array = NDArray[np.float64]
 ESTIMATORS = ["biased", "debiased"]

@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.results import Measure, SimilarityMap, from_json, to_json
-from layerprobe.similarity import cka_map, linear_cka, rbf_cka, rbf_sigma_squared, similarity_curve
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity.cka import cka_map, linear_cka, rbf_cka
+from layerprobe.similarity.curve import similarity_curve
+from layerprobe.similarity.grams import rbf_sigma_squared
+from layerprobe.similarity.values import Measure, SimilarityMap
 
 N = 30
 

@@ -9,18 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.results import Measure
-from layerprobe.similarity import (
-    cka_map,
-    hsic,
-    linear_cka,
-    linear_gram,
-    rbf_cka,
-    rbf_gram,
-    rbf_sigma_squared,
-)
-from layerprobe.similarity.engine import cka_values, sums_of
-from layerprobe.similarity.grams import squared_distances
+from layerprobe.similarity.cka import cka_map, linear_cka, rbf_cka
+from layerprobe.similarity.engine.passes import sums_of
+from layerprobe.similarity.engine.sums import cka_values
+from layerprobe.similarity.grams import linear_gram, rbf_gram, rbf_sigma_squared, squared_distances
+from layerprobe.similarity.hsic import hsic
+from layerprobe.similarity.values import Measure
 from tests.similarity.oracle import brute_force_hsic
 
 REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference"

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from layerprobe.results import Measure
-from layerprobe.similarity import CKAEstimate, estimate_cka
+from layerprobe.checks import LEVEL
+from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.inference import curve_uncertainty
 from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.ranks import rank_influences
+from layerprobe.similarity.values import Measure
 from tests.similarity.oracle import LINEAR, RBF
 
 pytestmark = pytest.mark.slow
@@ -81,7 +82,7 @@ def independent_and_narrow(rng: np.random.Generator, n: int) -> Layers:
     return [normal(rng, n, 3)], [normal(rng, n, 3)]
 
 
-def estimate(layers: Layers, measure: Measure = LINEAR, *, level: float | None = 0.95) -> CKAEstimate:
+def estimate(layers: Layers, measure: Measure = LINEAR, *, level: float | None = LEVEL) -> CKAEstimate:
     (found,) = estimate_cka([("model", layers[0]), ("reference", layers[1])], measures=[measure], level=level)
     return found
 

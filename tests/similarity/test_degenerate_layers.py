@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError, DegenerateLayerError, LayerProbeError, MisalignedSamplesError
-from layerprobe.similarity import hsic, linear_cka, rbf_cka, rbf_gram, rbf_sigma_squared
+from layerprobe.similarity.cka import linear_cka, rbf_cka
+from layerprobe.similarity.grams import rbf_gram, rbf_sigma_squared
+from layerprobe.similarity.hsic import hsic
 
 cka_measures = pytest.mark.parametrize("cka", [linear_cka, rbf_cka])
 estimators = pytest.mark.parametrize("estimator", ["biased", "debiased"])

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError
-from layerprobe.results import LayerDiagnostics
 from layerprobe.similarity import diagnostics
+from layerprobe.similarity.values import LayerDiagnostics
 
 Array = NDArray[np.float64]
 seeds = st.integers(0, 2**32 - 1)

@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.results import Measure
-from layerprobe.similarity import cka_map, estimate_cka, rbf_sigma_squared
-from layerprobe.similarity.engine import Sums, cka_values, influence, pair_variance, sums_of
+from layerprobe.similarity.cka import cka_map, estimate_cka
 from layerprobe.similarity.engine.features import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, linear_gram
-from layerprobe.similarity.engine.passes import _features_are_cheaper
+from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, sums_of
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
+from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
+from layerprobe.similarity.grams import rbf_sigma_squared
+from layerprobe.similarity.values import Measure
 from tests.similarity import oracle
 from tests.similarity.oracle import LINEAR, MEASURES, RBF
 

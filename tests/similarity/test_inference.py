@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.results import Measure
 from layerprobe.similarity.cka import CKAEstimate, cka_interval, cka_map, estimate_cka
-from layerprobe.similarity.engine import influence, pair_variance
+from layerprobe.similarity.engine.sums import influence, pair_variance
 from layerprobe.similarity.inference import (
     Spread,
     band_width,
@@ -24,6 +23,7 @@ from layerprobe.similarity.inference import (
     interval,
     spread,
 )
+from layerprobe.similarity.values import Measure
 from tests.similarity import oracle
 from tests.similarity.oracle import LINEAR, MEASURES, RBF
 

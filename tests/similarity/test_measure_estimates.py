@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.results import NEIGHBOUR_MEASURES, CurveUncertainty, Measure, MeasureName, Normalize
 from layerprobe.similarity.estimates import GROUPS, MeasureEstimate, measure_layers
 from layerprobe.similarity.measures import MEASURES, measure_map, samples_without_groups
+from layerprobe.similarity.values import NEIGHBOUR_MEASURES, CurveUncertainty, Measure, MeasureName, Normalize
 
 Array = NDArray[np.float64]
 measures = pytest.mark.parametrize("name", list(MEASURES))

@@ -9,10 +9,10 @@ from scipy import linalg, stats
 from scipy.spatial.distance import pdist
 
 from layerprobe.similarity import dissimilarity as rsa_module
-from layerprobe.similarity import hsic
 from layerprobe.similarity import neighbours as neighbours_module
 from layerprobe.similarity.cca import principal_subspace, pwcca, svcca
 from layerprobe.similarity.dissimilarity import rsa
+from layerprobe.similarity.hsic import hsic
 from layerprobe.similarity.neighbours import cknna, mutual_knn
 from layerprobe.similarity.shape import procrustes
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.results import NEIGHBOUR_MEASURES, Measure, MeasureName, Normalize
 from layerprobe.similarity.cca import pwcca, svcca
 from layerprobe.similarity.dissimilarity import rsa
 from layerprobe.similarity.measures import MEASURES, Invariance, measure_map, zscored
 from layerprobe.similarity.neighbours import cknna, mutual_knn
 from layerprobe.similarity.shape import procrustes
+from layerprobe.similarity.values import NEIGHBOUR_MEASURES, Measure, MeasureName, Normalize
 
 Array = NDArray[np.float64]
 FUNCTIONS: dict[MeasureName, Callable[..., float]] = {

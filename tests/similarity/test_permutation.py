@@ -13,11 +13,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.results import Measure, PermutationNull, SimilarityMap, from_json, to_json
-from layerprobe.similarity import cka_map, diagnose, linear_gram, permutation, rbf_gram
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity import permutation
+from layerprobe.similarity.cka import cka_map
+from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE
+from layerprobe.similarity.grams import linear_gram, rbf_gram
 from layerprobe.similarity.permutation import permutation_null, shuffled_maps
+from layerprobe.similarity.values import Measure, PermutationNull, SimilarityMap
 
 Array = NDArray[Any]
 Layers = list[Array]
@@ -62,7 +67,7 @@ def null_of(
     measure: Measure = MEASURES[0],
     *,
     permutations: int = 39,
-    level: float = 0.95,
+    level: float = LEVEL,
     seed: int = 0,
 ) -> PermutationNull:
     values = map_of(model, reference, measure).values

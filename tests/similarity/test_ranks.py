@@ -7,11 +7,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import entr
 
+from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError
-from layerprobe.results import CurveUncertainty
-from layerprobe.similarity import diagnose
+from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.inference import curve_uncertainty
 from layerprobe.similarity.ranks import rank_influences
+from layerprobe.similarity.values import CurveUncertainty
 
 Array = NDArray[np.float64]
 
@@ -22,7 +23,7 @@ def layer_of(n: int, d: int, *, seed: int = 0) -> Array:
 
 
 def rank_uncertainty(
-    layers: list[Array], *, level: float = 0.95, clusters: NDArray[np.intp] | None = None
+    layers: list[Array], *, level: float = LEVEL, clusters: NDArray[np.intp] | None = None
 ) -> tuple[list[float], CurveUncertainty]:
     found = [rank_influences(layer) for layer in layers]
     ranks = [rank for rank, _ in found]

@@ -3,7 +3,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from layerprobe.store import Store, StoredEmbeddings, StoreKey, texts_digest
+from layerprobe.store.key import StoreKey, texts_digest
+from layerprobe.store.shards import StoredEmbeddings
+from layerprobe.store.store import Store
 
 N_LAYERS, WIDTH = 3, 4
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import numpy as np
 
-from layerprobe.store import Store, StoreKey, sample_ids, texts_digest
+from layerprobe.store.key import StoreKey, sample_ids, texts_digest
+from layerprobe.store.store import Store
 
 V1 = Path(__file__).parent / "archives" / "v1"
 TEXTS = ["a plane", "ein Flugzeug", "비행기", 'a "plane"', "an aeroplane"]

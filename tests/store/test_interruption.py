@@ -13,14 +13,14 @@ import pytest
 
 from layerprobe import files
 from layerprobe.errors import StoreError
-from layerprobe.store import Store
+from layerprobe.store.store import Store
 
 # Writes shards until it is killed or done; says each on stdout.
 SCRIPT = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
 from conftest import key_of, values_of
-from layerprobe.store import Store
+from layerprobe.store.store import Store
 import logging
 logging.basicConfig(level=logging.INFO)
 texts = [str(i) for i in range(12)]

@@ -12,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
 from layerprobe.errors import DataError, StoreError
-from layerprobe.store import Store, sample_ids
+from layerprobe.store.key import sample_ids
+from layerprobe.store.store import Store
 
 
 @settings(deadline=None, max_examples=40)

@@ -6,8 +6,8 @@ import datasets
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks import load_task
 from layerprobe.tasks.hub import is_hub_name
+from layerprobe.tasks.loading import load_task
 
 
 def split(n: int, **others):
@@ -105,7 +105,8 @@ def test_no_hub_names(name):
 
 
 def test_without_network_the_message_is_one_line(tmp_path):
-    code = "import layerprobe.tasks as t; from layerprobe.errors import TaskError\ntry: t.load_task('no-such/data')\n"
+    code = "import layerprobe.tasks.loading as t; from layerprobe.errors import TaskError\n"
+    code += "try: t.load_task('no-such/data')\n"
     code += "except TaskError as error: print(error)"
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
     run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)

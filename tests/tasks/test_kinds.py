@@ -12,8 +12,8 @@ import datasets
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.results import Task
-from layerprobe.tasks import load_task
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import Task
 
 PAIR_HEADER = ("sentence1", "sentence2", "label")
 

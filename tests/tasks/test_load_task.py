@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks import load_task, load_texts
+from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.texts import Cleaner
 
 SCORES = [0, 1.25, 2.5, 5]

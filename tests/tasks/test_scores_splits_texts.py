@@ -3,11 +3,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.results import Examples, Task
-from layerprobe.tasks import drawn_from
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
-from layerprobe.tasks.splitting import split_by_ratio
+from layerprobe.tasks.splitting import drawn_from, split_by_ratio
 from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner
+from layerprobe.tasks.values import Examples, Task
 
 
 @pytest.mark.parametrize(

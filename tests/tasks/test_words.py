@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from layerprobe.errors import TaskError
-from layerprobe.tasks import load_task, load_word_similarity
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.words import load_word_similarity
 
 
 def words(n: int, start: int = 0) -> list[tuple[str, str]]:

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerprobe.encoders import Encoder, collate
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import DataError
-from layerprobe.study import load_corpus
+from layerprobe.tasks.corpus import load_corpus
 from layerprobe.training import corpus as module
 from layerprobe.training.corpus import Corpus, epoch_batches, hold_out, pack, tokenize_corpus
 from tests.models import TEXTS

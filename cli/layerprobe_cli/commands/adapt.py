@@ -14,7 +14,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.results import Adaptation, AdaptationProtocol
+    from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Training:
 
     def protocol(self) -> AdaptationProtocol:
         """Return them as the library takes them."""
-        from layerprobe.results import AdaptationProtocol
+        from layerprobe.adaptation.values import AdaptationProtocol
 
         return AdaptationProtocol(**vars(self))
 
@@ -95,8 +95,8 @@ def adapt(
     protocol = training.protocol()
 
     # torch is loaded only here, so that --help is quick
-    from layerprobe.study.adapting import adapt as adapt_model
-    from layerprobe.study.adapting import load_corpus
+    from layerprobe.adaptation.run import adapt as adapt_model
+    from layerprobe.tasks.corpus import load_corpus
 
     corpus = load_corpus(texts)
     with progress_bar(quiet=quiet) as progress:

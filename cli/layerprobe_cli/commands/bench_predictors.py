@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Json, Quiet
 from layerprobe_cli.output import log_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.results import Bench, BudgetScores, RuleScores, Score
+    from layerprobe.dropbench.values import Bench, BudgetScores, RuleScores, Score
 
 
 def bench_predictors(
@@ -35,7 +36,7 @@ def bench_predictors(
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
     ] = None,
-    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = LEVEL,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
@@ -49,8 +50,9 @@ def bench_predictors(
     Example:  [bold]layerprobe bench-predictors --budget converged[/bold]
     """
     log_to_stderr(quiet=quiet)
-    from layerprobe.prediction import bench_predictors as bench
-    from layerprobe.prediction import read_kept_out, read_zoo, tuned_rules
+    from layerprobe.dropbench.bench import bench_predictors as bench
+    from layerprobe.dropbench.tuned import tuned_rules
+    from layerprobe.dropbench.zoo import read_kept_out, read_zoo
 
     models = read_kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
     found = bench(models, rules=tuned_rules() if tuned else None, budgets=budget or (), level=level)

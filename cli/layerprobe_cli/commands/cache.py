@@ -13,7 +13,7 @@ from layerprobe_cli.options import CacheDir, Json
 from layerprobe_cli.output import fail, print_json, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.store import Entry
+    from layerprobe.store.entries import Entry
 
 Fingerprint = Annotated[
     str, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default=False)
@@ -28,7 +28,7 @@ def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
 
     Example:  [bold]layerprobe cache list[/bold]
     """
-    from layerprobe.store import Store
+    from layerprobe.store.store import Store
 
     store = Store(cache_dir)
     entries = [_summary(entry) for entry in store.entries()]
@@ -47,8 +47,8 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
 
     Example:  [bold]layerprobe cache info 3f2a[/bold]
     """
-    from layerprobe.results import to_dict
-    from layerprobe.store import Store
+    from layerprobe.serialisation import to_dict
+    from layerprobe.store.store import Store
 
     store = Store(cache_dir)
     entry = _entry(store.entries(), fingerprint)
@@ -67,7 +67,7 @@ def _verify(fingerprint: OptionalFingerprint = None, cache_dir: CacheDir = None,
 
     Example:  [bold]layerprobe cache verify[/bold]
     """
-    from layerprobe.store import Store
+    from layerprobe.store.store import Store
 
     store = Store(cache_dir)
     whole = None if fingerprint is None else _entry(store.entries(), fingerprint).fingerprint
@@ -98,7 +98,7 @@ def _prune(
 
     Example:  [bold]layerprobe cache prune --older-than 30 --dry-run[/bold]
     """
-    from layerprobe.store import Store
+    from layerprobe.store.store import Store
 
     if everything == (fingerprint is not None or older_than is not None or partial):
         raise typer.BadParameter("expected a fingerprint, --older-than or --partial, or --all alone")

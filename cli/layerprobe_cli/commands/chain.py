@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, IntervalLevel, Json, Quiet
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.results import ChainPlan, ChainResult, LayerOutcome
+    from layerprobe.chains.values import ChainPlan, ChainResult
+    from layerprobe.finetuning.values import LayerOutcome
 
 
 def chain(
     file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
     report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
-    level: IntervalLevel = 0.95,
+    level: IntervalLevel = LEVEL,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
@@ -44,8 +46,9 @@ def chain(
     log_to_stderr(quiet=quiet)
 
     # torch is loaded only here, so that --help is quick
-    from layerprobe import Options
-    from layerprobe.study import load_chain, plan_chain, run_chain
+    from layerprobe.chains.run import plan_chain, run_chain
+    from layerprobe.chains.toml import load_chain
+    from layerprobe.encoders.options import Options
 
     wanted = load_chain(file)
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
@@ -60,7 +63,7 @@ def chain(
         done = run_chain(wanted, level=level, options=options, progress=progress)
     show_notes(done.notes, done.warnings, quiet=quiet)
     if report is not None:
-        from layerprobe.report.chain import write_chain_report
+        from layerprobe.chains.page import write_chain_report
 
         write_chain_report(done, report)
     if json:
@@ -92,7 +95,7 @@ def _print_plan(plan: ChainPlan) -> None:
 
 
 def _print_result(done: ChainResult) -> None:
-    from layerprobe.results import metric_title
+    from layerprobe.metrics.names import metric_title
 
     steps = done.chain.finetunings
     titles = [metric_title(outcomes[0].primary) for outcomes in done.trail.outcomes]

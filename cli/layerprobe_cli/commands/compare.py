@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     AnySimilarity,
     CacheDir,
@@ -40,7 +41,7 @@ def compare(
     embedding: Embedding,
     extraction: Extraction,
     reference_random_init: ReferenceRandomInit = None,
-    level: IntervalLevel = 0.95,
+    level: IntervalLevel = LEVEL,
     intervals: Annotated[
         bool,
         typer.Option(
@@ -76,7 +77,7 @@ def compare(
     if show_map and json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
-        from layerprobe.study.comparison import check_permutations
+        from layerprobe.comparison.compare import check_permutations
 
         check_permutations(permutations, settings["measure"], level=level, documents=source.documents is not None)
     if parquet is not None and not parquet.absolute().parent.is_dir():
@@ -84,7 +85,8 @@ def compare(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import compare_all, extract
+    from layerprobe.comparison.compare import compare_all
+    from layerprobe.extraction.embeddings import extract
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     model, *others = models
@@ -113,7 +115,7 @@ def compare(
     warnings += [warning for comparison in found.comparisons for warning in comparison.warnings]
     show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
     if parquet is not None:
-        from layerprobe.report.parquet import write_parquet
+        from layerprobe.comparison.parquet import write_parquet
 
         write_parquet(found, parquet)
     if json:

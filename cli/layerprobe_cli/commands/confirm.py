@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     AllSeeds,
     CacheDir,
@@ -38,7 +39,7 @@ def confirm(
     tuning: Tuning,
     layers: Layers = "",
     rule: RuleName = None,
-    level: Level = 0.95,
+    level: Level = LEVEL,
     all_seeds: AllSeeds = False,
     cache_dir: CacheDir = None,
     json: Json = False,
@@ -57,7 +58,7 @@ def confirm(
     task = source.load()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import run
+    from layerprobe.study.run import run
 
     checkpoint = loading.find(model, random_init=loading.random_init)
     references = reference.find(loading)

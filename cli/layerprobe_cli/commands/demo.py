@@ -34,8 +34,9 @@ def demo(
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
+    from layerprobe.encoders.options import Options
     from layerprobe.pretraining.embedded import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task
-    from layerprobe.study import Options, run
+    from layerprobe.study.run import run
     from layerprobe_cli.commands.run import make_output_folder, save_study
 
     log_to_stderr(quiet=quiet)

@@ -11,7 +11,7 @@ from layerprobe_cli.options import Json, Loading, Model, Norm, Quiet, library_op
 from layerprobe_cli.output import log_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.extraction import Check
+    from layerprobe.extraction.doctor import Check
 
 
 def doctor(model: Model, loading: Loading, norm: Norm = "final", json: Json = False, quiet: Quiet = False) -> None:
@@ -21,7 +21,7 @@ def doctor(model: Model, loading: Loading, norm: Norm = "final", json: Json = Fa
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
-    from layerprobe.study import doctor as examine
+    from layerprobe.extraction.doctor import doctor as examine
 
     log_to_stderr(quiet=quiet)
     options = dataclasses.replace(library_options(loading), norm=norm)

@@ -12,7 +12,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe import Study
+    from layerprobe.study.values import Study
 
 
 def export(
@@ -61,16 +61,16 @@ def export(
     evidence = None if study is None else _read_study(study)
 
     # after the study: what is wrong with it is told before torch is loaded
-    from layerprobe.study.exporting import export_model
+    from layerprobe.encoders.spec import ModelSpec
+    from layerprobe.export.run import export_model
 
     found = export_model(
-        model,
+        ModelSpec(model, random_init=random_init),
         out,
         layer=layer,
         pooling=pooling,
         max_length=max_length,
         prompt=prompt,
-        random_init=random_init,
         study=evidence,
         overwrite=overwrite,
     )
@@ -94,7 +94,8 @@ def export(
 
 def _read_study(path: Path) -> Study:
     from layerprobe.errors import DataError
-    from layerprobe.results import Study, from_json
+    from layerprobe.serialisation import from_json
+    from layerprobe.study.values import Study
 
     try:
         return from_json(Study, path.read_text(encoding="utf-8"))

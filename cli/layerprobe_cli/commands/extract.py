@@ -37,7 +37,7 @@ def extract(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import extract as extract_layers
+    from layerprobe.extraction.embeddings import extract as extract_layers
 
     with progress_bar(quiet=quiet) as progress:
         found = extract_layers(

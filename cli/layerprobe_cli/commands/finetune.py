@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -31,7 +32,7 @@ def finetune(
     embedding: Embedding,
     tuning: Tuning,
     layers: Layers = "all",
-    level: Level = 0.95,
+    level: Level = LEVEL,
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
@@ -50,10 +51,10 @@ def finetune(
     task = source.load()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.finetuning import outcomes
-    from layerprobe.results import to_dict
-    from layerprobe.study import finetune as finetune_layers
-    from layerprobe.study.tuning import saved_models
+    from layerprobe.finetuning.confirmation import outcomes
+    from layerprobe.finetuning.tuning import finetune as finetune_layers
+    from layerprobe.finetuning.tuning import saved_models
+    from layerprobe.serialisation import to_dict
 
     checkpoint = loading.find(model, random_init=loading.random_init)
     chosen = parse_layers(layers, checkpoint)

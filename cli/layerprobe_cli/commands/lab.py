@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, IntervalLevel, Json, Quiet
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
 
 if TYPE_CHECKING:
-    from layerprobe.results import LabPlan, LabResult
+    from layerprobe.labs.values import LabPlan, LabResult
 
 
 def _run(
@@ -22,7 +23,7 @@ def _run(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the models and what is stored of them.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
-    level: IntervalLevel = 0.95,
+    level: IntervalLevel = LEVEL,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
@@ -45,9 +46,9 @@ def _run(
     log_to_stderr(quiet=quiet)
 
     # torch is loaded only here, so that --help is quick
-    from layerprobe import Options
-    from layerprobe.study.lab import plan_lab, run_lab
-    from layerprobe.study.lab_files import load_lab
+    from layerprobe.encoders.options import Options
+    from layerprobe.labs.run import plan_lab, run_lab
+    from layerprobe.labs.toml import load_lab
 
     study = load_lab(file)
     folder = out or Path(study.name)
@@ -62,7 +63,7 @@ def _run(
     with progress_bar(quiet=quiet) as progress:
         done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
 
-    from layerprobe.report.lab import write_lab_report
+    from layerprobe.labs.page import write_lab_report
 
     report = write_lab_report(done, folder / "lab.html")
     if json:
@@ -92,7 +93,7 @@ def _print_plan(plan: LabPlan) -> None:
 
 
 def _print_result(done: LabResult) -> None:
-    from layerprobe.prediction import truth
+    from layerprobe.dropbench.truth import truth
 
     for budget in done.study.budgets:
         typer.echo(f"Fine-tuning budget: {budget}")

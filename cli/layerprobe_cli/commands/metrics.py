@@ -21,7 +21,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.results import LabelFreeMetrics
+    from layerprobe.readings.values import LabelFreeMetrics
 
 
 def metrics(
@@ -47,13 +47,13 @@ def metrics(
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
     log_to_stderr(quiet=quiet)
-    from layerprobe.results import Views
+    from layerprobe.readings.values import Views
 
     made = Views(n_texts=view_texts, n_views=views, dropped=dropped)
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import label_free_metrics
+    from layerprobe.readings.views import label_free_metrics
 
     with progress_bar(quiet=quiet) as progress:
         found = label_free_metrics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -32,7 +33,7 @@ def predict(
     embedding: Embedding,
     extraction: Extraction,
     rule: RuleName = None,
-    level: IntervalLevel = 0.95,
+    level: IntervalLevel = LEVEL,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -48,17 +49,11 @@ def predict(
     data = source.load_texts()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import (
-        cautions,
-        chosen_rule,
-        compare_all,
-        extract,
-        fitted_on,
-        rule_by_reference,
-        rule_readings,
-        zero_shot,
-    )
-    from layerprobe.study import predict as predict_drop
+    from layerprobe.comparison.compare import compare_all
+    from layerprobe.extraction.embeddings import extract
+    from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+    from layerprobe.study.predict import cautions, chosen_rule, rule_by_reference, rule_readings
+    from layerprobe.study.predict import predict as predict_drop
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)

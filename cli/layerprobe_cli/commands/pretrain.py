@@ -13,7 +13,8 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.results import Pretraining, PretrainingPlan, PretrainingProtocol, TextFile
+    from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
+    from layerprobe.tasks.values import TextFile
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,8 +126,8 @@ def pretrain(
     protocol = _protocol(objective, shape, budget, sequences)
 
     # torch is loaded only here, so that --help is quick
-    from layerprobe.study.pretraining import plan_pretraining
-    from layerprobe.study.pretraining import pretrain as pretrain_model
+    from layerprobe.pretraining.run import plan_pretraining
+    from layerprobe.pretraining.run import pretrain as pretrain_model
 
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
@@ -154,7 +155,7 @@ def pretrain(
 
 
 def _protocol(objective: Any, shape: Shape, budget: Budget, sequences: Sequences) -> PretrainingProtocol:
-    from layerprobe.results import SIZES, EncoderSize, PretrainingProtocol
+    from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 
     preset = SIZES[shape.size]
     hidden = shape.hidden_size or preset.hidden_size
@@ -179,7 +180,7 @@ def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["languag
         if column is not None:
             raise typer.BadParameter("expected no --column with --corpus language")
         return "language"
-    from layerprobe.study.adapting import load_corpus
+    from layerprobe.tasks.corpus import load_corpus
 
     return load_corpus(corpus, columns=column)
 

@@ -12,7 +12,9 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.results import Cost, LayerOutcome, LayerProfile, Profile, Study
+    from layerprobe.finetuning.values import LayerOutcome
+    from layerprobe.profiling.values import Cost, LayerProfile, Profile
+    from layerprobe.study.values import Study
 
 LETTERS = "AB"
 
@@ -55,14 +57,14 @@ def profile(
     studies = [_read(path) for path in study or ()]
 
     # after the options: what is wrong with them is told before torch is loaded
+    from layerprobe.profiling.run import profile as measure
     from layerprobe.progress import part_of
-    from layerprobe.study import profile as measure
 
     names = [model] if other is None else [model, other]
     checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]
     chosen = [parse_layers(layers, checkpoint) for checkpoint in checkpoints]
     if studies:
-        from layerprobe.report.profile import check_studies
+        from layerprobe.profiling.page import check_studies
 
         check_studies(studies, checkpoints)
     found = []
@@ -84,7 +86,7 @@ def profile(
             found.append(measured)
     show_notes((), [warning for each in found for warning in each.warnings], quiet=quiet)
     if report is not None:
-        from layerprobe.report.profile import write_profile_report
+        from layerprobe.profiling.page import write_profile_report
 
         write_profile_report(found, report, studies=studies)
     if json:
@@ -97,7 +99,8 @@ def profile(
 
 def _read(path: Path) -> Study:
     from layerprobe.errors import DataError
-    from layerprobe.results import Study, from_json
+    from layerprobe.serialisation import from_json
+    from layerprobe.study.values import Study
 
     try:
         return from_json(Study, path.read_text(encoding="utf-8"))
@@ -110,7 +113,7 @@ def _read(path: Path) -> Study:
 def _print(profiles: list[Profile], studies: list[Study]) -> None:
     scores: list[dict[int, LayerOutcome]] = [{} for _ in profiles]
     if studies:
-        from layerprobe.report.profile import scores_of
+        from layerprobe.profiling.page import scores_of
 
         scores = [scores_of(studies, each.model) for each in profiles]
     for index, each in enumerate(profiles):

@@ -23,8 +23,9 @@ def report(
     Example:  [bold]layerprobe report layerprobe-report/study.json -o electra.html[/bold]
     """
     from layerprobe.errors import DataError
-    from layerprobe.report import write_report
-    from layerprobe.results import Study, from_json
+    from layerprobe.report.page import write_report
+    from layerprobe.serialisation import from_json
+    from layerprobe.study.values import Study
 
     try:
         text = study.read_text(encoding="utf-8")

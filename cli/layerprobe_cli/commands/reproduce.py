@@ -13,17 +13,15 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import interval_text, show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.reproduction import (
-        Before,
-        Cost,
-        Experiment,
-        LayerCost,
+    from layerprobe.metrics.names import Metric
+    from layerprobe.reproduction.cost import Cost, LayerCost
+    from layerprobe.reproduction.differences import (
         ReproducedLayer,
         ReproducedPair,
         Reproduction,
         SimilarityReproduction,
     )
-    from layerprobe.results import Metric
+    from layerprobe.reproduction.paper import Before, Experiment
 
 
 def reproduce(
@@ -80,8 +78,10 @@ def reproduce(
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
     log_to_stderr(quiet=quiet)
-    from layerprobe import load_task, load_word_similarity
-    from layerprobe.reproduction import cost, experiment, planned_models, read_paper
+    from layerprobe.reproduction.cost import cost
+    from layerprobe.reproduction.paper import experiment, planned_models, read_paper
+    from layerprobe.tasks.loading import load_task
+    from layerprobe.tasks.words import load_word_similarity
 
     chosen, replaced, seed_list = experiment(name), _replacements(models), Tuning(seeds=seeds).seed_list()
     planned, data = planned_models(chosen, replaced), read_paper().data_set(chosen.data)
@@ -106,10 +106,10 @@ def reproduce(
         return
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe import Options
-    from layerprobe.reproduction import SimilarityReproduction
-    from layerprobe.study import load_corpus
-    from layerprobe.study.reproduction import reproduce as reproduce_experiment
+    from layerprobe.encoders.options import Options
+    from layerprobe.reproduction.differences import SimilarityReproduction
+    from layerprobe.reproduction.run import reproduce as reproduce_experiment
+    from layerprobe.tasks.corpus import load_corpus
 
     texts = load_corpus(corpus) if corpus else None
     of_pairs = ((), ()) if pairs is None else (pairs.notes, pairs.warnings)
@@ -250,7 +250,7 @@ def _cost_sentence(cost: Cost) -> str:
 
 
 def _print_reproduction(done: Reproduction) -> None:
-    from layerprobe.results import metric_title
+    from layerprobe.metrics.names import metric_title
 
     typer.echo(f"{metric_title(done.primary)} x 100 on {done.task}; paper: {done.source} of arXiv 2402.13130\n")
     chains = any(layer.before for layer in done.layers)

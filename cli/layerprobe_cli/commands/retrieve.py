@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -22,7 +23,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
 from layerprobe_cli.tables import print_retrieval, show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.results import RetrievalScores
+    from layerprobe.retrieval.values import RetrievalScores
 
 
 def retrieve(
@@ -51,7 +52,7 @@ def retrieve(
     ranking: Annotated[
         Literal["cosine", "dot"], typer.Option(help="By what documents are ranked; dot is the inner product.")
     ] = "cosine",
-    level: IntervalLevel = 0.95,
+    level: IntervalLevel = LEVEL,
     cache_dir: CacheDir = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -68,7 +69,7 @@ def retrieve(
     task = source.load()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import retrieve as score
+    from layerprobe.retrieval.run import retrieve as score
 
     names = [model] if other is None else [model, other]
     checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.options import (
     AllSeeds,
@@ -36,7 +37,7 @@ from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
 from layerprobe_cli.tables import print_study, show_notes
 
 if TYPE_CHECKING:
-    from layerprobe import Study
+    from layerprobe.study.values import Study
 
 
 def run(
@@ -59,7 +60,7 @@ def run(
         ),
     ] = "",
     rule: RuleName = None,
-    level: Level = 0.95,
+    level: Level = LEVEL,
     all_seeds: AllSeeds = False,
     fine_tuning: Annotated[
         bool,
@@ -91,7 +92,7 @@ def run(
     task = source.load()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import run as run_study
+    from layerprobe.study.run import run as run_study
 
     checkpoint = loading.find(model, random_init=loading.random_init)
     references = reference.find(loading)
@@ -135,8 +136,8 @@ def make_output_folder(folder: Path) -> None:
 def save_study(study: Study, folder: Path) -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
     from layerprobe.files import replace_file
-    from layerprobe.report import write_report
-    from layerprobe.results import to_bytes
+    from layerprobe.report.page import write_report
+    from layerprobe.serialisation import to_bytes
 
     with _errors_of_output(folder):
         replace_file(folder / "study.json", to_bytes(study))

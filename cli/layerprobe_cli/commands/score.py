@@ -43,7 +43,7 @@ def score(
     task = source.load()
 
     # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.study import score as score_layers
+    from layerprobe.scoring.zero_shot import score as score_layers
 
     with progress_bar(quiet=quiet) as progress:
         scores, embeddings = score_layers(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -30,8 +31,9 @@ from layerprobe_cli.options import (
 from layerprobe_cli.output import log_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
-    from layerprobe import Sweep
-    from layerprobe.results import LayerOutcome, PlannedRun, SweepCurve, SweepResult, TaskSettings
+    from layerprobe.finetuning.values import LayerOutcome
+    from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepResult
+    from layerprobe.tasks.values import TaskSettings
 
 MACHINE = ("device", "batch_tokens")
 """Options that may be given beside a TOML file, and go before what it says."""
@@ -56,7 +58,7 @@ class TaskSources(TaskSource):
 
     def sweep_tasks(self) -> tuple[TaskSettings, ...]:
         """Return where the tasks are."""
-        from layerprobe.results import TaskSettings
+        from layerprobe.tasks.values import TaskSettings
 
         if not self.task:
             raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
@@ -88,7 +90,7 @@ def sweep(
     embedding: Embedding,
     tuning: Tuning,
     layers: Layers = "all",
-    level: Level = 0.95,
+    level: Level = LEVEL,
     workers: Annotated[
         int | None,
         typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a GPU, else one"),
@@ -125,12 +127,12 @@ def sweep(
     else:
         plan = _plan(models, source, loading, embedding, tuning, layers, cache_dir)
     if print_toml:
-        from layerprobe.study import sweep_toml
+        from layerprobe.sweeps.toml import sweep_toml
 
         typer.echo(sweep_toml(plan), nl=False)
         return
     if dry_run:
-        from layerprobe.study import planned_runs
+        from layerprobe.sweeps.run import planned_runs
 
         planned = planned_runs(plan)
         if json:
@@ -139,7 +141,7 @@ def sweep(
             _print_planned(planned)
         return
 
-    from layerprobe.study import sweep as run_sweep
+    from layerprobe.sweeps.run import sweep as run_sweep
 
     page = None if report is None else _Report(report)
     with _live_table(quiet=quiet) as show:
@@ -161,7 +163,7 @@ def sweep(
 def _plan_of_toml(
     context: typer.Context, models: Sequence[str], loading: Loading, embedding: Embedding, cache_dir: Path | None
 ) -> Sweep:
-    from layerprobe import load_sweep
+    from layerprobe.sweeps.toml import load_sweep
 
     given = given_options(context, TaskSources, Loading, Embedding, Tuning, others=("layers",))
     if len(models) > 1 or given - set(MACHINE):
@@ -183,8 +185,7 @@ def _plan(
     layers: str,
     cache_dir: Path | None,
 ) -> Sweep:
-    from layerprobe import Sweep
-    from layerprobe.results import SweepModel
+    from layerprobe.sweeps.values import Sweep, SweepModel
 
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
     return Sweep(
@@ -204,7 +205,7 @@ class _Report:
         self.path, self.written = path, 0.0
 
     def update(self, found: SweepResult) -> None:
-        from layerprobe.report.sweep import write_sweep_report
+        from layerprobe.sweeps.page import write_sweep_report
 
         if found.n_left and time.monotonic() - self.written < REWRITE:
             return
@@ -241,7 +242,7 @@ def _table_so_far(found: SweepResult, seconds_ago: float) -> Any:
     from rich.table import Table
 
     from layerprobe.progress import duration
-    from layerprobe.results import sweep_names
+    from layerprobe.sweeps.values import sweep_names
 
     table = Table(caption=f"{found.n_done} done, {found.n_failed} failed, {found.n_left} left", caption_justify="left")
     if found.seconds_left is not None and found.n_left:
@@ -268,7 +269,7 @@ def _score(found: LayerOutcome) -> str:
 
 
 def _print_planned(planned: Sequence[PlannedRun]) -> None:
-    from layerprobe.results import sweep_names
+    from layerprobe.sweeps.values import sweep_names
 
     print_table(
         ("model", "task", "layer", "seed", "cost", "state"),
@@ -284,7 +285,8 @@ def _print_planned(planned: Sequence[PlannedRun]) -> None:
 
 
 def _print_result(result: SweepResult, report: Path | None) -> None:
-    from layerprobe.results import metric_title, sweep_names
+    from layerprobe.metrics.names import metric_title
+    from layerprobe.sweeps.values import sweep_names
 
     names = [f"{model} on {task}" for model, task in sweep_names(result.curves)]
     header = ("model and task", "layer", "parameters", "metric", "test", "std", "interval", "seeds", "failed")

@@ -9,24 +9,16 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from layerprobe.errors import DataError
+from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.metrics.names import metric_title
+from layerprobe.pages.charts import MANY, error_bars, outcome_text
+from layerprobe.pages.style import CHOSEN, INK, MODEL, REFERENCE, layer_axis, layer_markers, shade_drop, styled, text
 from layerprobe.report import words
 from layerprobe.report.data import SeedSplit, outcomes_by_layer, over_seeds, pareto_front
-from layerprobe.report.figures.style import (
-    CHOSEN,
-    INK,
-    MODEL,
-    REFERENCE,
-    layer_axis,
-    layer_markers,
-    shade_drop,
-    styled,
-    text,
-)
-from layerprobe.results import LayerOutcome, LayerScores, SeedScores, Study, metric_title
+from layerprobe.scoring.values import LayerScores
+from layerprobe.study.values import Study
 
 SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
-MANY = 8
-"""More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
 
 
 def zero_shot(study: Study) -> go.Figure:
@@ -42,7 +34,7 @@ def zero_shot(study: Study) -> go.Figure:
     figure = go.Figure(traces)
     layer_axis(figure, max(len(trace.x) for trace in traces))
     figure.update_yaxes(title=f"Zero-shot {metric_title(study.metric)} × 100")
-    shade_drop(figure, study)
+    shade_drop(figure, study.prediction.drop_layers)
     return styled(figure)
 
 
@@ -60,7 +52,7 @@ def tmft(study: Study) -> go.Figure:
     deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
     figure.update_yaxes(title=_score_axis(study))
-    shade_drop(figure, study)
+    shade_drop(figure, study.prediction.drop_layers)
     return styled(figure)
 
 
@@ -87,7 +79,7 @@ def seeds(study: Study) -> go.Figure:
     deepest = max(outcome.layer for outcome in (*outcomes, *study.reference_outcomes))
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
     figure.update_xaxes(title=None, row=1, col=1)
-    shade_drop(figure, study)
+    shade_drop(figure, study.prediction.drop_layers)
     return styled(figure)
 
 
@@ -221,24 +213,6 @@ def _seed_points(outcome: LayerOutcome, split: SeedSplit) -> list[tuple[float, f
     return [(outcome.layer + offset, score, seed) for offset, score, seed in pairs]
 
 
-def error_bars(found: Iterable[SeedScores], colour: str) -> dict[str, Any]:
-    """Return the intervals of the means."""
-    return bars([(one.mean, *(one.interval or (one.mean, one.mean))) for one in found], colour)
-
-
-def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
-    """Return bars from values with their lower and upper ends."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [high - value for value, _, high in bounds],
-        "arrayminus": [value - low for value, low, _ in bounds],
-        "color": colour,
-        "thickness": 1.5,
-        "width": 5,
-    }
-
-
 def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model: bool) -> go.Scatter:
     return go.Scatter(
         x=_millions(outcomes),
@@ -253,12 +227,6 @@ def _points(name: str, outcomes: Sequence[LayerOutcome], study: Study, is_model:
         marker=_markers(study, [outcome.layer for outcome in outcomes], is_model),
         hovertemplate="%{hovertext}<br>%{x:.4~g} M parameters<extra></extra>",
     )
-
-
-def outcome_text(layer: int, found: SeedScores) -> str:
-    """Return what is shown of an outcome that is pointed at."""
-    each = f"<br>by seed {words.by_seed(found.values)}" if 1 < len(found.values) <= MANY else ""
-    return f"layer {layer}: {words.mean_and_std(found)}<br>{words.interval(found.interval)}{each}"
 
 
 def _millions(outcomes: Iterable[LayerOutcome]) -> list[float]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from layerprobe.errors import DataError
-from layerprobe.report import words
-from layerprobe.report.figures.style import (
+from layerprobe.pages import numbers
+from layerprobe.pages.charts import area
+from layerprobe.pages.style import (
     BAND,
     CHOSEN,
     FAINT,
@@ -30,7 +30,10 @@ from layerprobe.report.figures.style import (
     styled,
     text,
 )
-from layerprobe.results import CurveUncertainty, Evidence, SimilarityCurve, SimilarityMap, Study
+from layerprobe.prediction.values import Evidence
+from layerprobe.report import words
+from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
+from layerprobe.study.values import Study
 
 # ---- the curve ----------------------------------------------------------------------------------------
 
@@ -53,7 +56,7 @@ def cka_curve(study: Study) -> go.Figure:
     )
     layer_axis(figure, len(curve.values))
     figure.update_yaxes(title=_axis_title(study), range=_range(study))
-    shade_drop(figure, study)
+    shade_drop(figure, study.prediction.drop_layers)
     return styled(figure)
 
 
@@ -88,7 +91,7 @@ def read_by_rule(study: Study) -> go.Figure:
     layer_axis(figure, study.comparison.model.n_layers)
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
-    shade_drop(figure, study)
+    shade_drop(figure, study.prediction.drop_layers)
     return styled(figure)
 
 
@@ -112,7 +115,7 @@ def _line(study: Study) -> go.Scatter:
 
 def _curve_texts(curve: SimilarityCurve, measure: str) -> list[str]:
     texts = [
-        f"layer {layer}, reference layer {partner}<br>{measure} {words.number(value, 4)}"
+        f"layer {layer}, reference layer {partner}<br>{measure} {numbers.number(value, 4)}"
         for layer, (value, partner) in enumerate(zip(curve.values, curve.reference_layers, strict=True))
     ]
     return _value_texts(texts, curve.uncertainty)
@@ -122,11 +125,12 @@ def _value_texts(texts: list[str], found: CurveUncertainty | None) -> list[str]:
     """Return what is told of each layer, with how far its value may be off."""
     if found is None:
         return texts
-    level = words.percent(found.level)
+    level = numbers.percent(found.level)
     intervals = zip(found.lower, found.upper, strict=True)
     bands = zip(found.band_lower, found.band_upper, strict=True)
     return [
-        f"{start}<br>{level} interval {words.interval(own, 3)}<br>{level} band of the curve {words.interval(band, 3)}"
+        f"{start}<br>{level} interval {numbers.interval(own, 3)}"
+        f"<br>{level} band of the curve {numbers.interval(band, 3)}"
         for start, own, band in zip(texts, intervals, bands, strict=True)
     ]
 
@@ -134,27 +138,11 @@ def _value_texts(texts: list[str], found: CurveUncertainty | None) -> list[str]:
 def _bands(found: CurveUncertainty | None) -> list[go.Scatter]:
     if found is None:
         return []
-    level = words.percent(found.level)
+    level = numbers.percent(found.level)
     return [
         area(found.band_lower, found.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
         area(found.lower, found.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
     ]
-
-
-def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
-    """Return the ground between two curves: along the upper one and back along the lower one."""
-    layers = list(range(len(lower)))
-    return go.Scatter(
-        x=[*layers, *reversed(layers)],
-        y=[*upper, *reversed(lower)],
-        name=name,
-        mode="lines",
-        fill="toself",
-        fillcolor=colour,
-        line={"color": TRANSPARENT, "width": 0},
-        hoverinfo="skip",
-        **options,
-    )
 
 
 def _further(study: Study) -> list[go.Scatter]:
@@ -296,7 +284,7 @@ def _cells(found: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
     matrices, template = [], ""
     if found.uncertainty is not None:
         matrices += [found.uncertainty.lower, found.uncertainty.upper, found.uncertainty.standard_errors]
-        level = words.percent(found.uncertainty.level)
+        level = numbers.percent(found.uncertainty.level)
         template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
         template += "<br>standard error %{customdata[2]:.4f}"
     if found.null is not None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from layerprobe.pages import numbers
+from layerprobe.pages.markup import Markup, element, join
+from layerprobe.pages.parts import definitions, folded, row, section, table
 from layerprobe.report import words
-from layerprobe.report.markup import Markup, element, join
-from layerprobe.report.sections.parts import definitions, folded, row, section, table
-from layerprobe.results import LayerDiagnostics, Study
+from layerprobe.similarity.values import LayerDiagnostics
+from layerprobe.study.values import Study
 
 HEAD = (
     "Layer",
@@ -64,11 +66,11 @@ def _layer_line(index: int, layer: LayerDiagnostics) -> Markup:
         str(layer.n_samples),
         str(layer.n_features),
         str(layer.duplicates),
-        words.number(layer.mean_cosine, 3),
-        words.percent(layer.top_dimension_share),
-        words.percent(layer.top_three_share),
-        words.number(layer.effective_rank, 1),
-        "–" if dimension is None else words.number(dimension, 1),
-        words.number(layer.chance_cka, 3),
+        numbers.number(layer.mean_cosine, 3),
+        numbers.percent(layer.top_dimension_share),
+        numbers.percent(layer.top_three_share),
+        numbers.number(layer.effective_rank, 1),
+        "–" if dimension is None else numbers.number(dimension, 1),
+        numbers.number(layer.chance_cka, 3),
     )
     return row(str(index), cells)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import metric_title
+from layerprobe.pages import numbers
+from layerprobe.pages.markup import Markup, element
+from layerprobe.pages.parts import definitions, downloads, row, section, table
 from layerprobe.report import words
-from layerprobe.report.markup import Markup, element
-from layerprobe.report.sections.parts import definitions, downloads, row, section, table
-from layerprobe.results import ModelDescription, Protocol, SimilarityMap, Study, metric_title
+from layerprobe.similarity.values import SimilarityMap
+from layerprobe.study.values import Study
 
 GLOSSARY = {
     "CKA": "Centred kernel alignment: how alike two models arrange the same texts; 1 is the same up to rotation and"
@@ -57,7 +62,7 @@ def _model_facts(model: ModelDescription) -> dict[str, str]:
         "Architecture": model.architecture,
         "Blocks": str(model.n_blocks),
         "Hidden size": str(model.hidden_size),
-        "Parameters": words.millions(model.parameters[-1]),
+        "Parameters": numbers.millions(model.parameters[-1]),
         "Norm": norm,
         "Precision": model.dtype,
     }
@@ -109,7 +114,7 @@ def _intervals(found: SimilarityMap) -> str:
     if errors is None:
         return "no intervals"
     units = "" if errors.n_clusters is None else f", {errors.n_clusters} documents"
-    return f"{words.percent(errors.level)} intervals from the {errors.method}{units}"
+    return f"{numbers.percent(errors.level)} intervals from the {errors.method}{units}"
 
 
 def _rule(study: Study) -> str:
@@ -122,7 +127,7 @@ def _rule(study: Study) -> str:
 def _protocol(protocol: Protocol, study: Study) -> str:
     return (
         f"AdamW at {protocol.learning_rate:g}, weight decay {protocol.weight_decay:g}, {protocol.epochs} epochs of"
-        f" {protocol.batch_size} examples a step, {words.percent(protocol.warmup)} warm-up then linear, gradients"
+        f" {protocol.batch_size} examples a step, {numbers.percent(protocol.warmup)} warm-up then linear, gradients"
         f" clipped to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling; the"
         f" epoch with the best validation {metric_title(study.metric)} counts"
     )

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from layerprobe.metrics.names import metric_title
+from layerprobe.pages import numbers
+from layerprobe.pages.markup import Markup, element, join
+from layerprobe.pages.parts import CONFIRM_COMMAND, ZERO_SHOT_COMMAND, figure, folded, missing, row, section, table
 from layerprobe.report import words
 from layerprobe.report.data import LayerRow, SeedSplit, layer_rows, outcomes_by_layer, over_seeds
-from layerprobe.report.markup import Markup, element, join
-from layerprobe.report.sections.parts import (
-    CONFIRM_COMMAND,
-    ZERO_SHOT_COMMAND,
-    figure,
-    folded,
-    missing,
-    row,
-    section,
-    table,
-)
-from layerprobe.results import Study, metric_title
+from layerprobe.study.values import Study
 
 
 def zero_shot(study: Study) -> Markup:
@@ -65,9 +58,9 @@ def _seed_lines(study: Study) -> Iterator[Markup]:
                 found = over_seeds(study, outcome, split)
                 cells = (
                     split,
-                    words.mean_and_std(found),
-                    words.interval(found.interval),
-                    words.by_seed(found.values),
+                    numbers.mean_and_std(found),
+                    numbers.interval(found.interval),
+                    numbers.by_seed(found.values),
                     str(outcome.best_seed),
                 )
                 yield row(f"{outcome.layer}{label}", cells)
@@ -78,7 +71,7 @@ def _bars(study: Study) -> str:
     level = study.confirmation.level if study.confirmation else 0.0
     if not any(outcome.interval for outcome in outcomes):
         return "one seed gives no interval."
-    return f"bars are {words.percent(level)} intervals of the mean over seeds; dotted lines only join the layers run."
+    return f"bars are {numbers.percent(level)} intervals of the mean over seeds; dotted lines only join the layers run."
 
 
 # ---- tables -------------------------------------------------------------------------------------------
@@ -94,7 +87,7 @@ def _layer_head(study: Study) -> Iterator[str]:
     errors, redrawn = study.comparison.curve.uncertainty, study.prediction.probability
     yield from ("Layer", "Parameters", words.short_measure(study))
     if errors is not None:
-        yield f"{words.percent(errors.level)} interval"
+        yield f"{numbers.percent(errors.level)} interval"
     if redrawn is not None:
         yield "Flagged in redraws"
     title = metric_title(study.metric)
@@ -108,14 +101,14 @@ def _layer_line(study: Study, line: LayerRow) -> Markup:
 
 def _layer_cells(study: Study, line: LayerRow) -> Iterator[str]:
     outcome = outcomes_by_layer(study).get(line.layer)
-    yield words.millions(line.parameters)
-    yield words.number(line.cka, 3)
+    yield numbers.millions(line.parameters)
+    yield numbers.number(line.cka, 3)
     if line.cka_interval_low is not None and line.cka_interval_high is not None:
-        yield words.interval((line.cka_interval_low, line.cka_interval_high), 3)
+        yield numbers.interval((line.cka_interval_low, line.cka_interval_high), 3)
     if line.drop_probability is not None:
-        yield words.redrawn_share(line.drop_probability)
-    yield "–" if line.zero_shot is None else words.number(line.zero_shot)
-    yield words.mean_and_std(outcome) if outcome else "–"
+        yield numbers.redrawn_share(line.drop_probability)
+    yield "–" if line.zero_shot is None else numbers.number(line.zero_shot)
+    yield numbers.mean_and_std(outcome.tested) if outcome else "–"
     yield join(
         element("span", "recommended", class_="flag chosen") if line.recommended else None,
         element("span", "drop", class_="flag drop") if line.drop else None,
@@ -134,5 +127,5 @@ def baselines(study: Study) -> Markup:
 
 def _baseline_line(study: Study, way: str, layer: int) -> Markup:
     outcome = outcomes_by_layer(study).get(layer)
-    score = words.mean_and_std(outcome) if outcome else "not run"
-    return row(way, (str(layer), words.millions(study.comparison.model.parameters[layer]), score))
+    score = numbers.mean_and_std(outcome.tested) if outcome else "not run"
+    return row(way, (str(layer), numbers.millions(study.comparison.model.parameters[layer]), score))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from layerprobe.comparison.values import Comparison
+from layerprobe.pages import numbers
+from layerprobe.pages.markup import Markup, element
+from layerprobe.pages.parts import figure, folded, row, section, table
+from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.report import words
-from layerprobe.report.markup import Markup, element
-from layerprobe.report.sections.parts import figure, folded, row, section, table
-from layerprobe.results import Comparison, CurveUncertainty, Difference, DropPrediction, SimilarityMap, Study
-from layerprobe.results.prediction import PLATEAU
+from layerprobe.similarity.values import CurveUncertainty, Difference, SimilarityMap
+from layerprobe.study.values import Study
 
 ALIGNMENTS = {
     "same-index": "Each layer is compared with the reference's layer of the same index.",
@@ -64,7 +67,7 @@ def _reading(study: Study) -> str:
 
 
 def _shades(errors: CurveUncertainty) -> str:
-    level = words.percent(errors.level)
+    level = numbers.percent(errors.level)
     return (
         f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
         f" that holds the whole curve with {level} confidence."
@@ -74,7 +77,7 @@ def _shades(errors: CurveUncertainty) -> str:
 def _steps(comparison: Comparison) -> Markup | None:
     if not comparison.steps:
         return None
-    level = words.percent(comparison.steps[0].level)
+    level = numbers.percent(comparison.steps[0].level)
     head = ("Step", "Change", f"{level} interval", "Standard error", "p")
     note = (
         "Each step is tested on the same texts, as samples that raise one layer often raise the next. The p-values are"
@@ -90,10 +93,10 @@ def _steps(comparison: Comparison) -> Markup | None:
 
 def _step_line(step: Difference) -> Markup:
     cells = (
-        words.signed(step.value, 3),
-        words.interval((step.lower, step.upper), 3),
-        words.number(step.standard_error, 4),
-        words.p_value(step.p_value),
+        numbers.signed(step.value, 3),
+        numbers.interval((step.lower, step.upper), 3),
+        numbers.number(step.standard_error, 4),
+        numbers.p_value(step.p_value),
     )
     return row(step.label, cells)
 
@@ -128,10 +131,10 @@ def _by_plateau(prediction: DropPrediction) -> DropPrediction:
 def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Markup:
     found = prediction.probability
     cells = (
-        words.layer_range(prediction.drop_layers) or "none",
+        numbers.layer_range(prediction.drop_layers) or "none",
         str(prediction.recommended_layer),
         "–" if prediction.evidence is None else words.decline(prediction.evidence),
-        "–" if found is None else words.redrawn_share(found.any_drop),
+        "–" if found is None else numbers.redrawn_share(found.any_drop),
     )
     return row(f"{name} (this report)" if first else name, cells)
 

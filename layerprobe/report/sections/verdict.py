@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from layerprobe.finetuning.values import Confirmation
+from layerprobe.metrics.names import metric_title
+from layerprobe.pages import numbers
+from layerprobe.pages.markup import Markup, element
+from layerprobe.pages.parts import CONFIRM_COMMAND, fill
 from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
-from layerprobe.report.markup import Markup, element
-from layerprobe.report.sections.parts import CONFIRM_COMMAND, fill
-from layerprobe.results import Confirmation, Study, metric_title
+from layerprobe.study.values import Study
 
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
 NOT_CONFIRMED = "– not confirmed yet"
@@ -44,8 +47,8 @@ def _cards(study: Study) -> Markup:
         _card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
         _card(
             "Parameters saved",
-            words.percent(words.saved_share(study)),
-            f"{words.millions(kept)} instead of {words.millions(model.parameters[-1])}",
+            numbers.percent(words.saved_share(study)),
+            f"{numbers.millions(kept)} instead of {numbers.millions(model.parameters[-1])}",
         ),
         _effect_card(study),
         _drop_card(study),
@@ -63,17 +66,17 @@ def _effect_card(study: Study) -> Markup:
     if confirmation is None:
         return _card(label, "—", "nothing fine-tuned yet")
     first, second = confirmation.compared_layers
-    level = f"{words.percent(confirmation.level)} " if confirmation.interval else ""
-    detail = f"layer {first} less layer {second}; {level}{words.interval(confirmation.interval)}"
-    return _card(label, words.signed(confirmation.effect), detail)
+    level = f"{numbers.percent(confirmation.level)} " if confirmation.interval else ""
+    detail = f"layer {first} less layer {second}; {level}{numbers.interval(confirmation.interval)}"
+    return _card(label, numbers.signed(confirmation.effect), detail)
 
 
 def _drop_card(study: Study) -> Markup:
     prediction = study.prediction
     detail = f"onset at layer {prediction.onset}" if prediction.drops else "no decline found"
     if prediction.probability is not None:
-        detail += f"; a drop in {words.redrawn_share(prediction.probability.any_drop)} of redraws"
-    return _card("Drop layers", words.layer_range(prediction.drop_layers) or "none", detail)
+        detail += f"; a drop in {numbers.redrawn_share(prediction.probability.any_drop)} of redraws"
+    return _card("Drop layers", numbers.layer_range(prediction.drop_layers) or "none", detail)
 
 
 def _warnings(study: Study) -> Markup | None:

@@ -11,12 +11,12 @@ from typing import Literal
 import torch
 
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.results import Kernel, Measure, Normalize
 from layerprobe.similarity.engine.features import feature_sums
 from layerprobe.similarity.engine.grams import NARROW, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import Group, tile_sums
+from layerprobe.similarity.values import Kernel, Measure, Normalize
 
 Path = Literal["auto", "gram", "features"]
 Pair = tuple[int, int]

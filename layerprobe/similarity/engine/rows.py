@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.results import Normalize
 from layerprobe.similarity.checks import (
     MIN_SAMPLES,
     check_same_samples,
@@ -23,6 +22,7 @@ from layerprobe.similarity.checks import (
     not_finite,
     rounding,
 )
+from layerprobe.similarity.values import Normalize
 
 Chosen = slice | NDArray[np.intp]
 

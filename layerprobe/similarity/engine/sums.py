@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.results import Estimator
 from layerprobe.similarity.checks import Array
+from layerprobe.similarity.values import Estimator
 
 ROUNDING = 100
 """Units in the last place: what is left of the norm of a Gram matrix that centring should have made zero."""

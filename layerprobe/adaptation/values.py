@@ -1,0 +1,112 @@
+"""What domain-adaptive pretraining did."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptationProtocol:
+    """How a model goes on with masked language modelling; the defaults are those of arXiv 2402.13130."""
+
+    learning_rate: float = 2e-5
+    """Peak of AdamW's linear schedule."""
+    weight_decay: float = 0.01
+    """On everything but biases and norms."""
+    epochs: int = 10
+    """Passes over the texts."""
+    max_steps: int | None = None
+    """Steps at most, where that is less than all epochs; the schedule ends there."""
+    batch_size: int = 32
+    """Texts a forward pass."""
+    accumulation: int = 8
+    """Forward passes a step."""
+    warmup: float = 0.1
+    """Share of the steps with a rising learning rate."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    max_length: int = 128
+    """Tokens a text at most."""
+    masking_rate: float = 0.15
+    """Chance of a token to be one that the model must fill in."""
+    random_share: float = 0.1
+    """Share of those that are shown as a random word."""
+    kept_share: float = 0.1
+    """Share of those that are shown as they are; the rest is shown as the mask."""
+    validation_share: float = 0.02
+    """Share of the texts that is held out."""
+
+    def __post_init__(self) -> None:
+        shares = (self.random_share, self.kept_share)
+        expected = {
+            "a learning rate above 0": 0 < self.learning_rate < math.inf,
+            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
+            "at least one epoch": self.epochs >= 1,
+            "at least one step": self.max_steps is None or self.max_steps >= 1,
+            "at least one text a batch": self.batch_size >= 1,
+            "at least one batch a step": self.accumulation >= 1,
+            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
+            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
+            "room for at least two tokens": self.max_length >= 2,
+            "a masking rate above 0, at most 1": 0 < self.masking_rate <= 1,
+            "random and kept shares from 0, together at most 1": min(shares) >= 0 and sum(shares) <= 1,
+            "a validation share between 0 and 1": 0 < self.validation_share < 1,
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        if wrong:
+            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptationMetrics:
+    """How well masked tokens are filled in after some steps."""
+
+    step: int
+    """Steps taken; 0 is the model as it was."""
+    train_loss: float | None
+    """Mean cross entropy of the masked tokens since the last such measurement; None at step 0."""
+    held_out_loss: float
+    """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones."""
+    held_out_accuracy: float
+    """Share of them, 0 .. 1, whose most likely word is the original."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adaptation:
+    """A model that went on with masked language modelling on one's own texts, and what that gave."""
+
+    model: ModelDescription
+    """As it was before."""
+    protocol: AdaptationProtocol
+    seed: int
+    """Of the split, order, masking, dropout and fresh weights of the head."""
+    texts: str
+    """Where they are from."""
+    n_texts: int
+    """Distinct texts that were trained on."""
+    n_held_out: int
+    """Distinct texts that were not."""
+    n_held_out_tokens: int
+    """Masked tokens in them."""
+    head: Literal["own", "fresh"]
+    """Whether the checkpoint had the whole head for masked language modelling."""
+    steps: int
+    computed_on: str
+    """Kind of device and precision."""
+    metrics: tuple[AdaptationMetrics, ...]
+    """Before, during and after, by step."""
+    seconds: float
+    """Of training and measuring, all parts of an interrupted run together."""
+    fingerprint: str
+    """sha256 of all that the weights depend on."""
+    versions: dict[str, str]
+    """Of the libraries that the numbers depend on."""
+    created: str
+    """ISO 8601, UTC."""
+    warnings: tuple[str, ...] = ()
+    """What a user of the model should know, in plain words."""

@@ -1,0 +1,1 @@
+"""Trainings one after the other, and what the first ones add."""

@@ -1,0 +1,1 @@
+"""Embeddings of models -> their similarity, layer by layer, kept in the store."""

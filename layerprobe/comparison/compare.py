@@ -1,0 +1,398 @@
+"""Embeddings of models -> their similarity, layer by layer."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.encoders.loading import resolve_device
+from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
+from layerprobe.extraction.embeddings import Embeddings
+from layerprobe.progress import Progress, part_of, silent
+from layerprobe.serialisation import digest, to_json
+from layerprobe.similarity.cautions import cautions
+from layerprobe.similarity.checks import MIN_SAMPLES
+from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.diagnostics import diagnose
+from layerprobe.similarity.estimates import Estimate, measure_layers
+from layerprobe.similarity.permutation import permutation_null
+from layerprobe.similarity.values import (
+    Alignment,
+    Difference,
+    LayerDiagnostics,
+    Measure,
+    Normalize,
+    PermutationNull,
+    SimilarityMap,
+)
+from layerprobe.store.key import texts_digest
+from layerprobe.store.shards import StoredLayer
+from layerprobe.store.stored import stored_result
+from layerprobe.versions import SIMILARITY_VERSION
+
+
+def compare(
+    model: Embeddings,
+    reference: Embeddings,
+    *,
+    measure: Measure | None = None,
+    alignment: Alignment | None = None,
+    level: float | None = LEVEL,
+    documents: Mapping[str, str] | None = None,
+    permutations: int = 0,
+    device: str = "auto",
+    progress: Progress = silent,
+) -> Comparison:
+    """Return the similarity of all layers of two models on the texts that both embedded.
+
+    Args:
+        model: What `extract` gave for the model.
+        reference: What it gave for the reference, with the same texts.
+        measure: Debiased linear CKA of raw features by default.
+        alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
+            relative-depth where the depths differ.
+        level: Confidence level of intervals and bands; None leaves them out, which takes less time and memory.
+        documents: Where each text comes from, if texts of one document are not independent.
+        permutations: cka: shuffles of the texts for the null distribution; none by default.
+        device: auto, cpu, cuda or cuda:1: where CKA is computed.
+        progress: Told how much is done.
+
+    Raises:
+        MisalignedSamplesError: If the texts are not the same.
+        DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
+        DataError: If there is no document for a text, or the alignment does not fit.
+    """
+    found = compare_all(
+        model,
+        [reference],
+        measure=measure,
+        alignment=alignment,
+        level=level,
+        documents=documents,
+        permutations=permutations,
+        device=device,
+        progress=progress,
+    )
+    return found.comparisons[0]
+
+
+def compare_all(
+    model: Embeddings,
+    references: Sequence[Embeddings],
+    *,
+    measure: Measure | None = None,
+    alignment: Alignment | None = None,
+    level: float | None = LEVEL,
+    documents: Mapping[str, str] | None = None,
+    permutations: int = 0,
+    device: str = "auto",
+    progress: Progress = silent,
+) -> Comparisons:
+    """Return the similarity of one model to each of several references, from one pass over the texts.
+
+    Args:
+        model: What `extract` gave for the model.
+        references: What it gave for the references, with the same texts.
+        measure: As for `compare`, like all that follows.
+        alignment: Of each reference on its own.
+        level: Also of the paired differences between references.
+        documents: By text.
+        permutations: For every reference.
+        device: Where CKA is computed.
+        progress: Told how much is done.
+
+    Raises:
+        MisalignedSamplesError: If the texts are not the same.
+        DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
+        DataError: If there is no reference, no document for a text, or the alignment does not fit.
+    """
+    measure = measure or Measure()
+    if not references:
+        raise DataError("expected at least one model to compare with, got none")
+    if len(model.texts) < MIN_SAMPLES:
+        raise DegenerateLayerError(
+            f"expected at least {MIN_SAMPLES} distinct texts to compare models on, got {len(model.texts)}"
+        )
+    if permutations:
+        check_permutations(permutations, measure, level=level or LEVEL, documents=documents is not None)
+    for reference in references:
+        _check_same_texts(model, reference)
+        if alignment == "same-index" and model.n_layers != reference.n_layers:
+            raise DataError(
+                f"{model.model.name} has {model.n_layers} layers and {reference.model.name} {reference.n_layers}, "
+                "expected equally many for same-index: use relative-depth or best-match"
+            )
+    clusters = None if documents is None else cluster_numbers(model.texts, documents)
+    key = digest(
+        [
+            SIMILARITY_VERSION,
+            [embeddings.fingerprint for embeddings in (model, *references)],
+            measure,
+            alignment,
+            level,
+            clusters,
+        ]
+    )
+    found = stored_result(model.store, "similarity", key, Comparisons)
+    if found is None:
+        found = _compared(
+            model,
+            references,
+            measure,
+            alignments=[alignment or _default_alignment(model, reference) for reference in references],
+            level=level,
+            clusters=None if clusters is None else np.array(clusters),
+            device=device,
+            progress=progress,
+        )
+        model.store.save_result("similarity", key, to_json(found))
+    if permutations:
+        nulls = [
+            _null(
+                model,
+                reference,
+                comparison.map,
+                permutations=permutations,
+                level=level or LEVEL,
+                device=device,
+                progress=part_of(progress, start=number, share=1, whole=len(references)),
+            )
+            for number, (comparison, reference) in enumerate(zip(found.comparisons, references, strict=True))
+        ]
+        with_nulls = [
+            dataclasses.replace(comparison, map=dataclasses.replace(comparison.map, null=null))
+            for comparison, null in zip(found.comparisons, nulls, strict=True)
+        ]
+        found = dataclasses.replace(found, comparisons=tuple(with_nulls))
+    named = [
+        # the users' own names for the models: a moved folder has the same fingerprint
+        dataclasses.replace(
+            comparison,
+            model=model.model,
+            reference=reference.model,
+            settings=model.settings,
+            reference_settings=reference.settings,
+            warnings=_warnings(
+                comparison, model, reference, n_documents=None if clusters is None else max(clusters) + 1
+            ),
+        )
+        for comparison, reference in zip(found.comparisons, references, strict=True)
+    ]
+    return dataclasses.replace(found, comparisons=tuple(named))
+
+
+def _compared(
+    model: Embeddings,
+    references: Sequence[Embeddings],
+    measure: Measure,
+    *,
+    alignments: Sequence[Alignment],
+    level: float | None,
+    clusters: NDArray[np.intp] | None,
+    device: str,
+    progress: Progress,
+) -> Comparisons:
+    others = [other_normalization(measure)] if measure.name == "cka" else []
+    estimates = _estimates(
+        model, references, [measure, *others], level=level, clusters=clusters, device=device, progress=progress
+    )
+    first, second = estimates[: len(references)], estimates[len(references) :]
+    curves = [estimate.curve(alignment) for estimate, alignment in zip(first, alignments, strict=True)]
+    comparisons = []
+    for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
+        comparisons.append(
+            Comparison(
+                model=model.model,
+                reference=reference.model,
+                texts_digest=texts_digest(model.texts),
+                pooling=model.pooling,
+                map=estimate.map,
+                curve=curve,
+                other_normalization=second[number].map if second else None,
+                steps=estimate.steps(curve),
+                model_diagnostics=diagnostics(model),
+                reference_diagnostics=diagnostics(reference),
+            )
+        )
+    differences: list[tuple[Difference, ...]] = []
+    partners = [list(enumerate(curve.reference_layers)) for curve in curves]
+    for estimate, there in zip(first[1:], partners[1:], strict=True):
+        differences.append(first[0].differences(estimate, list(zip(partners[0], there, strict=True))))
+    return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
+
+
+def other_normalization(measure: Measure) -> Measure:
+    """Return the measure of z-scored features for that of raw ones, and the other way round."""
+    other: Normalize = "zscore" if measure.normalize == "raw" else "raw"
+    return dataclasses.replace(measure, normalize=other)
+
+
+def _estimates(
+    model: Embeddings,
+    references: Sequence[Embeddings],
+    measures: Sequence[Measure],
+    *,
+    level: float | None,
+    clusters: NDArray[np.intp] | None,
+    device: str,
+    progress: Progress,
+) -> Sequence[Estimate]:
+    """Return estimates, by measure and then by reference."""
+    if measures[0].name != "cka":
+        return [
+            measure_layers(
+                _layers(model),
+                _layers(reference),
+                measures[0],
+                level=level,
+                clusters=clusters,
+                model_name=model.model.name,
+                reference_name=reference.model.name,
+                progress=part_of(progress, start=number, share=1, whole=len(references)),
+            )
+            for number, reference in enumerate(references)
+        ]
+    # A model against itself is read once.
+    others = [reference for reference in references if reference.fingerprint != model.fingerprint]
+    position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}
+    return estimate_cka(
+        [(embeddings.model.name, _layers(embeddings)) for embeddings in (model, *others)],
+        measures=measures,
+        pairs=[(0, position.get(reference.fingerprint, 0)) for reference in references],
+        level=level,
+        clusters=clusters,
+        device=_torch_device(device),
+        progress=progress,
+    )
+
+
+def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
+    """Return what a similarity of each layer can suffer from; made once for stored embeddings.
+
+    Raises:
+        DegenerateLayerError: If a layer is constant or has fewer than four texts.
+    """
+    kind = tuple[LayerDiagnostics, ...]
+    key = digest([SIMILARITY_VERSION, embeddings.fingerprint])
+    found: tuple[LayerDiagnostics, ...] | None = stored_result(embeddings.store, "diagnostics", key, kind)
+    if found is None:
+        name, norm = embeddings.model.name, embeddings.model.norm
+        found = tuple(
+            diagnose(embeddings.layer(layer), name=f"layer {layer} of {name}", norm=norm)
+            for layer in range(embeddings.n_layers)
+        )
+        embeddings.store.save_result("diagnostics", key, to_json(found))
+    return found
+
+
+def cluster_numbers(texts: Sequence[str], documents: Mapping[str, str]) -> list[int]:
+    """Return which document each text is of, counted from 0.
+
+    Raises:
+        DataError: If there is no document for a text.
+    """
+    numbers: dict[str, int] = {}
+    for text in texts:
+        if text not in documents:
+            raise DataError(f"expected a document for every text, got none for {text[:60]!r}")
+        numbers.setdefault(documents[text], len(numbers))
+    return [numbers[documents[text]] for text in texts]
+
+
+def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool) -> None:
+    """Raise unless a permutation null can be had.
+
+    Raises:
+        DataError: For another measure than cka, with documents, or with too few permutations for the level.
+    """
+    needed = math.ceil(1 / (1 - level) - 1e-9) - 1
+    if measure.name != "cka":
+        raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
+    if documents:
+        raise DataError(
+            "expected permutations or documents, got both: shuffling takes all texts for independent, and texts of one "
+            "document are not"
+        )
+    if permutations < needed:
+        raise DataError(f"expected at least {needed} permutations at level {level:g}, got {permutations}")
+
+
+def _null(
+    model: Embeddings,
+    reference: Embeddings,
+    found: SimilarityMap,
+    *,
+    permutations: int,
+    level: float,
+    device: str,
+    progress: Progress,
+) -> PermutationNull:
+    key = digest(
+        [SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, found.measure, permutations, level, found.values]
+    )
+    null = stored_result(model.store, "null", key, PermutationNull)
+    if null is None:
+        null = permutation_null(
+            _layers(model),
+            _layers(reference),
+            found.values,
+            measure=found.measure,
+            permutations=permutations,
+            level=level,
+            device=_torch_device(device),
+            progress=progress,
+        )
+        model.store.save_result("null", key, to_json(null))
+    return null
+
+
+def _warnings(
+    comparison: Comparison, model: Embeddings, reference: Embeddings, *, n_documents: int | None
+) -> tuple[str, ...]:
+    told = cautions(
+        comparison.map.measure,
+        comparison.map.n_samples,
+        (model.model.name, comparison.model_diagnostics),
+        (reference.model.name, comparison.reference_diagnostics),
+        n_clusters=n_documents,
+        alignment=comparison.curve.alignment,
+    )
+    if model.settings == reference.settings:
+        return told
+    differ = " and ".join(sorted({name for name, _ in model.settings.items() ^ reference.settings.items()}))
+    return (
+        f"{model.model.name} and {reference.model.name} were embedded with different {differ}: what differs between "
+        "them may come from that",
+        *told,
+    )
+
+
+def _layers(embeddings: Embeddings) -> list[StoredLayer]:
+    return [embeddings.stored.rows(layer) for layer in range(embeddings.n_layers)]
+
+
+def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
+    if model.texts == reference.texts:
+        return
+    same = set(model.texts) == set(reference.texts)
+    raise MisalignedSamplesError(
+        f"{model.model.name} embedded {len(model.texts)} texts and {reference.model.name} "
+        + ("the same in another order" if same else f"{len(reference.texts)} others")
+        + ": extract both with the same texts in the same order"
+    )
+
+
+def _default_alignment(model: Embeddings, reference: Embeddings) -> Alignment:
+    return "same-index" if model.n_layers == reference.n_layers else "relative-depth"
+
+
+def _torch_device(device: str) -> str:
+    """Return where sums can be made: they need float64, which mps does not have."""
+    resolved = resolve_device(device)
+    return "cpu" if resolved.type == "mps" else str(resolved)

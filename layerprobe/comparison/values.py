@@ -1,0 +1,86 @@
+"""Models compared on the same texts, and how surely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
+from layerprobe.errors import DataError
+from layerprobe.similarity.values import (
+    Difference,
+    LayerDiagnostics,
+    SimilarityCurve,
+    SimilarityMap,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two models compared on the same texts."""
+
+    model: ModelDescription
+    """The model under study."""
+    reference: ModelDescription
+    """What it is compared with."""
+    texts_digest: str
+    """sha256 of the texts that both embedded."""
+    pooling: Pooling
+    """Of the model, and of the reference unless its settings say otherwise."""
+    map: SimilarityMap
+    """Every layer of the model against every layer of the reference."""
+    curve: SimilarityCurve
+    """One value of the map for every layer of the model."""
+    other_normalization: SimilarityMap | None = None
+    """The same measure of z-scored features where `map` is of raw ones, and the other way round."""
+    steps: tuple[Difference, ...] = ()
+    """The curve's change from each layer to the next."""
+    model_diagnostics: tuple[LayerDiagnostics, ...] = ()
+    """By layer of the model."""
+    reference_diagnostics: tuple[LayerDiagnostics, ...] = ()
+    """By layer of the reference."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """How the model's texts were embedded, where not by default: prompt, max_length, pooling and others."""
+    reference_settings: dict[str, str] = field(default_factory=dict)
+    """The same of the reference."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the values should know, in plain words."""
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no reference: a model was compared with itself, each layer with the one before."""
+        return self.curve.alignment == "previous-layer"
+
+    def __post_init__(self) -> None:
+        expected = self.model.n_layers, self.reference.n_layers
+        for part in (self.map, self.other_normalization):
+            if part is not None and part.shape != expected:
+                raise DataError(
+                    f"expected a similarity map of {expected} layers of model and reference, got {part.shape}"
+                )
+        if len(self.curve.values) != self.model.n_layers:
+            raise DataError(f"expected a curve of {self.model.n_layers} layers, got {len(self.curve.values)}")
+        check_layers(self.curve.reference_layers, self.reference, what="reference layers")
+        for found, model in ((self.model_diagnostics, self.model), (self.reference_diagnostics, self.reference)):
+            if found and len(found) != model.n_layers:
+                raise DataError(f"expected diagnostics of {model.n_layers} layers of {model.name}, got {len(found)}")
+        if self.steps and len(self.steps) != self.model.n_blocks:
+            raise DataError(f"expected {self.model.n_blocks} steps from layer to layer, got {len(self.steps)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparisons:
+    """One model compared with any number of others on the same texts."""
+
+    comparisons: tuple[Comparison, ...]
+    """One a reference."""
+    differences: tuple[tuple[Difference, ...], ...] = ()
+    """For each reference but the first, by layer of the model: its curve less that of the first."""
+
+    def __post_init__(self) -> None:
+        if not self.comparisons:
+            raise DataError("expected at least one comparison, got none")
+        if self.differences and len(self.differences) != len(self.comparisons) - 1:
+            raise DataError(
+                f"expected the differences of {len(self.comparisons) - 1} references to the first, "
+                f"got {len(self.differences)}"
+            )

@@ -1,0 +1,216 @@
+"""Rules and a zoo -> what each rule scores on models of families that it was not tuned on. Knows numbers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.dropbench.truth import cost_share
+from layerprobe.dropbench.values import Bench, BudgetScores, Outcome, RuleScores, Score, Zoo, ZooEntry
+from layerprobe.errors import DataError
+from layerprobe.prediction.baselines import compared_layers, fixed_fraction
+from layerprobe.prediction.predictors import (
+    Array,
+    Call,
+    Known,
+    Rule,
+    leave_one_family_out,
+    obstacle,
+    rules_for,
+    with_all_references,
+)
+
+DRAWS = 2000
+
+
+def bench_predictors(
+    zoo: Zoo,
+    *,
+    rules: Sequence[Rule] | None = None,
+    budgets: Sequence[str] = (),
+    level: float = LEVEL,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Bench:
+    """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
+
+    For each family, a rule is fitted to the models of the other families and says what it thinks of those of this one.
+    Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
+    percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
+    models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
+
+    Args:
+        zoo: Models whose drops are known.
+        rules: All that the entries of the zoo allow, by default.
+        budgets: Those to score under; all that the zoo has by default.
+        level: Confidence level of the intervals.
+        draws: Of the bootstrap.
+        seed: Of the bootstrap; the same draws are made for all rules.
+
+    Raises:
+        DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
+    """
+    check_level(level)
+    if draws < 1:
+        raise DataError(f"expected at least one draw, got {draws}")
+    there = list(dict.fromkeys(name for entry in zoo.entries for name in entry.budgets))
+    if unknown := [name for name in budgets if name not in there]:
+        raise DataError(f"expected budgets among {', '.join(there)}, got {', '.join(unknown)}")
+    _check_finite(zoo)
+    entries = with_all_references(zoo.entries)
+    rules = rules_for(entries) if rules is None else rules
+    return Bench(
+        provenance=zoo.provenance,
+        families=tuple(dict.fromkeys(entry.family for entry in entries)),
+        level=level,
+        draws=draws,
+        budgets=tuple(
+            _scored(entries, name, rules, level=level, draws=draws, seed=seed)
+            for name in dict.fromkeys(budgets or there)
+        ),
+    )
+
+
+def _check_finite(zoo: Zoo) -> None:
+    for entry in zoo.entries:
+        numbers: dict[str, Iterable[float]] = {name: curve.values for name, curve in entry.curves.items()}
+        for budget, tuned in entry.budgets.items():
+            numbers[f"scores under {budget}"] = (score for row in (*tuned.validation, *tuned.test) for score in row)
+        for what, values in numbers.items():
+            if broken := [value for value in values if not math.isfinite(value)]:
+                raise DataError(f"expected finite numbers for {entry.name}, got {broken[0]} in {what}: leave it out")
+
+
+def _scored(
+    entries: Sequence[ZooEntry], budget: str, rules: Sequence[Rule], *, level: float, draws: int, seed: int
+) -> BudgetScores:
+    models = [Known.of(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
+    families = [known.entry.family for known in models]
+    # Each row says how often each model counts: once, and then as redrawn.
+    counts = np.vstack([np.ones(len(models)), _redrawn(families, draws=draws, seed=seed)])
+    scored, left_out = [], {}
+    for rule in rules:
+        reason = obstacle(rule, models)
+        if reason is None:
+            scored.append(_rule_scores(rule, outcomes_of(rule, models), counts, level=level))
+        else:
+            left_out[rule.name] = reason
+    scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
+    return BudgetScores(
+        budget=budget,
+        clusters="families" if len(set(families)) > 1 else "models",
+        truths={known.entry.name: known.truth for known in models},
+        rules=tuple(scored),
+        left_out=left_out,
+    )
+
+
+def outcomes_of(rule: Rule, models: Sequence[Known]) -> list[Outcome]:
+    """Return what a rule says of each model when it may only know models of other families, and what comes of it."""
+    said = zip(leave_one_family_out(rule, models), models, strict=True)
+    return [_outcome(calls, known, missing=not rule.reads(known.entry)) for calls, known in said]
+
+
+def _outcome(calls: Sequence[Call], known: Known, *, missing: bool) -> Outcome:
+    """Take the mean over calls that are equally likely."""
+    entry, true_onset = known.entry, known.truth.onset
+    behind = entry.n_blocks + 1
+    onsets = [behind if call.onset is None else call.onset for call in calls]
+    return Outcome(
+        model=entry.name,
+        family=entry.family,
+        missing=missing,
+        drop=known.truth.drop,
+        called=_mean(call.onset is not None for call in calls),
+        recommended=tuple(call.recommended_layer for call in calls),
+        regret=_mean(known.regrets[call.recommended_layer] for call in calls),
+        onset_error=None if true_onset is None else _mean(abs(onset - true_onset) for onset in onsets),
+        cost=_mean(_confirming_cost(call, entry) for call in calls),
+    )
+
+
+def _confirming_cost(call: Call, entry: ZooEntry) -> float:
+    """Return the share of the sweep that fine-tuning the two layers of `confirm` takes, with all seeds.
+
+    Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
+    """
+    baselines = {"fixed fraction of depth": fixed_fraction(entry.n_blocks)}
+    if "zero-shot" in entry.labelled:
+        baselines["best zero-shot layer"] = int(np.argmax(entry.labelled["zero-shot"].values))
+    drops = call.onset is not None
+    layers = compared_layers(call.recommended_layer, drops=drops, baselines=baselines, n_blocks=entry.n_blocks)
+    return cost_share(layers, entry.n_blocks)
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+# ---- scores over models, and their intervals -------------------------------------------------------------
+
+
+def _rule_scores(rule: Rule, outcomes: Sequence[Outcome], counts: Array, *, level: float) -> RuleScores:
+    called, drops = np.array([each.called for each in outcomes]), np.array([each.drop for each in outcomes])
+    regrets, costs = np.array([each.regret for each in outcomes]), np.array([each.cost for each in outcomes])
+    errors = np.array([np.nan if each.onset_error is None else each.onset_error for each in outcomes])
+    hits, n_called, n_drops = counts @ (called * drops), counts @ called, counts @ drops
+    ones = np.ones(len(outcomes))
+    mean_regret = _score(_ratio(counts @ regrets, counts @ ones), level)
+    median_regret = _score(_weighted_medians(regrets, counts), level)
+    cost = _score(_ratio(counts @ costs, counts @ ones), level)
+    assert mean_regret is not None
+    assert median_regret is not None
+    assert cost is not None
+    return RuleScores(
+        rule=rule.name,
+        labelled=rule.labelled,
+        parameters=rule.parameters,
+        precision=_score(_ratio(hits, n_called), level),
+        recall=_score(_ratio(hits, n_drops), level),
+        f1=_score(_ratio(2 * hits, n_called + n_drops), level),
+        onset_error=_score(_ratio(counts @ np.nan_to_num(errors), n_drops), level),
+        mean_regret=mean_regret,
+        median_regret=median_regret,
+        cost=cost,
+        outcomes=tuple(outcomes),
+    )
+
+
+def _redrawn(families: Sequence[str], *, draws: int, seed: int) -> Array:
+    """Return (draws, models): how often each model is drawn when families are, or models where there is one family."""
+    names = list(dict.fromkeys(families))
+    clusters = [names.index(family) for family in families] if len(names) > 1 else list(range(len(families)))
+    n_clusters = max(clusters) + 1
+    drawn = np.random.default_rng(seed).multinomial(n_clusters, [1 / n_clusters] * n_clusters, size=draws)
+    return drawn[:, clusters].astype(np.float64)
+
+
+def _ratio(above: Array, below: Array) -> Array:
+    """Return above / below, NaN where that is not defined."""
+    ratios: Array = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
+    return ratios
+
+
+def _weighted_medians(values: Array, counts: Array) -> Array:
+    """Return the median of values, each taken as often as each row of (draws, values) counts says."""
+    order = np.argsort(values, kind="stable")
+    ordered, totals = values[order], np.cumsum(counts[:, order], axis=1)
+    half = totals[:, -1:] / 2
+    low, high = (totals >= half).argmax(axis=1), (totals > half).argmax(axis=1)
+    medians: Array = (ordered[low] + ordered[high]) / 2
+    return medians
+
+
+def _score(values: NDArray[np.float64], level: float) -> Score | None:
+    """Return the first value with percentiles of the others; None where it is not defined."""
+    value, redrawn = float(values[0]), values[1:][np.isfinite(values[1:])]
+    if np.isnan(value):
+        return None
+    if not len(redrawn):
+        return Score(value=value, lower=None, upper=None)
+    lower, upper = np.quantile(redrawn, ((1 - level) / 2, (1 + level) / 2))
+    return Score(value=value, lower=float(lower), upper=float(upper))

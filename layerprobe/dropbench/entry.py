@@ -1,0 +1,131 @@
+"""A pretrained model -> its entry in DropBench's zoo; parts that are done are read, not repeated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from layerprobe.comparison.compare import compare_all
+from layerprobe.dropbench.values import TunedLayers, ZooEntry
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.finetuning.confirmation import outcomes
+from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.progress import Progress, silent
+from layerprobe.readings.read import labelled_readings, layer_curve, readings
+from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.tasks.values import Task
+
+
+def zoo_entry(
+    model: ModelLike,
+    references: Mapping[str, ModelLike],
+    task: Task,
+    budgets: Mapping[str, Protocol],
+    *,
+    name: str,
+    family: str,
+    size: str,
+    seed: int,
+    corpus: str,
+    seeds: Sequence[int] = (0, 1, 2),
+    views: Views | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> ZooEntry:
+    """Extract, compare, score and fine-tune a model at every layer, and put down what that gave.
+
+    Models are compared on the texts of the task's test split, without its labels; zero-shot scores and the probe are
+    of its validation split. Each part is kept in the store, so an interrupted call goes on where it was.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        references: By the names that entries have in common, such as "mlm twin, same seed".
+        task: What to fine-tune on.
+        budgets: Protocols of fine-tuning, by name.
+        name: Of the entry.
+        family: The pretraining objective.
+        size: Such as tiny.
+        seed: Of the pretraining.
+        corpus: What it was pretrained on.
+        seeds: One fine-tuning run a layer each.
+        views: How copies of texts are made for the label-free metrics.
+        options: How to load and embed.
+        progress: Told what is being done.
+
+    Raises:
+        DataError: If a reference is the model itself.
+        LayerProbeError: If any stage cannot be done; see the stages.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    n_blocks = count_blocks(checkpoint.config)
+    texts = task.test.texts
+    tested = extract(checkpoint, texts, options=options, progress=progress)
+    bases = [extract(other, texts, options=options, progress=progress) for other in references.values()]
+    itself = [what for what, base in zip(references, bases, strict=True) if base.fingerprint == tested.fingerprint]
+    if itself:
+        raise DataError(
+            f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
+            "or CKA would be 1 at every layer and call no drop without looking"
+        )
+    curves: dict[str, LayerCurve] = {}
+    if bases:
+        compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons
+        # a zoo holds what rules are tuned on, which is no more than the errors of single layers
+        curves = {
+            what: replace(layer_curve(each.curve), uncertainty=None)
+            for what, each in zip(references, compared, strict=True)
+        }
+    metrics = readings(checkpoint, texts, views=views, options=options, progress=progress)
+    labelled = labelled_readings(checkpoint, task, options=options, progress=progress)
+    tuned = {}
+    for budget, protocol in budgets.items():
+        runs = finetune(
+            checkpoint,
+            range(n_blocks + 1),
+            task,
+            seeds=seeds,
+            protocol=protocol,
+            options=options,
+            progress=progress,
+        )
+        tuned[budget] = tuned_layers(runs, steps=protocol.epochs * math.ceil(len(task.train) / protocol.batch_size))
+    return ZooEntry(
+        name=name,
+        family=family,
+        size=size,
+        seed=seed,
+        corpus=corpus,
+        task=task.name,
+        metric=task.primary,
+        n_blocks=n_blocks,
+        budgets=tuned,
+        cka=curves,
+        metrics=metrics,
+        labelled=labelled,
+    )
+
+
+def tuned_layers(runs: Sequence[FineTuningRun], *, steps: int) -> TunedLayers:
+    """Put the runs of all layers of a model under one protocol together.
+
+    Args:
+        runs: At every layer, with the same seeds.
+        steps: Optimiser steps of one.
+
+    Raises:
+        DataError: If the layers have different seeds or metrics.
+    """
+    layers = outcomes(runs)
+    return TunedLayers(
+        protocol=runs[0].protocol,
+        steps=steps,
+        seeds=layers[0].seeds,
+        validation=tuple(layer.validation[layer.primary] for layer in layers),
+        test=tuple(layer.scores for layer in layers),
+    )

@@ -1,0 +1,178 @@
+"""Rules tuned on the zoos that come with layerprobe -> what they say of other models, and how far to trust them.
+
+Knows numbers, and no files but those of the zoos.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from layerprobe.dropbench.bench import outcomes_of
+from layerprobe.dropbench.values import OTHER_SEED
+from layerprobe.dropbench.zoo import read_zoo
+from layerprobe.errors import DataError
+from layerprobe.prediction.predictors import (
+    Call,
+    Known,
+    Layered,
+    Predictor,
+    Rule,
+    Seen,
+    baselines,
+    fitted,
+    obstacle,
+    rules_for,
+)
+from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
+from layerprobe.prediction.values import DropProbability, Record
+from layerprobe.readings.values import AGAINST, LayerCurve
+
+REFERENCE = f"{AGAINST}{OTHER_SEED}"
+"""What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
+BUDGET = "converged"
+"""Of the fine-tuning that rules are tuned to foresee; it is nearer to the paper's than the gentle one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TunedRule:
+    """A rule that was tuned on all models of the zoos."""
+
+    rule: Rule
+    predict: Predictor
+    record: Record
+    """How it fares on families that it was not tuned on."""
+
+    def __call__(self, model: Layered) -> Call:
+        """Return what the rule says of a model.
+
+        Raises:
+            DataError: If the model lacks what the rule reads.
+        """
+        if not self.rule.reads(model):
+            missing = ", ".join(sorted(set(self.rule.curves) - model.curves.keys()))
+            raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
+        (call,) = self.predict(model)
+        return call
+
+    def probability(self, model: Layered, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
+        """Return what the rule says of a model when what it reads is redrawn within its errors.
+
+        Args:
+            model: With the errors of what the rule reads.
+            draws: Curves to redraw.
+            seed: Of the redraws.
+
+        Returns:
+            None where the rule reads several curves, whose errors go together, or one of unknown errors.
+        """
+        if len(self.rule.curves) != 1:
+            return None
+        (name,) = self.rule.curves
+        curve = model.curves[name]
+        if curve.uncertainty is None:
+            return None
+
+        def onset(values: list[float]) -> int:
+            found = self(Seen(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))})).onset
+            return model.n_blocks + 1 if found is None else found
+
+        drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
+        onsets = np.array([onset(values) for values in drawn.tolist()])
+        return drop_probability(onsets, n_layers=model.n_blocks + 1, seed=seed)
+
+
+def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
+    """Return what rules can be asked for, by the names that `tuned_rule` takes.
+
+    Args:
+        labelled: Whether those that read labels are among them.
+    """
+    return tuple(name for name, rule in _rules().items() if labelled or not rule.labelled)
+
+
+def rule_curves(name: str) -> tuple[str, ...]:
+    """Return which numbers by layer a rule reads, by the names in `ZooEntry.curves`.
+
+    Raises:
+        DataError: If there is no such rule.
+    """
+    return _rule(name).curves
+
+
+@functools.cache
+def tuned_rule(name: str, *, budget: str = BUDGET) -> TunedRule:
+    """Return a rule tuned on the zoos, with its record on models of families that it was not tuned on.
+
+    Args:
+        name: One of `rule_names`.
+        budget: Of the fine-tuning whose drops it is to foresee.
+
+    Raises:
+        DataError: If there is no such rule or budget.
+    """
+    rule, models = _rule(name), _models(budget)
+    outcomes = outcomes_of(rule, models)
+    record = Record(
+        budget=budget,
+        families=len({each.family for each in outcomes}),
+        models=len(outcomes),
+        drops=sum(each.drop for each in outcomes),
+        caught=sum(each.drop and each.called > 0 for each in outcomes),
+        false_alarms=sum(not each.drop and each.called > 0 for each in outcomes),
+        mean_regret=float(np.mean([each.regret for each in outcomes])),
+        median_regret=float(np.median([each.regret for each in outcomes])),
+    )
+    return TunedRule(rule=rule, predict=fitted(rule, models), record=record)
+
+
+def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
+    """Return the rules as `tuned_rule` has them, and what one does without looking, with nothing left to choose.
+
+    So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
+
+    Args:
+        budget: Of the fine-tuning that they were tuned to foresee.
+
+    Raises:
+        DataError: If there is no such budget.
+    """
+    models = _models(budget)
+
+    def as_tuned(name: str, rule: Rule) -> Rule:
+        predict = fitted(rule, models)
+        return replace(rule, name=name, fit=lambda _: predict, parameters=0)
+
+    named = {**{rule.name: rule for rule in baselines()}, **_rules()}
+    return [as_tuned(name, rule) for name, rule in named.items()]
+
+
+def _rule(name: str) -> Rule:
+    if name not in _rules():
+        raise DataError(f"expected a rule among {'; '.join(_rules())}; got {name!r}")
+    return _rules()[name]
+
+
+@functools.cache
+def _rules() -> dict[str, Rule]:
+    """Return the rules that look at one model and one reference, by what people call them."""
+    entries = read_zoo().entries
+    models = _models(BUDGET)
+    found = {}
+    for rule in rules_for(entries):
+        others = any(curve.startswith(AGAINST) and curve != REFERENCE for curve in rule.curves)
+        if rule.curves and not others and obstacle(rule, models) is None:
+            found[rule.name.replace(REFERENCE, "CKA")] = rule
+    return found
+
+
+@functools.cache
+def _models(budget: str) -> list[Known]:
+    entries = read_zoo().entries
+    found = [Known.of(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
+    if not found:
+        names = dict.fromkeys(name for entry in entries for name in entry.budgets)
+        raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
+    return found

@@ -1,0 +1,229 @@
+"""DropBench: a zoo of models whose drops are known from fine-tuning, and what predictors of a drop score on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import Metric
+from layerprobe.prediction.values import Truth
+from layerprobe.readings.values import AGAINST, LayerCurve
+from layerprobe.similarity.values import Matrix
+
+TWIN: Literal["mlm"] = "mlm"
+"""The objective that all others are held against."""
+SAME_SEED, OTHER_SEED = "mlm twin, same seed", "mlm twin, other seed"
+"""References of CKA; the second one is all that an MLM model itself has, and so the noise floor."""
+
+# ---- the zoo: what is known of each model ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedLayers:
+    """What fine-tuning under one budget gave at every layer of a model."""
+
+    protocol: Protocol
+    """The budget."""
+    steps: int
+    """Optimiser steps of one run; a step costs about (layer + 1) blocks."""
+    seeds: tuple[int, ...]
+    """Of the runs of every layer."""
+    validation: Matrix
+    """validation[layer][seed]: the task's primary metric x 100, of the epoch that is best by it."""
+    test: Matrix
+    """test[layer][seed]: the same on the test split."""
+
+    def __post_init__(self) -> None:
+        shapes = {tuple(map(len, scores)) for scores in (self.validation, self.test)}
+        if not self.seeds or shapes != {(len(self.seeds),) * len(self.validation)} or not self.validation:
+            raise DataError(
+                f"expected a validation and a test score of every layer for each of {len(self.seeds)} seeds, "
+                f"got rows of {sorted({length for shape in shapes for length in shape})}"
+            )
+        if len(set(self.seeds)) < len(self.seeds):
+            raise DataError(f"expected distinct seeds, got {', '.join(map(str, self.seeds))}")
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, the embedding output among them."""
+        return len(self.test)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooEntry:
+    """One pretrained model: what a predictor may read of it, and what fine-tuning showed."""
+
+    name: str
+    """Unique in the zoo."""
+    family: str
+    """The pretraining objective; predictors are tuned on other families than they are scored on."""
+    size: str
+    """Such as tiny or small."""
+    seed: int
+    """Of the pretraining."""
+    corpus: str
+    """What it was pretrained on."""
+    task: str
+    """What it was fine-tuned on."""
+    metric: Metric
+    """The task's primary metric, which all scores are of."""
+    n_blocks: int
+    """Layers count from 0 to this."""
+    budgets: dict[str, TunedLayers]
+    """The truth by budget of fine-tuning, such as gentle and converged."""
+    cka: dict[str, LayerCurve] = field(default_factory=dict)
+    """By reference, such as "mlm twin, same seed"; never against the model itself."""
+    metrics: dict[str, LayerCurve] = field(default_factory=dict)
+    """What needs neither labels nor a reference: self-CKA, diagnostics, label-free metrics, by name."""
+    labelled: dict[str, LayerCurve] = field(default_factory=dict)
+    """What needs labels and no fine-tuning, on the validation split: zero-shot, probe."""
+
+    def __post_init__(self) -> None:
+        if self.n_blocks < 1:
+            raise DataError(f"expected at least one block of {self.name}, got {self.n_blocks}")
+        if not self.budgets:
+            raise DataError(f"expected at least one budget of fine-tuning of {self.name}, got none")
+        curves = self.curves
+        if len(curves) < len(self.cka) + len(self.metrics) + len(self.labelled):
+            raise DataError(f"expected every curve of {self.name} under a name of its own")
+        lengths = {what: tuned.n_layers for what, tuned in self.budgets.items()}
+        lengths |= {what: len(curve.values) for what, curve in curves.items()}
+        for what, length in lengths.items():
+            if length != self.n_blocks + 1:
+                raise DataError(f"expected {what!r} at layers 0 to {self.n_blocks} of {self.name}, got {length} layers")
+
+    @property
+    def curves(self) -> dict[str, LayerCurve]:
+        """All numbers by layer that a rule may read, by name; CKA against a reference is `CKA, <reference>`."""
+        cka = {f"{AGAINST}{name}": curve for name, curve in self.cka.items()}
+        return {**cka, **self.metrics, **self.labelled}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooProvenance:
+    """Where a zoo comes from."""
+
+    layerprobe: str
+    """Version that made it."""
+    created: str
+    """ISO 8601, UTC."""
+    command: str
+    """How to make it again."""
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of Python and of the libraries."""
+    notes: tuple[str, ...] = ()
+    """Sizes, corpora and tasks in plain words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Zoo:
+    """Models whose drops are known."""
+
+    provenance: ZooProvenance
+    entries: tuple[ZooEntry, ...]
+
+    def __post_init__(self) -> None:
+        names = [entry.name for entry in self.entries]
+        if not names:
+            raise DataError("expected at least one model in a zoo, got none")
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            more = f" and {len(twice) - 3} others" if len(twice) > 3 else ""
+            raise DataError(f"expected models with names of their own, got {', '.join(twice[:3])}{more} more than once")
+
+
+# ---- the bench: what predictors score on it --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a rule said of a model that it was not tuned on, and what came of it; expectations for a random rule."""
+
+    model: str
+    family: str
+    missing: bool
+    """Whether the model lacks what the rule reads; it then calls no drop and takes the last layer."""
+    drop: bool
+    """The truth."""
+    called: float
+    """Probability that the rule says drop; 0 or 1 but for a random rule."""
+    recommended: tuple[int, ...]
+    """The recommended layer; several are equally likely."""
+    regret: float
+    """Test score of the best layer less that of the recommended one, x 100; negative where the rule was luckier."""
+    onset_error: float | None
+    """Layers between the onsets; None where the model does not drop."""
+    cost: float
+    """Share of the full sweep's training that it takes to confirm the call, 0 .. 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """A score over the models and its interval."""
+
+    value: float
+    lower: float | None
+    """Of the bootstrap interval; None where nothing could be redrawn."""
+    upper: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleScores:
+    """What one rule scores on the models of the other families than it was tuned on."""
+
+    rule: str
+    labelled: bool
+    """Whether it reads labels."""
+    parameters: int
+    """Tuned on other families; 0 for a rule that stands as it is."""
+    precision: Score | None
+    """Of its calls of a drop; None where it makes none."""
+    recall: Score | None
+    """Of the models that drop; None where none does."""
+    f1: Score | None
+    """None where no model drops and none is called."""
+    onset_error: Score | None
+    """Mean, in layers, over the models that drop; a missed one counts as an onset behind the last layer."""
+    mean_regret: Score
+    """x 100."""
+    median_regret: Score
+    """x 100."""
+    cost: Score
+    """Mean share of the full sweep's training, 0 .. 1."""
+    outcomes: tuple[Outcome, ...]
+    """By model."""
+
+    @property
+    def missing(self) -> int:
+        """How many models lack what the rule reads."""
+        return sum(each.missing for each in self.outcomes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetScores:
+    """All rules under one budget of fine-tuning, scored on the same models."""
+
+    budget: str
+    clusters: str
+    """What the bootstrap redraws: families, or models where there is one family."""
+    truths: dict[str, Truth]
+    """By model."""
+    rules: tuple[RuleScores, ...]
+    """The lowest mean regret first; those without labels before those with."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Rules that could not be scored, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What predictors of a drop score on a zoo, evaluated leave-one-family-out."""
+
+    provenance: ZooProvenance
+    """Of the zoo."""
+    families: tuple[str, ...]
+    level: float
+    """Confidence level of the intervals."""
+    draws: int
+    """Of the bootstrap."""
+    budgets: tuple[BudgetScores, ...]

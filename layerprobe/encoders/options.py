@@ -1,0 +1,79 @@
+"""How models are found and loaded, and how texts are embedded. Knows settings, no stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import get_args
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
+from layerprobe.encoders.values import Pooling, check_attn
+from layerprobe.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How models are loaded and texts are embedded."""
+
+    pooling: Pooling = "mean"
+    """mean, cls, max or last: how token states become one embedding."""
+    max_length: int | None = None
+    """Tokens a text at most; the model's own limit, at most 512, by default."""
+    prompt: str = ""
+    """Put before every text."""
+    dtype: str = "float32"
+    """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it."""
+    norm: str = "final"
+    """final or raw: whether pre-norm models get their final norm at every layer."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    attn: str = "auto"
+    """auto, or an attention implementation of transformers."""
+    batch_tokens: int | None = None
+    """Tokens that go through the model at once, padding included, in extraction and in fine-tuning, where the examples
+    of a step stay the protocol's; by device by default. Results do not depend on it beyond rounding and the draws of
+    dropout, for which runs with it are kept apart from those without."""
+    trust_remote_code: bool = False
+    """Run model code that comes with a checkpoint."""
+    cache_dir: Path | None = None
+    """Where the store is; LAYERPROBE_CACHE or the user's cache folder by default."""
+
+    def __post_init__(self) -> None:
+        if self.pooling not in get_args(Pooling):
+            raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
+        check_attn(self.attn)
+        if self.max_length is not None and self.max_length < 2:
+            raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise DataError(f"expected at least one token a batch, got batch_tokens={self.batch_tokens}")
+
+
+DEFAULT_OPTIONS = Options()
+
+
+def changed(options: Options) -> dict[str, str]:
+    """Return the settings that differ from their defaults, without where things are kept."""
+    return {
+        f.name: str(getattr(options, f.name))
+        for f in fields(options)
+        if f.name != "cache_dir" and getattr(options, f.name) != f.default
+    }
+
+
+def load(checkpoint: Checkpoint, options: Options) -> Encoder:
+    """Load the weights of a checkpoint."""
+    return load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
+
+
+def dtype_name(options: Options) -> str:
+    """Return what the forward pass computes in, `auto` resolved."""
+    return str(autocast_dtype(options.dtype, resolve_device(options.device)) or "float32").removeprefix("torch.")
+
+
+def computed_on(options: Options) -> str:
+    """Return the kind of device and the precision, on which the numbers of training depend beside the model.
+
+    Dropout is another on another device.
+    """
+    return f"{resolve_device(options.device).type} {dtype_name(options)}"

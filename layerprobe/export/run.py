@@ -1,0 +1,198 @@
+"""A model or a fine-tuning run, and a layer -> a folder that others load."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint, split_name
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.errors import DataError, ModelError
+from layerprobe.export.card import Training, card
+from layerprobe.export.checkpoint import Exported, check_target, write_checkpoint
+from layerprobe.export.layout import Layout
+from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
+from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.seeds import seed_scores
+from layerprobe.serialisation import to_dict
+from layerprobe.study.values import Study
+
+
+def export_model(
+    model: ModelLike,
+    out: str | Path,
+    *,
+    layer: int | None = None,
+    pooling: Pooling | None = None,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    study: Study | None = None,
+    overwrite: bool = False,
+) -> Exported:
+    """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
+
+    The folder gives the embeddings that layerprobe has of that layer to 1e-5: it is loaded back and compared
+    before it gets its name. It appears whole or not at all.
+
+    Args:
+        model: Hub id, `id@revision`, a local folder, what `resolve_checkpoint` found, or the directory of a
+            fine-tuning run whose model was saved.
+        out: The folder to write.
+        layer: Blocks kept, 0 .. n_blocks; a run has its own.
+        pooling: How token states become one embedding; mean by default. A run has its own.
+        max_length: Tokens a text at most; the model's own limit, at most 512, by default. A run has its own.
+        prompt: Put before every text; none by default. A run has its own.
+        study: Evidence for the card, of the same model.
+        overwrite: Whether an earlier export at `out` is replaced.
+
+    Returns:
+        What was written, and by how much it differs.
+
+    Raises:
+        ModelError: If the model cannot be had, needs code of its own, or does not come out the same.
+        UnsupportedArchitectureError: If it cannot be truncated at that layer.
+        DataError: If an option contradicts the run, the study is of another model, or there is something at `out`.
+        StoreError: If the folder cannot be written.
+    """
+    out = Path(out)
+    source = _folder_of(model)
+    saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source)
+    check_target(out, overwrite=overwrite, source=source)
+    if saved is None:
+        if layer is None:
+            raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
+        encoder = _loaded(model)
+        check_layer(encoder.model.config, layer)
+        options = Options(pooling=pooling or "mean", max_length=max_length, prompt=prompt or "")
+        described = encoder.description
+    else:
+        random_init = model.random_init if isinstance(model, ModelSpec) else None
+        _check_run(saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init)
+        layer = saved.run.layer
+        encoder = _loaded(saved.path)
+        protocol = saved.run.protocol
+        options = Options(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
+        described = saved.origin.model
+    if study is not None:
+        _check_study(study, described)
+    layout = Layout(
+        pooling=options.pooling,
+        width=encoder.description.hidden_size,
+        max_length=encoder.limit(options.max_length),
+        prompt=options.prompt,
+    )
+    text = card(
+        described,
+        layer,
+        layout,
+        loader=auto_class(encoder.model.config).__name__,
+        padding_invariant=encoder.padding_invariant,
+        fresh_pooler=bool(pooler_option(type(encoder.model))),
+        training=None if saved is None else _training(saved),
+        study=study,
+    )
+    difference = write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
+    return Exported(
+        path=str(out),
+        model=described.name,
+        revision=described.revision,
+        layer=layer,
+        n_blocks=described.n_blocks,
+        parameters=encoder.description.parameters[layer],
+        whole_parameters=described.parameters[-1],
+        pooling=layout.pooling,
+        max_length=layout.max_length,
+        prompt=layout.prompt,
+        difference=difference,
+        warnings=_warnings(encoder),
+    )
+
+
+def _folder_of(model: ModelLike) -> Path | None:
+    """Return the folder of a local model."""
+    if isinstance(model, Checkpoint):
+        name = model.source
+    else:
+        name = model.full_name if isinstance(model, ModelSpec) else os.fspath(model)
+    folder = Path(split_name(name)[0])
+    return folder if folder.is_dir() else None
+
+
+def _loaded(model: ModelLike) -> Encoder:
+    """Load on the CPU in float32: the folder is for any device, and compared to 1e-5."""
+    try:
+        checkpoint = resolve_checkpoint(model)
+    except ModelError as error:
+        if "trust_remote_code" in str(error.__cause__):
+            raise _needs_code(model.full_name if isinstance(model, ModelSpec) else str(model)) from error
+        raise
+    if type(checkpoint.config).__module__.startswith("transformers_modules"):
+        raise _needs_code(checkpoint.label)
+    return load_encoder(checkpoint, device="cpu")
+
+
+def _needs_code(name: str) -> ModelError:
+    return ModelError(
+        f"{name} needs code of its own, which an exported folder does not hold: expected an architecture that "
+        "transformers has"
+    )
+
+
+def _check_run(saved: SavedRun, *, layer: int | None, **given: object) -> None:
+    """Raise DataError if an option says something else than the run."""
+    run = saved.run
+    own = {
+        "layer": run.layer,
+        "pooling": run.protocol.pooling,
+        "max_length": run.protocol.max_length,
+        "prompt": saved.origin.prompt,
+        "random_init": saved.origin.model.random_init,
+    }
+    for name, value in {"layer": layer, **given}.items():
+        if value is not None and value != own[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise DataError(f"the run was fine-tuned with {option} {own[name]!r}: expected that or none, got {value!r}")
+
+
+def _check_study(study: Study, model: ModelDescription) -> None:
+    of = study.comparison.model
+    if (of.revision, of.random_init) != (model.revision, model.random_init):
+        raise DataError(
+            f"expected a study of {model.name} at revision {model.revision}, got one of {of.name} at {of.revision}"
+        )
+
+
+def _training(saved: SavedRun) -> Training:
+    run, runs = saved.run, runs_of_layer(saved)
+    return Training(
+        data=saved.origin.task,
+        pairs=saved.origin.pairs,
+        seed=run.seed,
+        settings={_words(name): str(value) for name, value in to_dict(run.protocol).items()},
+        metrics=_metrics(run),
+        seeds=tuple(each.seed for each in runs),
+        over_seeds={name: seed_scores([_metrics(each)[name] for each in runs]) for name in _metrics(run)},
+    )
+
+
+def _metrics(run: FineTuningRun) -> dict[str, float]:
+    return {
+        f"{split} {metric_title(name)}": value
+        for split, scores in (("validation", run.validation), ("test", run.test))
+        for name, value in scores.items()
+    }
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _warnings(encoder: Encoder) -> tuple[str, ...]:
+    if encoder.padding_invariant:
+        return ()
+    return ("padding changes the states: encode one text at a time, batch_size=1 in sentence-transformers",)

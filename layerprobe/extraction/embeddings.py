@@ -1,0 +1,308 @@
+"""Texts -> the embeddings of every layer, from the store or from one forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.encoders.batching import TokenizedTexts
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype_name, load
+from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
+from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
+from layerprobe.extraction.values import TokenMetrics
+from layerprobe.progress import Progress, part_of, silent
+from layerprobe.serialisation import digest, from_json, to_dict, to_json
+from layerprobe.store.key import StoreKey, texts_digest
+from layerprobe.store.shards import ShardWriter, StoredEmbeddings
+from layerprobe.store.store import Store
+from layerprobe.store.stored import stored_result
+from layerprobe.versions import TOKENS_VERSION
+
+# Texts whose embeddings are in memory at a time where only their token states are measured.
+TEXTS_A_PASS = 4096
+
+Measured = Callable[[int, int, TokenMeasures], None]
+"""First row, row after the last, and what the token states of those texts are like."""
+
+EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Embeddings:
+    """The pooled embeddings of every layer for a list of distinct texts, on disk."""
+
+    model: ModelDescription
+    pooling: Pooling
+    texts: tuple[str, ...]
+    """The distinct texts, one a row."""
+    stored: StoredEmbeddings
+    store: Store
+    """Where they are kept."""
+    fingerprint: str
+    """Names everything the numbers depend on."""
+    warnings: tuple[str, ...]
+    """What the user should know about them."""
+    settings: dict[str, str]
+    """Options that the numbers depend on and that were not left at their default."""
+    _row: dict[str, int] = field(repr=False)
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return self.stored.n_layers
+
+    def layer(self, layer: int) -> NDArray[np.float32]:
+        """Return one layer, (text, feature), read-only."""
+        return self.stored.layer(layer)
+
+    def rows(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        """Return the row of every text.
+
+        Raises:
+            MisalignedSamplesError: If a text was not embedded.
+        """
+        try:
+            return np.array([self._row[text] for text in texts])
+        except KeyError as error:
+            raise MisalignedSamplesError(
+                f"the text {error.args[0][:60]!r} is not among the {len(self.texts)} embedded ones: extract it first"
+            ) from None
+
+
+def extract(
+    model: ModelLike,
+    texts: Sequence[str],
+    *,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> Embeddings:
+    """Return the pooled embeddings of every layer, from the store or from one forward pass.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        texts: The texts; repeated ones are embedded once.
+        options: How to load and embed.
+        progress: Told the tokens that are done.
+
+    Raises:
+        DataError: If there are no texts, or an empty one.
+        ModelError: If the model cannot be had or truncated.
+        StoreError: If the store cannot be written.
+    """
+    distinct = _distinct(texts)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    key = _store_key(checkpoint, distinct, options)
+    store = Store(options.cache_dir)
+    stored = _open(store, key)
+    if stored is None:
+        stored = _embed_and_store(store, key, load(checkpoint, options), distinct, options, progress)
+    return Embeddings(
+        # the user's own name for the model: a moved folder has the same fingerprint
+        model=from_json(ModelDescription, to_json({**stored.description["model"], "name": checkpoint.label})),
+        pooling=options.pooling,
+        texts=distinct,
+        stored=stored,
+        store=store,
+        fingerprint=key.fingerprint,
+        settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
+        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
+        _row={text: i for i, text in enumerate(distinct)},
+    )
+
+
+def measure_tokens(
+    model: ModelLike,
+    texts: Sequence[str],
+    *,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> TokenMetrics:
+    """Return what the token states of every layer are like, from the store or from one forward pass.
+
+    Where the embeddings of the texts are not in the store, the same pass puts them there.
+
+    Args:
+        model: As for `extract`, like all that follows.
+        texts: The texts; repeated ones count once.
+        options: How to load and embed.
+        progress: Told the tokens that are done.
+
+    Raises:
+        DataError: If there are no texts, an empty one, or none with two steps from token to token at a layer.
+        ModelError: If the model cannot be had or truncated.
+        StoreError: If the store cannot be written.
+    """
+    distinct = _distinct(texts)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options)
+    name = digest([TOKENS_VERSION, key.fingerprint])
+    kept = stored_result(store, "tokens", name, TokenMetrics)
+    if kept is not None:
+        return kept
+    encoder = load(checkpoint, options)
+    # (measure, layer, text); what no pass has reached is NaN
+    numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
+
+    def measured(start: int, stop: int, part: TokenMeasures) -> None:
+        numbers[:, :, start:stop] = part.prompt_entropy, part.curvature
+
+    if _open(store, key) is None:
+        _embed_and_store(store, key, encoder, distinct, options, progress, measured)
+    # texts whose embeddings were in the store before
+    rest = np.flatnonzero(np.isnan(numbers[0, 0]))
+    for start in range(0, len(rest), TEXTS_A_PASS):
+        rows = rest[start : start + TEXTS_A_PASS]
+        tokens = _tokenize(encoder, [distinct[row] for row in rows], options)
+        report = part_of(progress, start=start, share=len(rows), whole=len(rest))
+        _, part = embed_and_measure(
+            encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+        )
+        numbers[:, :, rows] = part.prompt_entropy, part.curvature
+    metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
+    store.save_result("tokens", name, to_json(metrics))
+    return metrics
+
+
+def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float64], name: str) -> TokenMetrics:
+    """Take means over the texts of (layer, text) numbers."""
+    turning = ~np.isnan(curvatures)
+    if not turning.any(axis=1).all():
+        layer = int((~turning.any(axis=1)).argmax())
+        raise DataError(f"no text has a curvature at layer {layer} of {name}: expected texts of at least three tokens")
+    turns = [row[there] for row, there in zip(curvatures, turning, strict=True)]
+    return TokenMetrics(
+        n_texts=entropies.shape[1],
+        prompt_entropy=tuple(entropies.mean(axis=1).tolist()),
+        prompt_entropy_errors=tuple(map(_standard_error, entropies)),
+        curvature=tuple(float(row.mean()) for row in turns),
+        curvature_errors=tuple(map(_standard_error, turns)),
+        n_turning=tuple(len(row) for row in turns),
+    )
+
+
+def _standard_error(values: NDArray[np.float64]) -> float:
+    """Return the standard error of a mean; 0 for one value, which says nothing of it."""
+    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
+
+
+def _distinct(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return every text once.
+
+    Raises:
+        DataError: If there are no texts, or an empty one.
+    """
+    distinct = tuple(dict.fromkeys(texts))
+    if not distinct:
+        raise DataError("expected texts to embed, got none")
+    if "" in distinct:
+        raise DataError("expected texts with words in them, got an empty one: drop it")
+    return distinct
+
+
+def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
+    try:
+        return store.open(key)
+    except DamagedStoreError:
+        return None  # the writer names what is damaged and redoes it
+
+
+def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -> StoreKey:
+    return StoreKey(
+        # a folder is known by its content, wherever it lies
+        model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
+        **checkpoint.identity,
+        pooling=options.pooling,
+        max_length=options.max_length or 0,
+        dtype=dtype_name(options),
+        norm=options.norm,
+        prompt=options.prompt,
+        texts_digest=texts_digest(texts),
+    )
+
+
+def _embed_and_store(
+    store: Store,
+    key: StoreKey,
+    encoder: Encoder,
+    texts: tuple[str, ...],
+    options: Options,
+    progress: Progress,
+    measured: Measured | None = None,
+) -> StoredEmbeddings:
+    """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
+    model = encoder.description
+    description = {"model": to_dict(model), "warnings": _warnings(encoder, texts, options)}
+    with (
+        store.writer(
+            key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description
+        ) as writer,
+        ThreadPoolExecutor(1) as background,
+    ):
+        _fill(writer, encoder, texts, options, background, progress, measured)
+        return writer.finish()
+
+
+def _fill(
+    writer: ShardWriter,
+    encoder: Encoder,
+    texts: tuple[str, ...],
+    options: Options,
+    background: ThreadPoolExecutor,
+    progress: Progress,
+    measured: Measured | None,
+) -> None:
+    pending = list(writer.pending)
+    n_pending = sum(stop - start for _, start, stop in pending)
+
+    def tokenized(number: int) -> Future[TokenizedTexts]:
+        _, start, stop = pending[number]
+        return background.submit(_tokenize, encoder, texts[start:stop], options)
+
+    upcoming = tokenized(0) if pending else None
+    written: Future[None] | None = None
+    done = 0
+    for number, (index, start, stop) in enumerate(pending):
+        assert upcoming is not None
+        tokens = upcoming.result()
+        upcoming = tokenized(number + 1) if number + 1 < len(pending) else None
+        report = part_of(progress, start=done, share=stop - start, whole=n_pending)
+        if measured is None:
+            layers = embed_layers(
+                encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+            )
+        else:
+            layers, measures = embed_and_measure(
+                encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+            )
+            measured(start, stop, measures)
+        if written is not None:
+            written.result()
+        written = background.submit(writer.write, index, layers)
+        done += stop - start
+    if written is not None:
+        written.result()
+
+
+def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> TokenizedTexts:
+    return encoder.tokenize([options.prompt + text for text in texts], max_length=options.max_length)
+
+
+def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[str]:
+    """Say in plain words what was cut or slowed down; the model is named later, it can have moved."""
+    found = []
+    # a token is at least a byte or so: only texts as long as that can have been cut
+    limit = encoder.limit(options.max_length)
+    long = [text for text in texts if len(options.prompt) + len(text.encode("utf-8", "replace")) >= limit // 2]
+    n_cut = _tokenize(encoder, long, options).n_truncated if long else 0
+    if n_cut:
+        found.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
+    if not encoder.padding_invariant:
+        found.append("padding would change the states: texts were batched by equal length")
+    return found

@@ -1,0 +1,33 @@
+"""What the token states of a model are like, layer by layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerprobe.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenMetrics:
+    """What the token states of texts are like, layer by layer, on average over the texts."""
+
+    n_texts: int
+    """Distinct texts."""
+    prompt_entropy: tuple[float, ...]
+    """By layer: nats, the von Neumann entropy of a text's cosines between tokens."""
+    prompt_entropy_errors: tuple[float, ...]
+    """Standard errors over the texts."""
+    curvature: tuple[float, ...]
+    """By layer: radians, the mean angle between a step from token to token and the next one."""
+    curvature_errors: tuple[float, ...]
+    """Standard errors over the texts that turn."""
+    n_turning: tuple[int, ...]
+    """By layer: texts with two steps on end, the only ones that have a curvature."""
+
+    def __post_init__(self) -> None:
+        by_layer = (self.prompt_entropy_errors, self.curvature, self.curvature_errors, self.n_turning)
+        if not self.prompt_entropy or any(len(each) != len(self.prompt_entropy) for each in by_layer):
+            raise DataError(
+                f"expected token metrics of the same layers, got {len(self.prompt_entropy)} and "
+                f"{', '.join(str(len(each)) for each in by_layer)}"
+            )

@@ -1,0 +1,147 @@
+"""A prediction -> what fine-tuning says of it; finished runs are read, not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from operator import index
+from pathlib import Path
+
+from layerprobe.checks import check_seeds
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.errors import DataError
+from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, never
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.progress import Progress, silent
+from layerprobe.store.store import Store
+from layerprobe.tasks.values import Examples, Task
+
+PAPER_SEEDS = (0, 1, 2, 3, 4)
+
+
+def finetune(
+    model: ModelLike,
+    layers: Sequence[int],
+    task: Task,
+    *,
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
+    save_models: bool = False,
+    progress: Progress = silent,
+) -> list[FineTuningRun]:
+    """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        layers: Blocks kept, 0 .. n_blocks.
+        task: What to learn.
+        seeds: One run each.
+        protocol: The paper's by default.
+        options: How to load, and the prompt; pooling and length are the protocol's.
+        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
+        save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
+            run without one is made again, with the same numbers.
+        progress: Told the share of the work that is done.
+
+    Raises:
+        ModelError: If the model cannot be had, or a layer has no checkpoint to save.
+        DataError: If the model has no such layer, or there are no layers or seeds.
+        TrainingError: If a run fails.
+        StoreError: If a result cannot be written.
+    """
+    protocol = agreed(protocol, options)
+    check_precision(options)
+    seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    if not layers:
+        raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
+    check_layers(checkpoint, layers)
+    return fine_tune_layers(
+        lambda: load(checkpoint, options),
+        layers,
+        with_prompt(task, options.prompt),
+        seeds=seeds,
+        protocol=protocol,
+        folder=run_folder(checkpoint, task, protocol, options),
+        batch_tokens=options.batch_tokens,
+        enough=enough,
+        save_models=save_models,
+        prompt=options.prompt,
+        progress=progress,
+    )
+
+
+def saved_models(
+    model: ModelLike,
+    runs: Sequence[FineTuningRun],
+    task: Task,
+    *,
+    options: Options = DEFAULT_OPTIONS,
+) -> list[Path]:
+    """Return the directory of every run that `finetune` made of `model`; the checkpoint is `model` in it.
+
+    `export_model` takes such a directory.
+
+    Args:
+        model: As `finetune` was given it.
+        runs: What it gave.
+        task: As it was given.
+        options: As they were given.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
+
+
+def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
+    """Return the folder that `finetune` has the runs in."""
+    root = Store(options.cache_dir).root
+    return RunFolder.of(
+        root,
+        checkpoint,
+        with_prompt(task, options.prompt),
+        protocol,
+        computed_on=computed_on(options),
+        batch_tokens=options.batch_tokens,
+        attn=options.attn,
+    )
+
+
+def agreed(protocol: Protocol | None, options: Options) -> Protocol:
+    """Return the protocol, the paper's by default; extraction and fine-tuning must pool alike."""
+    protocol = protocol or Protocol(pooling=options.pooling)
+    if protocol.pooling != options.pooling:
+        raise DataError(
+            f"expected one way of pooling, got {options.pooling} in the options and {protocol.pooling} in the protocol"
+        )
+    return protocol
+
+
+def check_precision(options: Options) -> None:
+    """Raise DataError for float16, in which small gradients vanish."""
+    if options.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
+
+
+def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
+    """Raise DataError if the model has no such layer."""
+    n_blocks = count_blocks(checkpoint.config)
+    wrong = [str(layer) for layer in layers if not 0 <= layer <= n_blocks]
+    if wrong:
+        raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
+
+
+def with_prompt(task: Task, prompt: str) -> Task:
+    """Return the task with the prompt before every text, as extraction has it."""
+
+    def prompted(split: Examples) -> Examples:
+        first = tuple(prompt + text for text in split.first)
+        return replace(split, first=first, second=split.second and tuple(prompt + text for text in split.second))
+
+    if not prompt:
+        return task
+    return replace(task, train=prompted(task.train), validation=prompted(task.validation), test=prompted(task.test))

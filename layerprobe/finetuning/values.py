@@ -1,0 +1,208 @@
+"""What fine-tuning truncated models showed."""
+
+from __future__ import annotations
+
+import math
+import typing
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.encoders.values import Pooling
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import Metric, check_primary
+from layerprobe.metrics.seeds import SeedScores
+
+Verdict = Literal["confirmed", "refuted", "undecided"]
+
+MARGIN = 0.5
+"""Points of the primary metric x 100: less than this is not worth another layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protocol:
+    """How a truncated model is fine-tuned; the defaults are those of arXiv 2402.13130."""
+
+    learning_rate: float = 2e-5
+    """Peak of AdamW's linear schedule."""
+    weight_decay: float = 0.01
+    """On everything but biases and norms."""
+    epochs: int = 10
+    """Passes over the training examples."""
+    batch_size: int = 32
+    """Examples a step."""
+    warmup: float = 0.1
+    """Share of the steps with a rising learning rate."""
+    max_grad_norm: float = 1.0
+    """Gradients are clipped to this norm."""
+    max_length: int = 128
+    """Tokens a sentence at most."""
+    pooling: Pooling = "mean"
+    """How token states become one embedding."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
+            # 0 and 0.0 are one protocol, and must be one text in the names of folders
+            object.__setattr__(self, name, float(getattr(self, name)))
+        expected = {
+            "a learning rate above 0": 0 < self.learning_rate < math.inf,
+            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
+            "at least one epoch": self.epochs >= 1,
+            "at least one example a batch": self.batch_size >= 1,
+            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
+            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
+            "room for at least two tokens": self.max_length >= 2,
+            f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        if wrong:
+            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochMetrics:
+    """What one epoch of fine-tuning left."""
+
+    epoch: int
+    """From 1."""
+    train_loss: float
+    """Mean over the epoch of the loss of the task's kind."""
+    validation: dict[Metric, float]
+    """x 100."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FineTuningRun:
+    """One truncated model, fine-tuned with one seed; scores are those of the best epoch by validation."""
+
+    layer: int
+    seed: int
+    protocol: Protocol
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    primary: Metric
+    """The metric that chose the epoch."""
+    best_epoch: int
+    """The epoch with the highest primary metric on the validation split, the first of equals."""
+    validation: dict[Metric, float]
+    """x 100."""
+    test: dict[Metric, float]
+    """x 100."""
+    epochs: tuple[EpochMetrics, ...]
+    seconds: float
+    """Wall time of the run."""
+    peak_memory: int | None
+    """Bytes: the peak allocation on CUDA, else the peak resident size of the process; None where it is not known."""
+    threshold: float | None = None
+    """paraphrase: the cosine that maximises F1 on the validation split, from which on a pair counts as one."""
+
+    def __post_init__(self) -> None:
+        for metrics in (self.validation, self.test, *(epoch.validation for epoch in self.epochs)):
+            check_primary(self.primary, metrics, what="the metrics of a run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerOutcome:
+    """The fine-tuning runs of one layer, put together."""
+
+    layer: int
+    parameters: int
+    seeds: tuple[int, ...]
+    primary: Metric
+    """The metric that mean, deviation and interval are of."""
+    test: dict[Metric, tuple[float, ...]]
+    """By seed, x 100."""
+    validation: dict[Metric, tuple[float, ...]]
+    """By seed, x 100."""
+    mean: float
+    """Of the primary metric on the test split."""
+    std: float | None
+    """Of the primary metric on the test split; None for one seed."""
+    interval: tuple[float, float] | None
+    """Of the mean, Student's t at the level of the confirmation; None for one seed."""
+
+    def __post_init__(self) -> None:
+        for metrics in (self.test, self.validation):
+            check_primary(self.primary, metrics, what="the metrics of an outcome")
+        lengths = [len(scores) for metrics in (self.test, self.validation) for scores in metrics.values()]
+        if not self.seeds or {len(self.seeds)} != set(lengths):
+            raise DataError(
+                f"expected seeds with a test and a validation score each, got {len(self.seeds)} with "
+                f"{', '.join(map(str, lengths))}"
+            )
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """The primary metric on the test split by seed, x 100."""
+        return self.test[self.primary]
+
+    @property
+    def tested(self) -> SeedScores:
+        """The primary metric on the test split over seeds."""
+        return SeedScores(values=self.scores, mean=self.mean, std=self.std, interval=self.interval)
+
+    @property
+    def best_seed(self) -> int:
+        """The seed with the highest primary metric on the validation split, the first of equals.
+
+        Never by test: that would be choosing on what the score is of. It is named, its score is not the layer's.
+        """
+        validation = self.validation[self.primary]
+        return self.seeds[validation.index(max(validation))]
+
+    @property
+    def best_seed_score(self) -> float:
+        """The primary metric on the test split of the best seed, x 100."""
+        return self.scores[self.seeds.index(self.best_seed)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedSeeds:
+    """What a verdict that was settled early saved."""
+
+    seeds: int
+    """Planned and not needed."""
+    runs: int
+    """These seeds at all layers."""
+    seconds: float
+    """What they would have taken, by the runs that were made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """What fine-tuning says about a prediction."""
+
+    verdict: Verdict
+    """confirmed, refuted or undecided."""
+    compared_layers: tuple[int, int]
+    """The recommended layer and the layer it is held against."""
+    primary: Metric
+    """What the effect is measured in."""
+    effect: float
+    """Mean of the primary metric on the test split at the first less the second, over paired seeds, x 100."""
+    interval: tuple[float, float] | None
+    """Of the effect, paired Student's t; None for one seed. Where seeds were planned, it is wider, so that the
+    intervals of all looks together cover the effect at the level."""
+    level: float
+    """Confidence level of the intervals, such as 0.95."""
+    outcomes: tuple[LayerOutcome, ...]
+    """By layer, ascending."""
+    sentence: str
+    """The verdict in plain words."""
+    planned_seeds: int | None = None
+    """Seeds at most, where there was a look after each; None where all were run before the only one."""
+    saved: SavedSeeds | None = None
+    """None where all seeds were run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedRun:
+    """A fine-tuning run that cannot be finished; the same versions would fail again."""
+
+    layer: int
+    seed: int
+    message: str
+    """Why, in one line."""
+    step: int | None
+    """The step at which it failed, from 1; None where it is not known."""
+    versions: dict[str, str]
+    """Of Python and the libraries that it failed with."""

@@ -1,0 +1,1 @@
+"""Encoders that differ in their pretraining alone, and what the objective does to each layer."""

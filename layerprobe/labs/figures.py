@@ -1,0 +1,115 @@
+"""Figures of lab studies: scores and CKA by layer, and drops, by objective. Knows Plotly and zoos."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+import plotly.graph_objects as go
+
+from layerprobe.dropbench.truth import truth
+from layerprobe.dropbench.values import OTHER_SEED, TWIN, ZooEntry
+from layerprobe.metrics.names import metric_title
+from layerprobe.pages.style import CHOSEN, DROP, FURTHER, INK, MODEL, REFERENCE, layer_axis, styled, text
+
+_LOOKS = (
+    (DROP, "diamond", "solid"),
+    (MODEL, "circle", "solid"),
+    (CHOSEN, "square", "dash"),
+    *((colour, symbol, dash) for (colour, _, dash), symbol in zip(FURTHER, ("cross", "x", "star"), strict=True)),
+    (INK, "triangle-up", "dot"),
+)
+"""Colour, symbol and dash by objective; masked language modelling, which all are held against, is grey."""
+_SIZES = ("circle", "diamond", "square", "cross", "x")
+_DODGE = 0.22
+
+
+def scores_by_layer(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
+    """Return test scores after fine-tuning by layer of models of one size, a line an objective."""
+    tuned = [entry for entry in entries if budget in entry.budgets]
+    curves = [(entry, [statistics.fmean(row) for row in entry.budgets[budget].test]) for entry in tuned]
+    return _lines(curves, f"Test {metric_title(entries[0].metric)} × 100")
+
+
+def cka_by_layer(entries: Sequence[ZooEntry]) -> go.Figure:
+    """Return CKA with the MLM model of another seed by layer of models of one size, a line an objective."""
+    compared = [entry for entry in entries if OTHER_SEED in entry.cka]
+    return _lines([(entry, entry.cka[OTHER_SEED].values) for entry in compared], "CKA with an MLM of another seed")
+
+
+def drops(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
+    """Return how far the last layer scores below the best one, a mark a model."""
+    figure = go.Figure()
+    tuned = [entry for entry in entries if budget in entry.budgets]
+    families, sizes = _named(entry.family for entry in tuned), _named(entry.size for entry in tuned)
+    for index, size in enumerate(sizes):
+        shift = _DODGE * (index - (len(sizes) - 1) / 2)
+        chosen = [(entry, truth(entry.budgets[budget])) for entry in tuned if entry.size == size]
+        figure.add_trace(
+            go.Scatter(
+                x=[families.index(entry.family) + shift for entry, _ in chosen],
+                y=[found.effect for _, found in chosen],
+                name=text(size),
+                mode="markers",
+                marker={
+                    "size": 11,
+                    "symbol": [f"{_SIZES[index % len(_SIZES)]}{'' if found.drop else '-open'}" for _, found in chosen],
+                    "color": [DROP if found.drop else REFERENCE for _, found in chosen],
+                },
+                hovertext=[
+                    f"{text(entry.name)}<br>best layer {found.best_layer} of {entry.n_blocks}<br>threshold "
+                    f"{found.threshold:.2f}"
+                    for entry, found in chosen
+                ],
+                hovertemplate="%{hovertext}<br>%{y:+.2f} points<extra></extra>",
+            )
+        )
+    figure.add_hline(y=0, line={"color": REFERENCE, "width": 1})
+    figure.update_xaxes(tickvals=list(range(len(families))), ticktext=list(map(text, families)))
+    figure.update_yaxes(title="Best layer less last layer, points")
+    return styled(figure)
+
+
+def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]], title: str) -> go.Figure:
+    """Return a line of the mean over seeds for each objective, and a faint one for each seed."""
+    figure = go.Figure()
+    families = _named(entry.family for entry, _ in curves)
+    others = [family for family in families if family != TWIN]
+    for family in families:
+        twin = family == TWIN
+        colour, symbol, dash = (REFERENCE, "circle", "solid") if twin else _LOOKS[others.index(family) % len(_LOOKS)]
+        own = [(entry, values) for entry, values in curves if entry.family == family]
+        layers = list(range(own[0][0].n_blocks + 1))
+        for entry, values in own if len(own) > 1 else []:
+            figure.add_trace(
+                go.Scatter(
+                    x=layers,
+                    y=list(values),
+                    name=text(entry.name),
+                    mode="lines",
+                    legendgroup=family,
+                    showlegend=False,
+                    opacity=0.35,
+                    line={"color": colour, "width": 1, "dash": dash},
+                    hovertemplate=f"{text(entry.name)}<br>layer %{{x}}: %{{y:.3~f}}<extra></extra>",
+                )
+            )
+        figure.add_trace(
+            go.Scatter(
+                x=layers,
+                y=[statistics.fmean(column) for column in zip(*(values for _, values in own), strict=True)],
+                name=text(family),
+                mode="lines+markers",
+                legendgroup=family,
+                line={"color": colour, "width": 3 if twin else 2, "dash": dash},
+                marker={"size": 7, "color": colour, "symbol": symbol},
+                hovertemplate=f"{text(family)}<br>layer %{{x}}: %{{y:.3~f}}<extra></extra>",
+            )
+        )
+    layer_axis(figure, max((entry.n_blocks for entry, _ in curves), default=1) + 1)
+    figure.update_yaxes(title=title)
+    return styled(figure)
+
+
+def _named(names: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(names))

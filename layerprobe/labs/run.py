@@ -1,0 +1,403 @@
+"""A lab study -> encoders that differ in their pretraining alone, what fine-tuning shows of each, and a zoo.
+
+In the folder of a study: `models/` has the encoders, `entries/` what is known of each, `zoo.json` all of it. Any number
+of processes can work in it: each model is made by one of them, and what is there is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.dropbench.entry import zoo_entry
+from layerprobe.dropbench.values import Zoo, ZooEntry, ZooProvenance
+from layerprobe.dropbench.zoo import write_zoo
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
+from layerprobe.errors import DataError, LayerProbeError, TrainingError
+from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.finetuning.tuning import agreed, check_precision, run_folder
+from layerprobe.labs.effects import objective_effects
+from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, PlannedModel
+from layerprobe.pool import Lost, pooled
+from layerprobe.pretraining.embedded import TASK_SIZES, embedded_task
+from layerprobe.pretraining.folder import RESULT
+from layerprobe.pretraining.run import pretrain, texts_of
+from layerprobe.pretraining.values import Pretraining
+from layerprobe.progress import Progress, silent
+from layerprobe.serialisation import digest, from_json, to_bytes
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.settings import load_settings
+from layerprobe.tasks.splitting import drawn_from
+from layerprobe.tasks.values import Task, TextFile
+from layerprobe.versions import LAB_VERSION, __version__, versions
+
+logger = logging.getLogger(__name__)
+
+ZOO, RESULTS = "zoo.json", "lab.json"
+# Seconds between two looks at what other processes are at.
+PATIENCE = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabEntry:
+    """What is known of one model, as it is kept."""
+
+    fingerprint: str
+    """sha256 of all that the entry depends on."""
+    pretraining: Pretraining
+    entry: ZooEntry
+
+
+def run_lab(
+    study: LabStudy,
+    out: str | Path,
+    *,
+    workers: int = 1,
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> LabResult:
+    """Pretrain each encoder, compare it with its MLM twins, fine-tune it at every layer, and put all of it together.
+
+    What is done is kept in the folder and read the next time, also after the process was killed; a second process
+    with the same study and folder takes part in the work. `zoo.json` is written after every model. A model whose loss
+    is not finite is left out and told.
+
+    Args:
+        study: What `load_lab` read, or one made by hand.
+        out: The folder of the study.
+        workers: Processes that share the work, this one among them; processor threads are divided by them.
+        level: Confidence level of all intervals.
+        options: How to load and embed. Embeddings and runs are kept in the folder, unless it says where.
+        progress: Told what is being done.
+
+    Raises:
+        DataError: If the corpus is too small, the folder holds another study, or every model failed.
+        TaskError: If the task is not what it should be.
+        StoreError: If a result cannot be written.
+    """
+    check_level(level)
+    if workers < 1:
+        raise DataError(f"expected at least one process, got {workers}")
+    work = _Work.of(study, Path(out), options)
+    make_directory(work.out / "entries")
+    if workers == 1:
+        work.make_all(progress)
+    else:
+        _share(work, workers, progress)
+    result = work.result(level)
+    write_whole(work.out / RESULTS, to_bytes(result))
+    return result
+
+
+def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
+    """Return the encoders of a study, and how much of each is there; nothing is written.
+
+    Args:
+        study: As for `run_lab`.
+        out: As for `run_lab`.
+        options: As for `run_lab`.
+
+    Raises:
+        LayerProbeError: As `run_lab` does for what is wrong before any training.
+    """
+    work = _Work.of(study, Path(out), options)
+    return LabPlan(study=study, models=tuple(map(work.planned, study.models)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Work:
+    """A study with its data loaded."""
+
+    study: LabStudy
+    out: Path
+    options: Options
+    corpus: TextFile
+    task: Task
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, study: LabStudy, out: Path, options: Options) -> _Work:
+        check_precision(options)
+        for protocol in study.budgets.values():
+            agreed(protocol, options)
+        corpus = (
+            texts_of(LANGUAGE, study.pretraining)
+            if study.corpus == (LANGUAGE,)
+            else load_corpus(study.corpus, columns=study.column)
+        )
+        fewest = study.pretraining.batch_size
+        if len(set(corpus.texts)) < fewest and not study.pretraining.packed:
+            raise DataError(
+                f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
+                "give more texts or a smaller batch_size"
+            )
+        if study.task.source == LANGUAGE:
+            train, validation, test = study.examples or TASK_SIZES
+            task = embedded_task(train=train, validation=validation, test=test)
+        else:
+            task = load_settings(study.task)
+            if study.examples is not None:
+                task = drawn_from(task, study.examples)
+        # a zoo is passed on: it names files, not somebody's folders
+        return cls(
+            study=study,
+            out=out,
+            options=options if options.cache_dir else replace(options, cache_dir=out / "cache"),
+            corpus=replace(corpus, name=", ".join(map(_file_name, study.corpus))),
+            task=replace(task, name=_file_name(task.name)),
+        )
+
+    # ---- where things are --------------------------------------------------------------------------------
+
+    def folder(self, model: LabModel) -> Path:
+        return self.out / "models" / model.name
+
+    def file(self, model: LabModel) -> Path:
+        return self.out / "entries" / f"{model.name}.json"
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
+        """Keep other processes away; gives False where one is at it and is not waited for."""
+        make_directory(self.out / "locks")
+        lock = FileLock(self.out / "locks" / f"{name}.lock")
+        with store_errors("lock", Path(lock.lock_file)):
+            try:
+                lock.acquire(timeout=-1 if wait else 0)
+            except Timeout:
+                yield False
+                return
+        try:
+            yield True
+        finally:
+            lock.release()
+
+    def make_all(self, progress: Progress) -> None:
+        """Make the entries of all models; what other processes are at is waited for."""
+        pending = list(self.study.models)
+        while pending:
+            left = [model for model in pending if not self.tried(model, progress)]
+            if len(left) == len(pending):
+                time.sleep(PATIENCE)
+            pending = left
+
+    # ---- one model ---------------------------------------------------------------------------------------
+
+    def tried(self, model: LabModel, progress: Progress) -> bool:
+        """Make the entry of a model if it is not there; return False where another process is at it."""
+        with self.lock(model.name, wait=False) as held:
+            if not held:
+                return False
+            try:
+                self.make(model, progress)
+            except TrainingError as error:
+                logger.warning("%s is left out: %s", model.name, error)
+                self.failures[model.name] = str(error)
+            return True
+
+    def make(self, model: LabModel, progress: Progress) -> None:
+        models = self.study.models
+        told = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
+
+        def named(task: str, done: float, total: float) -> None:
+            progress(f"{told}: {task}", done, total)
+
+        pretraining = self.pretrained(model, named)
+        references = {}
+        for what, other in self.study.references(model).items():
+            with contextlib.suppress(TrainingError):  # told when its own turn comes
+                references[what] = (other, self.pretrained(other, named))
+        fingerprint = self.fingerprint(
+            pretraining, {what: found.fingerprint for what, (_, found) in references.items()}
+        )
+        if self.known(model, fingerprint) is not None:
+            return
+        entry = zoo_entry(
+            self.folder(model),
+            {what: self.folder(other) for what, (other, _) in references.items()},
+            self.task,
+            self.study.budgets,
+            name=model.name,
+            family=model.family,
+            size=model.size,
+            seed=model.seed,
+            corpus=self.corpus.name,
+            seeds=self.study.finetuning_seeds,
+            options=self.options,
+            progress=named,
+        )
+        known = LabEntry(fingerprint=fingerprint, pretraining=pretraining, entry=entry)
+        write_whole(self.file(model), to_bytes(known))
+        write_zoo(self.zoo([each.entry for each in self.all_known()]), self.out / ZOO)
+
+    def pretrained(self, model: LabModel, progress: Progress) -> Pretraining:
+        """Pretrain a model, or read what is there; another process that is at it is waited for."""
+        if model.name in self.failures:
+            raise TrainingError(self.failures[model.name])
+        with self.lock(f"{model.name}-pretraining", wait=True):
+            try:
+                return pretrain(
+                    self.folder(model),
+                    self.corpus,
+                    protocol=model.protocol,
+                    seed=model.seed,
+                    device=self.options.device,
+                    dtype=self.options.dtype,
+                    progress=progress,
+                )
+            except TrainingError as error:
+                self.failures[model.name] = str(error)
+                raise
+
+    def fingerprint(self, pretraining: Pretraining, references: dict[str, str]) -> str:
+        study = self.study
+        place = computed_on(self.options)
+        how = [study.budgets, study.finetuning_seeds, self.task.digest, place, self.options.max_length]
+        return digest([LAB_VERSION, pretraining.fingerprint, references, *how])
+
+    def known(self, model: LabModel, fingerprint: str | None = None) -> LabEntry | None:
+        """Return what is kept of a model; None where there is nothing, it is garbled or of another study."""
+        file = self.file(model)
+        try:
+            with store_errors("read", file):
+                text = file.read_text(encoding="utf-8") if file.exists() else None
+            found = None if text is None else from_json(LabEntry, text)
+        except (DataError, UnicodeDecodeError) as error:
+            logger.warning("%s cannot be read (%s): it is made again", file, error)
+            return None
+        if found is None:
+            return None
+        return found if fingerprint in (None, found.fingerprint) else None
+
+    # ---- all of them -------------------------------------------------------------------------------------
+
+    def all_known(self) -> list[LabEntry]:
+        found = (self.known(model) for model in self.study.models)
+        return [each for each in found if each is not None]
+
+    def zoo(self, entries: list[ZooEntry]) -> Zoo:
+        study = self.study
+        sizes = ", ".join(
+            f"{name}: {size.n_blocks} blocks of {size.hidden_size} features" for name, size in study.sizes.items()
+        )
+        return Zoo(
+            provenance=ZooProvenance(
+                layerprobe=__version__,
+                created=datetime.now(UTC).isoformat(timespec="seconds"),
+                command=f"layerprobe lab run {study.name}.toml",
+                versions=versions(),
+                notes=(
+                    f"{len(entries)} of {len(study.models)} encoders; {sizes}",
+                    f"pretrained for {study.pretraining.steps} steps of "
+                    f"{study.pretraining.batch_size * study.pretraining.accumulation} sequences on {self.corpus.name}",
+                    f"fine-tuned on {self.task.name}: {len(self.task.train)} training, {len(self.task.validation)} "
+                    f"validation and {len(self.task.test)} test examples",
+                ),
+            ),
+            entries=tuple(entries),
+        )
+
+    def result(self, level: float) -> LabResult:
+        known = self.all_known()
+        if not known:
+            name, reason = next(iter(self.failures.items()))
+            raise DataError(f"no model of {self.study.name} could be made; {name}: {reason}")
+        zoo = self.zoo([each.entry for each in known])
+        write_zoo(zoo, self.out / ZOO)
+        return LabResult(
+            study=self.study,
+            level=level,
+            zoo=zoo,
+            pretrainings={each.entry.name: each.pretraining for each in known},
+            effects=objective_effects(zoo.entries, level=level),
+            computed_on=computed_on(self.options),
+            failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
+        )
+
+    def planned(self, model: LabModel) -> PlannedModel:
+        pretrained = (self.folder(model) / RESULT).is_file()
+        places = [
+            (layer, seed) for layer in range(model.protocol.size.n_blocks + 1) for seed in self.study.finetuning_seeds
+        ]
+        stored = 0
+        if pretrained:
+            checkpoint = resolve_checkpoint(str(self.folder(model)))
+            for protocol in self.study.budgets.values():
+                runs = run_folder(checkpoint, self.task, protocol, self.options)
+                stored += sum(runs.load(*place) is not None for place in places)
+        return PlannedModel(
+            model=model, pretrained=pretrained, runs=len(places) * len(self.study.budgets), stored=stored
+        )
+
+
+def _file_name(source: str) -> str:
+    """Return what a source is called, without the folders of a file."""
+    return Path(source).name if Path(source).exists() else source
+
+
+# ---- in several processes --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Setting:
+    """What a process is told."""
+
+    study: LabStudy
+    out: Path
+    options: Options
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What became of a model: neither field where it is made."""
+
+    failure: str | None = None
+    """Why it is left out."""
+    error: str | None = None
+    """Why nothing can go on."""
+
+
+class _Worker:
+    """Makes one model after another."""
+
+    def __init__(self, setting: _Setting) -> None:
+        torch.set_num_threads(setting.threads)
+        self.work = _Work.of(setting.study, setting.out, setting.options)
+        self.models = {model.name: model for model in setting.study.models}
+
+    def __call__(self, name: str) -> _Answer | None:
+        """Return what became of a model; None where another process is at it."""
+        try:
+            if not self.work.tried(self.models[name], silent):
+                return None
+        except LayerProbeError as error:
+            return _Answer(error=str(error))
+        return _Answer(failure=self.work.failures.get(name))
+
+
+def _share(work: _Work, workers: int, progress: Progress) -> None:
+    """Make the entries of all models in several processes."""
+    threads = max(1, torch.get_num_threads() // workers)
+    setting = _Setting(study=work.study, out=work.out, options=work.options, threads=threads)
+    names = [model.name for model in work.study.models]
+    with contextlib.closing(pooled(_Worker, [setting] * workers, names)) as answers:
+        for done, (name, answer) in enumerate(answers, 1):
+            if isinstance(answer, Lost):
+                logger.error("%s", answer.trace or f"exit code {answer.exit_code}")
+                answer = _Answer(failure="its process was ended: if memory ran out, use fewer workers")
+            if answer.error is not None:
+                raise DataError(answer.error)
+            if answer.failure is not None:
+                work.failures[name] = answer.failure
+            progress("models", done, len(names))

@@ -1,0 +1,115 @@
+"""How well outputs predict the targets of a task: correlations, F1, average precision, accuracy.
+
+Knows arrays of outputs and targets; knows no models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.correlation import pearson, spearman
+from layerprobe.metrics.names import METRICS, Metric, TaskKind
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a set of outputs scores."""
+
+    metrics: dict[Metric, float]
+    """x 100."""
+    threshold: float | None = None
+    """paraphrase: the output from which on a pair counts as one."""
+
+
+def evaluate_outputs(kind: TaskKind, outputs: Array, targets: Array, *, threshold: float | None = None) -> Evaluation:
+    """Score outputs by every metric of a kind of task.
+
+    Args:
+        kind: Of the task.
+        outputs: sts and paraphrase: (n,) cosines. entailment and classification: (n, classes), the highest wins.
+        targets: (n,) gold scores, or class numbers.
+        threshold: paraphrase: chosen on other examples; by default it is chosen on these.
+
+    Returns:
+        The metrics, the primary one first, and for paraphrase the threshold.
+
+    Raises:
+        DataError: If an output is not finite, or a correlation is not defined.
+    """
+    if not np.isfinite(outputs).all():
+        raise DataError("expected finite outputs, got NaN or infinity")
+    if outputs.ndim == 2:
+        found: dict[Metric, float] = _of_classes(outputs.argmax(axis=1), targets)
+    elif kind == "paraphrase":
+        threshold = best_threshold(outputs, targets) if threshold is None else threshold
+        found = _of_decisions(outputs, targets, threshold)
+    else:
+        found = {"spearman": spearman(outputs, targets), "pearson": pearson(outputs, targets)}
+    return Evaluation(metrics={name: 100 * found[name] for name in METRICS[kind]}, threshold=threshold)
+
+
+def _of_classes(predicted: NDArray[np.intp], targets: Array) -> dict[Metric, float]:
+    return {"macro f1": macro_f1(predicted, targets), "accuracy": float(np.mean(predicted == targets))}
+
+
+def _of_decisions(outputs: Array, targets: Array, threshold: float) -> dict[Metric, float]:
+    predicted = outputs >= threshold
+    return {
+        "f1": f1(predicted, targets == 1),
+        "average precision": average_precision(outputs, targets),
+        "accuracy": float(np.mean(predicted == (targets == 1))),
+    }
+
+
+def f1(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
+    """Return 2 TP / (predicted positives + true positives), 0 .. 1; 0 where there are neither.
+
+    Example:
+        >>> f1(np.array([True, True, False]), np.array([True, False, False]))
+        0.6666666666666666
+    """
+    whole = int(predicted.sum()) + int(true.sum())
+    return 2 * int((predicted & true).sum()) / whole if whole else 0.0
+
+
+def macro_f1(predicted: NDArray[np.intp], targets: Array) -> float:
+    """Return the mean of F1 over the classes that are predicted or true somewhere, 0 .. 1."""
+    classes = np.union1d(predicted, targets)
+    return float(np.mean([f1(predicted == number, targets == number) for number in classes]))
+
+
+def average_precision(outputs: Array, targets: Array) -> float:
+    """Return sum over thresholds of (recall_k - recall_(k-1)) precision_k, 0 .. 1."""
+    from sklearn.metrics import average_precision_score  # takes a second to load
+
+    return float(average_precision_score(targets, outputs))
+
+
+def best_threshold(outputs: Array, targets: Array) -> float:
+    """Return the threshold that maximises F1 of `outputs >= threshold`.
+
+    It lies midway between two neighbouring outputs, or at the lowest one; of equals the highest is taken.
+
+    Args:
+        outputs: (n,).
+        targets: (n,) 0 or 1.
+
+    Example:
+        >>> best_threshold(np.array([0.9, 0.2, 0.6, 0.4]), np.array([1.0, 0.0, 1.0, 0.0]))
+        0.5
+    """
+    order = np.argsort(-outputs, kind="stable")
+    falling, hits = outputs[order], np.cumsum(targets[order] == 1)
+    scores = 2 * hits / (np.arange(1, len(falling) + 1) + hits[-1])
+    last_of_equals = np.append(falling[1:] < falling[:-1], True)
+    best = int(np.argmax(np.where(last_of_equals, scores, -1.0)))
+    if best + 1 == len(falling):
+        return float(falling[best])
+    middle = float(falling[best] + falling[best + 1]) / 2
+    return middle if middle > falling[best + 1] else float(falling[best])  # neighbouring floats have no middle

@@ -1,0 +1,86 @@
+"""Scores of several seeds, put together. Knows numbers and Student's t."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from layerprobe.checks import LEVEL
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedScores:
+    """One metric at one layer over seeds, x 100."""
+
+    values: tuple[float, ...]
+    """By seed."""
+    mean: float
+    std: float | None
+    """Sample standard deviation; None for one seed."""
+    interval: tuple[float, float] | None
+    """Of the mean, Student's t; None for one seed."""
+
+
+def seed_scores(values: Sequence[float], level: float = LEVEL) -> SeedScores:
+    """Return values of seeds with mean, deviation and interval.
+
+    Args:
+        values: (n,), at least one.
+        level: Confidence level of the interval.
+
+    Example:
+        >>> seed_scores([71.0, 73.0]).std
+        1.4142135623730951
+    """
+    return SeedScores(
+        values=tuple(values),
+        mean=statistics.fmean(values),
+        std=statistics.stdev(values) if len(values) > 1 else None,
+        interval=mean_interval(values, level),
+    )
+
+
+def mean_interval(values: Sequence[float], level: float) -> tuple[float, float] | None:
+    """Return Student's t interval of the mean; None for a single value.
+
+    mean ± t_((1 + level) / 2, n - 1) s / sqrt(n)
+    """
+    from scipy import stats  # takes a second to load
+
+    if len(values) < 2:
+        return None
+    mean, error = statistics.fmean(values), statistics.stdev(values) / math.sqrt(len(values))
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    return mean - half, mean + half
+
+
+def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable[[T], float]) -> tuple[T, ...]:
+    """Return the items that no other beats, by ascending cost.
+
+    An item is beaten by one with no higher cost and no lower score, where one of the two is better.
+
+    Example:
+        >>> pareto_front([(3, 70), (5, 69), (8, 75)], cost=lambda x: x[0], score=lambda x: x[1])
+        ((3, 70), (8, 75))
+    """
+    front: list[T] = []
+    for item in sorted(items, key=lambda item: (cost(item), -score(item))):
+        equal = front and (cost(item), score(item)) == (cost(front[-1]), score(front[-1]))
+        if not front or equal or score(item) > score(front[-1]):
+            front.append(item)
+    return tuple(front)
+
+
+def best_of(scores: Sequence[float]) -> int:
+    """Return the layer with the highest score, the earlier one of equals.
+
+    Example:
+        >>> best_of([1.0, 3.0, 3.0])
+        1
+    """
+    return max(range(len(scores)), key=lambda layer: (scores[layer], -layer))

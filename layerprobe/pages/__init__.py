@@ -1,0 +1,1 @@
+"""The skeleton of every HTML page: markup, parts, figures, one writer. Knows no feature."""

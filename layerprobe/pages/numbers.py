@@ -1,0 +1,103 @@
+"""Numbers and layers as a page shows them. Knows no HTML and no plots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from layerprobe.metrics.seeds import SeedScores
+
+LABEL_LENGTH = 30
+"""Longer model names are cut in plots, where they would not fit."""
+
+
+def number(value: float, digits: int = 2) -> str:
+    """Return a number with a true minus sign, and none for what rounds to 0."""
+    return f"{value:z.{digits}f}".replace("-", "−")
+
+
+def signed(value: float, digits: int = 2) -> str:
+    """Return a number with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def percent(share: float) -> str:
+    """Return a share of 0 .. 1 in percent, with a space that does not break."""
+    return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"
+
+
+def redrawn_share(share: float) -> str:
+    r"""Return a share of redraws in whole percent; they cannot tell all from nearly all.
+
+    Example:
+        >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
+        ('98\xa0%', '>\xa099\xa0%', '<\xa01\xa0%')
+    """
+    if share >= 0.995:
+        return ">\u00a099\u00a0%"
+    return f"{100 * share:.0f}\u00a0%" if share >= 0.005 else "<\u00a01\u00a0%"
+
+
+def p_value(probability: float) -> str:
+    r"""Return a p-value, small ones as a bound.
+
+    Example:
+        >>> p_value(0.0312), p_value(2e-9)
+        ('0.031', '<\xa00.001')
+    """
+    return f"{probability:.3f}" if probability >= 0.001 else "<\u00a00.001"
+
+
+def millions(parameters: int) -> str:
+    """Return a count of parameters in millions, with a space that does not break.
+
+    Example:
+        >>> millions(108_891_648).split(), millions(47_360).split()
+        (['108.9', 'M'], ['0.047', 'M'])
+    """
+    return f"{parameters / 1e6:.{1 if parameters >= 1e6 else 3}f}\u00a0M"
+
+
+def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
+    """Return an interval in brackets, or that one seed has none."""
+    return f"[{number(bounds[0], digits)}, {number(bounds[1], digits)}]" if bounds else "no interval (one seed)"
+
+
+def by_seed(values: Sequence[float]) -> str:
+    """Return the scores of seeds side by side.
+
+    Example:
+        >>> by_seed([70.123, 71.5])
+        '70.12 71.50'
+    """
+    return " ".join(number(value) for value in values)
+
+
+def mean_and_std(found: SeedScores) -> str:
+    """Return mean ± standard deviation and the number of seeds."""
+    n_seeds = len(found.values)
+    count = f"{n_seeds} seed{'s' if n_seeds != 1 else ''}"
+    spread = "" if found.std is None else f" ± {number(found.std)}"
+    return f"{number(found.mean)}{spread} ({count})"
+
+
+def layer_range(layers: Sequence[int]) -> str:
+    """Return consecutive layers as a range, others as a list.
+
+    Example:
+        >>> layer_range((10, 11, 12)), layer_range((3,)), layer_range((3, 9))
+        ('10–12', '3', '3, 9')
+    """
+    if len(layers) > 1 and list(layers) == list(range(layers[0], layers[-1] + 1)):
+        return f"{layers[0]}–{layers[-1]}"
+    return ", ".join(map(str, layers))
+
+
+def counted_layers(layers: Sequence[int]) -> str:
+    """Return `layer 3` or `layers 10–12`."""
+    return f"layer{'s' if len(layers) != 1 else ''} {layer_range(layers)}"
+
+
+def label(name: str) -> str:
+    """Return a name that fits into a plot: a long one without its middle."""
+    half = LABEL_LENGTH // 2
+    return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"

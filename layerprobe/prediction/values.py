@@ -1,0 +1,158 @@
+"""Which layers are expected to drop, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from layerprobe.checks import check_level
+from layerprobe.errors import DataError
+from layerprobe.similarity.values import CurveUncertainty
+
+PLATEAU = "plateau of CKA"
+"""The rule that flags the final layers which lie below the plateau before them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """The numbers behind a prediction."""
+
+    plateau_layers: tuple[int, ...]
+    """The layers just before the decline."""
+    plateau: float
+    """Their median CKA, from which the decline is measured."""
+    decline: float
+    """The plateau less CKA at the last layer; negative where the curve rises."""
+    wobble: float
+    """The median change from layer to layer before the decline."""
+    threshold: float
+    """How far below the plateau every layer of the decline must lie."""
+    decline_interval: tuple[float, float] | None = None
+    """Of the decline, from redrawn curves; None where the curve has no intervals."""
+    level: float | None = None
+    """Confidence level of that interval, the curve's."""
+
+    def __post_init__(self) -> None:
+        if not self.plateau_layers:
+            raise DataError("expected at least one plateau layer, got none")
+        if self.level is not None:
+            check_level(self.level)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropProbability:
+    """How often a rule flags what, on curves redrawn within the errors of the observed one.
+
+    This is the sampling error of the texts: how surely the curve declines, and not whether fine-tuning will drop.
+    """
+
+    draws: int
+    """Curves redrawn."""
+    seed: int
+    """They were drawn from."""
+    by_layer: tuple[float, ...]
+    """Share of the draws that flag each layer, 0 .. 1."""
+    any_drop: float
+    """Share that flags any layer."""
+    recommended: tuple[float, ...]
+    """Share that recommends each layer; they sum to 1."""
+
+    def __post_init__(self) -> None:
+        if not self.by_layer or len(self.by_layer) != len(self.recommended):
+            raise DataError(
+                f"expected two shares for every layer, got {len(self.by_layer)} of flags and {len(self.recommended)} "
+                "of recommendations"
+            )
+        shares = (self.any_drop, *self.by_layer, *self.recommended)
+        if not all(0 <= share <= 1 for share in shares):
+            raise DataError(f"expected shares of draws from 0 to 1, got {min(shares)} to {max(shares)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """How a rule fares on the models of DropBench, each of a pretraining objective that the rule was not tuned on."""
+
+    budget: str
+    """Of the fine-tuning."""
+    families: int
+    """Pretraining objectives."""
+    models: int
+    """All models."""
+    drops: int
+    """Of these, how many drop."""
+    caught: int
+    """Of those that drop, how many it calls."""
+    false_alarms: int
+    """Of the others, how many it calls all the same."""
+    mean_regret: float
+    """Test score of the best layer less that of the recommended one, x 100."""
+    median_regret: float
+    """x 100."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.caught <= self.drops <= self.models or not 0 <= self.false_alarms <= self.models - self.drops:
+            raise DataError(f"expected counts of {self.models} models, got {self}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropPrediction:
+    """Which layers are expected to score lower after fine-tuning than an earlier one."""
+
+    drop_layers: tuple[int, ...]
+    """The final run of flagged layers; empty where no drop is expected."""
+    onset: int | None
+    """The first drop layer."""
+    recommended_layer: int
+    """Where to truncate."""
+    rule: str
+    """Name of the rule."""
+    evidence: Evidence | None
+    """Of the decline of CKA, also where the rule reads other numbers; None without a reference."""
+    sentence: str
+    """The prediction in plain words."""
+    baselines: dict[str, int]
+    """Layers that simpler ways recommend: last layer, best zero-shot layer, fixed fraction of depth."""
+    probability: DropProbability | None = None
+    """How far the sampling error of the texts could change it; None where that of what the rule reads is not known."""
+    record: Record | None = None
+    """How far the rule can be trusted; None where it was not asked for."""
+    read: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """What the rule read by layer beside CKA, by name."""
+    read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
+    """How far these may be off, where that is known."""
+
+    def __post_init__(self) -> None:
+        first = self.drop_layers[0] if self.drop_layers else None
+        if self.onset != first:
+            raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
+        for name, errors in self.read_uncertainty.items():
+            found = len(self.read.get(name, ()))
+            if found != errors.n_layers:
+                raise DataError(f"expected {name} of {errors.n_layers} layers, as its errors are, got {found}")
+
+    @property
+    def by_plateau(self) -> bool:
+        """Whether the evidence is what decided."""
+        return self.rule == PLATEAU
+
+    @property
+    def drops(self) -> bool:
+        """Whether any layer is flagged."""
+        return bool(self.drop_layers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truth:
+    """What fine-tuning under one budget says of a model."""
+
+    drop: bool
+    """Whether the last layer scores lower than the best one by more than the threshold."""
+    effect: float
+    """By how much, on the test split: the best layer is chosen for each seed by the others' validation scores."""
+    threshold: float
+    """What counts: half a point, or what the seeds' noise reaches, x 100."""
+    standard_error: float | None
+    """Of the difference of two layers; None for one seed."""
+    best_layer: int
+    """By the mean validation score over the seeds, the earlier one of equals."""
+    onset: int | None
+    """The first of the final run of layers below the best one by more than the threshold; None without a drop."""

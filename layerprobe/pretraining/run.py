@@ -1,0 +1,253 @@
+"""Texts and an objective -> a small encoder, pretrained from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from layerprobe.checks import check_seeds
+from layerprobe.encoders.loading import autocast_dtype, resolve_device
+from layerprobe.errors import DataError
+from layerprobe.pretraining.folder import check_target, workplace_for, write_pretrained
+from layerprobe.pretraining.language import Language
+from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
+from layerprobe.pretraining.training import Run, plan, prepare
+from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
+from layerprobe.progress import Progress, silent
+from layerprobe.serialisation import digest
+from layerprobe.tasks.values import TextFile
+from layerprobe.training.loop import train
+from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
+
+CHECKPOINT_EVERY = 250
+# Between two measurements, unless asked for: with fewer, measuring takes longer than training.
+FEWEST_STEPS = 50
+LANGUAGE = "language"
+LANGUAGE_SEED, SENTENCES_SEED = 0, 1
+# Sentences of the language at most: what is read beyond them are the same ones again.
+MOST_SENTENCES = 2_000_000
+
+Texts = TextFile | Sequence[str] | Literal["language"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """Where and how precisely is computed."""
+
+    device: torch.device
+    autocast: torch.dtype | None
+
+    @property
+    def name(self) -> str:
+        return f"{self.device.type} {str(self.autocast or torch.float32).removeprefix('torch.')}"
+
+
+def pretrain(
+    out: str | Path,
+    corpus: Texts,
+    *,
+    protocol: PretrainingProtocol | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    evaluate_every: int | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    overwrite: bool = False,
+    progress: Progress = silent,
+) -> Pretraining:
+    """Pretrain a small encoder and write it as a folder.
+
+    Runs with one seed, corpus and size whose objectives differ begin with the same weights and see the same batches in
+    the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint, which
+    any function that takes a model takes; a generator is in `generator/` within it. An interrupted run goes on where it
+    was last saved, in `OUT.pretraining` beside the folder, and gives the same weights; a finished one is read, not
+    repeated.
+
+    Args:
+        out: The folder to write.
+        corpus: "language", the embedded one: as many sentences as the steps read; or what `load_corpus` gave, or texts.
+            Copies count once. A WordPiece tokenizer is trained on texts; the language has one of its own.
+        protocol: Objective, size and budget; masked language modelling of 8 blocks of 128 features by default.
+        seed: Of weights, split, order, masking, sampling and dropout.
+        device: auto, cpu, cuda, cuda:1 or mps.
+        dtype: float32, bfloat16 (autocast over float32 weights), or auto: bfloat16 on CUDA, float32 elsewhere.
+        evaluate_every: Steps from one look at the held-out sequences to the next; a twentieth of all, at least
+            50, by default.
+        checkpoint_every: Steps from one saved step to the next.
+        overwrite: Whether a pretrained model at `out`, or an unfinished other one, is replaced.
+        progress: Told the steps that are done, with the loss and the tokens a second.
+
+    Returns:
+        The numbers before, during and after; they are in the folder, too.
+
+    Raises:
+        DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
+        TrainingError: If the loss is not finite.
+        StoreError: If another process is at it, or the disk cannot be written.
+
+    Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
+    """
+    check_seeds([seed])
+    protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
+    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
+        raise DataError(
+            f"expected at least one step between two saved or measured ones, got checkpoint_every={checkpoint_every} "
+            f"and evaluate_every={evaluate_every}"
+        )
+    given = texts_of(corpus, protocol)
+    texts = tuple(dict.fromkeys(given.texts))
+    texts_digest = digest(texts)
+    fingerprint = digest(
+        [PRETRAINING_VERSION, place.name, given.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
+    )
+    target, _ = check_target(Path(out), overwrite=overwrite)
+    workplace = workplace_for(target)
+    with workplace.held():
+        target, finished = check_target(Path(out), overwrite=overwrite)
+        if finished is not None and not overwrite:
+            return _the_same(finished, fingerprint, out)
+        saved = workplace.load(fingerprint, overwrite=overwrite)
+        run, warnings = _prepared(given, texts, protocol, seed=seed, place=place, progress=progress)
+        if run.trainer is not None:
+            train(
+                run.trainer,
+                fingerprint=fingerprint,
+                workplace=workplace,
+                saved=saved,
+                checkpoint_every=checkpoint_every,
+                evaluate_every=evaluate_every or max(FEWEST_STEPS, protocol.steps // 20),
+                task="pretraining",
+                show_loss=True,
+                progress=progress,
+            )
+        found = Pretraining(
+            protocol=protocol,
+            seed=seed,
+            corpus=given.name,
+            corpus_digest=texts_digest,
+            tokenizer_digest=content_digest(run.tokenizer),
+            vocab_size=len(run.tokenizer),
+            n_texts=run.n_texts,
+            n_held_out=run.n_held_out,
+            n_tokens=run.trainer.n_tokens if run.trainer else 0,
+            encoder_parameters=run.encoder_parameters,
+            trained_parameters=run.trained_parameters,
+            computed_on=place.name,
+            metrics=tuple(run.trainer.measured) if run.trainer else (),
+            seconds=run.trainer.seconds if run.trainer else 0.0,
+            tokens_per_second=run.trainer.tokens_per_second if run.trainer else 0.0,
+            fingerprint=fingerprint,
+            versions={"layerprobe": __version__, **versions()},
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            warnings=warnings,
+        )
+        write_pretrained(run, target, found, overwrite=overwrite)
+        workplace.clear()
+    return found
+
+
+def plan_pretraining(
+    corpus: Texts,
+    *,
+    protocol: PretrainingProtocol | None = None,
+    seed: int = 0,
+    device: str = "auto",
+    dtype: str = "auto",
+    progress: Progress = silent,
+) -> PretrainingPlan:
+    """Return parameters, tokens and estimated time of what `pretrain` would do; nothing is written.
+
+    Args:
+        corpus: As in `pretrain`.
+        protocol: As in `pretrain`.
+        seed: As in `pretrain`.
+        device: As in `pretrain`.
+        dtype: As in `pretrain`.
+        progress: Told the texts that are tokenised.
+
+    Raises:
+        DataError: If there are too few texts, or no generator takes the seed.
+    """
+    check_seeds([seed])
+    protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
+    given = texts_of(corpus, protocol)
+    texts = tuple(dict.fromkeys(given.texts))
+    run, warnings = _prepared(given, texts, protocol, seed=seed, place=place, progress=progress)
+    return plan(run, protocol, computed_on=place.name, warnings=warnings)
+
+
+def _prepared(
+    given: TextFile,
+    texts: tuple[str, ...],
+    protocol: PretrainingProtocol,
+    *,
+    seed: int,
+    place: _Place,
+    progress: Progress,
+) -> tuple[Run, tuple[str, ...]]:
+    """Return a run that has not begun, and what a user should know of it."""
+    if len(texts) < 2:
+        raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
+    tokenizer: Any
+    warnings = list(given.warnings)
+    if given.embedded:
+        tokenizer = word_tokenizer(Language(seed=LANGUAGE_SEED), max_length=protocol.max_length)
+    else:
+        tokenizer = train_tokenizer(texts, vocab_size=protocol.vocab_size, max_length=protocol.max_length)
+        if len(tokenizer) != protocol.vocab_size:
+            kind = "hold no more" if len(tokenizer) < protocol.vocab_size else "have so many letters alone"
+            warnings.append(
+                f"the vocabulary has {len(tokenizer):,} words, not {protocol.vocab_size:,}: the texts {kind}"
+            )
+        if copies := len(given.texts) - len(texts):
+            warnings.append(f"{copies:,} copies of texts were left out")
+    run = prepare(
+        texts,
+        tokenizer,
+        protocol,
+        endless=given.embedded,
+        seed=seed,
+        device=place.device,
+        autocast=place.autocast,
+        progress=progress,
+    )
+    return run, (*warnings, *run.warnings)
+
+
+def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
+    """Return the texts of a corpus; of the language as many as the protocol reads."""
+    if isinstance(corpus, TextFile):
+        return corpus
+    if not isinstance(corpus, str):
+        return TextFile(name="texts", texts=tuple(corpus))
+    if corpus != LANGUAGE:
+        raise DataError(f'expected texts, what load_corpus gave, or "language", got the text {corpus[:60]!r}')
+    read = protocol.steps * protocol.batch_size * protocol.accumulation
+    # a sentence has 14 tokens on average
+    packed = max(1, protocol.max_length // 12) if protocol.packed else 1
+    n = min(MOST_SENTENCES, packed * (read + protocol.held_out) + packed * read // 8)
+    found = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
+    return TextFile(name=LANGUAGE, texts=tuple(found), embedded=True)
+
+
+def _place(device: str, dtype: str) -> _Place:
+    if dtype not in ("auto", "float32", "bfloat16"):
+        raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
+    found = resolve_device(device)
+    if dtype == "auto":
+        dtype = "auto" if found.type == "cuda" else "float32"
+    return _Place(device=found, autocast=autocast_dtype(dtype, found))
+
+
+def _the_same(finished: Pretraining, fingerprint: str, out: str | Path) -> Pretraining:
+    if finished.fingerprint != fingerprint:
+        raise DataError(
+            f"{out} holds a model that was pretrained on other texts or with other settings: choose another folder, or "
+            "replace it with --overwrite"
+        )
+    return finished

@@ -1,0 +1,124 @@
+"""A model's name -> what it costs to serve, truncated at each layer."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
+from layerprobe.errors import DataError
+from layerprobe.finetuning.tuning import check_layers
+from layerprobe.profiling.measuring import Schedule, profile_layers
+from layerprobe.profiling.memory import gauge_for
+from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.progress import Progress, silent
+from layerprobe.versions import versions
+
+CPU_INFO = Path("/proc/cpuinfo")
+DEFAULTS = Schedule()
+
+
+def profile(
+    model: ModelLike,
+    *,
+    layers: Sequence[int] | None = None,
+    lengths: Sequence[int] = DEFAULTS.lengths,
+    batch_sizes: Sequence[int] = DEFAULTS.batch_sizes,
+    rounds: int = DEFAULTS.rounds,
+    repeats: int = DEFAULTS.repeats,
+    warmup: int = DEFAULTS.warmup,
+    max_seconds: float = DEFAULTS.max_seconds,
+    seed: int = DEFAULTS.seed,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> Profile:
+    """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        layers: Layers to truncate at; all by default.
+        lengths: Tokens a text.
+        batch_sizes: Texts a batch; 1 gives the latency of a single text.
+        rounds: Turns of every layer, forwards and backwards in alternation.
+        repeats: Timed passes a turn and shape.
+        warmup: Passes before them that do not count.
+        max_seconds: No further pass of a turn and shape begins after this time; one always runs.
+        seed: Of the random token ids.
+        options: How to load and pool.
+        progress: Told the share of the turns that are done.
+
+    Raises:
+        ModelError: If the model cannot be had or truncated.
+        DataError: If it has no such layer, cannot read texts so long, or there is nothing to repeat.
+    """
+    schedule = Schedule(
+        lengths=tuple(lengths),
+        batch_sizes=tuple(batch_sizes),
+        rounds=rounds,
+        repeats=repeats,
+        warmup=warmup,
+        max_seconds=max_seconds,
+        seed=seed,
+    )
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else layers
+    if not chosen:
+        raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
+    check_layers(checkpoint, chosen)
+    encoder = load(checkpoint, options)
+    measured = profile_layers(encoder, chosen, schedule, pooling=options.pooling, progress=progress)
+    return Profile(
+        model=encoder.description,
+        layers=measured,
+        pooling=options.pooling,
+        device=str(encoder.device),
+        hardware=hardware(encoder.device),
+        threads=torch.get_num_threads(),
+        attn=options.attn,
+        rounds=rounds,
+        repeats=repeats,
+        warmup=warmup,
+        max_seconds=max_seconds,
+        seed=seed,
+        memory=gauge_for(encoder.device).how,
+        versions=versions(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        warnings=_warnings(encoder, measured),
+    )
+
+
+def hardware(device: torch.device) -> str:
+    """Return what a device calls itself."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    named = re.search(r"^model name\s*:\s*(.+)$", CPU_INFO.read_text(), re.MULTILINE) if CPU_INFO.is_file() else None
+    return named[1] if named else platform.processor() or platform.machine()
+
+
+def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, ...]:
+    said = []
+    name = encoder.description.name
+    if measured[0].layer == 0 and TruncatedEncoder(encoder, 0).reads_input_of_block:
+        said.append(
+            f"{name} does not run without a block: FLOPs, time and memory of layer 0 are those of a model with block 1"
+        )
+    costs = [cost for each in measured for cost in each.costs]
+    shaky = sum(map(_shaky, costs))
+    if shaky:
+        said.append(
+            f"{shaky} of {len(costs)} times of {name} vary by more than half their median: "
+            "expected a quiet machine; close what else runs, or take more rounds"
+        )
+    return tuple(said)
+
+
+def _shaky(cost: Cost) -> bool:
+    return cost.seconds_high - cost.seconds_low > 0.5 * cost.seconds

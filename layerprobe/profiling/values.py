@@ -1,0 +1,145 @@
+"""What truncated models cost to serve."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
+from layerprobe.errors import DataError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What one batch of texts of one length costs."""
+
+    length: int
+    """Tokens a text."""
+    batch_size: int
+    """Texts a batch."""
+    flops: int
+    """A text: matrix products and convolutions, a multiplication with its addition counted as two."""
+    seconds: float
+    """A batch: median over all repeats."""
+    seconds_low: float
+    """Their 5 % quantile."""
+    seconds_high: float
+    """Their 95 % quantile."""
+    repeats: int
+    """Passes that these are of."""
+    peak_memory: int | None
+    """Bytes at the peak that were not in use before the truncated model was made: its weights and what a pass adds.
+    None where that cannot be told."""
+
+    def __post_init__(self) -> None:
+        if self.length < 1 or self.batch_size < 1:
+            raise DataError(
+                f"expected at least one token and one text, got a length of {self.length} and a batch of "
+                f"{self.batch_size}"
+            )
+        if self.repeats < 1:
+            raise DataError(f"expected at least one repeat, got {self.repeats}")
+        if not 0 < self.seconds_low <= self.seconds <= self.seconds_high < math.inf:
+            raise DataError(
+                f"expected seconds above 0 with the median between its quantiles, got {self.seconds_low}, "
+                f"{self.seconds}, {self.seconds_high}"
+            )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Tokens a text and texts a batch."""
+        return self.length, self.batch_size
+
+    @property
+    def texts_per_second(self) -> float:
+        """Throughput at this batch size."""
+        return self.batch_size / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Throughput at this batch size."""
+        return self.length * self.texts_per_second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerProfile:
+    """What the model truncated at one layer costs."""
+
+    layer: int
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    costs: tuple[Cost, ...]
+    """By length, then by batch size, both ascending."""
+
+    def __post_init__(self) -> None:
+        shapes = [cost.shape for cost in self.costs]
+        if not shapes or shapes != sorted(set(shapes)):
+            raise DataError(f"expected costs by ascending length and batch size, each once, got {shapes}")
+
+    def cost(self, length: int, batch_size: int) -> Cost:
+        """Return what a batch of this shape costs.
+
+        Raises:
+            DataError: If that was not measured.
+        """
+        for cost in self.costs:
+            if cost.shape == (length, batch_size):
+                return cost
+        raise DataError(
+            f"expected one of the measured shapes {[cost.shape for cost in self.costs]}, got {(length, batch_size)}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a model costs to serve, truncated at each of some layers."""
+
+    model: ModelDescription
+    layers: tuple[LayerProfile, ...]
+    """By layer, ascending."""
+    pooling: Pooling
+    device: str
+    """cpu, cuda:0, mps."""
+    hardware: str
+    """What the device calls itself."""
+    threads: int
+    """Of torch on the CPU."""
+    attn: str
+    """auto, or an attention implementation of transformers."""
+    rounds: int
+    """Times that every layer had its turn, forwards and backwards in alternation."""
+    repeats: int
+    """Timed passes a round, layer and shape, at most."""
+    warmup: int
+    """Passes before them that do not count, at most."""
+    max_seconds: float
+    """No further pass of a round, layer and shape began after this time; one always ran."""
+    seed: int
+    """Of the random token ids."""
+    memory: str
+    """How the peak memory was measured, or why not."""
+    versions: dict[str, str]
+    """Of Python and the libraries that the numbers depend on."""
+    created: str
+    """ISO 8601, UTC."""
+    warnings: tuple[str, ...] = ()
+    """What a reader of the numbers should know, in plain words."""
+
+    def __post_init__(self) -> None:
+        layers = tuple(each.layer for each in self.layers)
+        check_layers(layers, self.model, what="profiled layers")
+        if not layers or list(layers) != sorted(set(layers)):
+            raise DataError(f"expected layers in ascending order, each once, got {list(layers)}")
+        if len({tuple(cost.shape for cost in each.costs) for each in self.layers}) > 1:
+            raise DataError("expected the same lengths and batch sizes at every layer")
+        for each in self.layers:
+            if each.parameters != self.model.parameters[each.layer]:
+                raise DataError(
+                    f"expected {self.model.parameters[each.layer]} parameters at layer {each.layer}, as "
+                    f"{self.model.name} has, got {each.parameters}"
+                )
+
+    @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """Tokens a text and texts a batch of every cost, ascending."""
+        return tuple(cost.shape for cost in self.layers[0].costs)

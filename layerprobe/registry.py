@@ -1,0 +1,100 @@
+"""Named things of one kind: those of layerprobe, and those that other packages bring by entry points.
+
+Knows names and where they lead, imports nothing before it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import logging
+from collections.abc import Iterator, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Generic, TypeVar
+
+from layerprobe.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Registry(Mapping[str, T], Generic[T]):
+    """What can be asked for by name, loaded on first use.
+
+    Another package adds to it in its `pyproject.toml`:
+
+        [project.entry-points."layerprobe.readings"]
+        "token count" = "toy_package.readings:token_count"
+
+    Args:
+        group: Of the entry points, such as layerprobe.readings.
+        kind: The type of what is registered.
+        what: What one of them is called in messages, such as reading.
+        own: By name, `module:attribute` of those that come with layerprobe.
+    """
+
+    def __init__(self, group: str, kind: type[T], *, what: str, own: Mapping[str, str]) -> None:
+        self.group, self.kind, self.what = group, kind, what
+        self._own = {name: EntryPoint(name=name, value=value, group=group) for name, value in own.items()}
+        self._loaded: dict[str, T] = {}
+
+    @functools.cached_property
+    def _entries(self) -> dict[str, EntryPoint]:
+        entries = dict(self._own)
+        for entry in sorted(entry_points(group=self.group), key=lambda entry: entry.name):
+            if entries.setdefault(entry.name, entry) != entry:
+                logger.warning(
+                    "the %s %r of %s is left out: there is one of that name", self.what, entry.name, entry.value
+                )
+        return entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> T:
+        """Return what is registered under a name.
+
+        Raises:
+            DataError: If there is nothing, or what another package brings cannot be loaded.
+        """
+        if name not in self._loaded:
+            self.check(name)
+            self._loaded[name] = self._load(self._entries[name])
+        return self._loaded[name]
+
+    def check(self, name: str) -> None:
+        """Raise unless a name is registered; nothing is loaded.
+
+        Raises:
+            DataError: With the names, and the nearest one where there is one.
+        """
+        if name not in self._entries:
+            near = difflib.get_close_matches(name, self._entries, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise DataError(f"expected a {self.what}, one of {', '.join(self)}, got {name!r}{hint}")
+
+    def reload(self) -> None:
+        """Forget what was loaded and which packages were found."""
+        self._loaded.clear()
+        self.__dict__.pop("_entries", None)
+
+    def _load(self, entry: EntryPoint) -> T:
+        try:
+            value = entry.load()
+        except Exception as error:
+            if entry.name in self._own:
+                raise
+            raise DataError(f"the {self.what} {entry.name!r} of {entry.value} cannot be loaded: {error}") from error
+        if not isinstance(value, self.kind):
+            raise DataError(
+                f"expected {entry.value} to be a {self.kind.__name__}, the {self.what} {entry.name!r}, "
+                f"got a {type(value).__name__}"
+            )
+        return value

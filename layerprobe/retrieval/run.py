@@ -1,0 +1,225 @@
+"""Queries and documents -> how well every layer of a model finds the one from the other."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from layerprobe.checks import LEVEL, check_choice, check_level
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import MisalignedSamplesError
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.metrics.names import RETRIEVAL_METRICS, Metric
+from layerprobe.metrics.ranking import CUTOFF, float32_rows, ndcg, recall, reciprocal_rank, relevant_ranks
+from layerprobe.progress import Progress, silent
+from layerprobe.retrieval.values import Ranking, RetrievalScores, RetrievalTask
+from layerprobe.similarity.values import Difference, Interval
+
+Values = NDArray[np.float64]
+Measure = Callable[[NDArray[np.int64], Values], float]
+
+MEASURES: dict[Metric, Measure] = {
+    "ndcg@10": ndcg,
+    "mrr": lambda ranks, _: reciprocal_rank(ranks),
+    "mrr@10": lambda ranks, _: reciprocal_rank(ranks, CUTOFF),
+    "recall@10": lambda ranks, _: recall(ranks),
+}
+
+
+def retrieve(
+    model: ModelLike,
+    task: RetrievalTask,
+    *,
+    query_prompt: str | None = None,
+    document_prompt: str | None = None,
+    ranking: Ranking = "cosine",
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> RetrievalScores:
+    """Embed queries and documents at every layer, or take them from the store, and score every layer.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        task: What `load_retrieval` gave.
+        query_prompt: Put before every query, such as "query: "; by default the prompt of the options.
+        document_prompt: Put before every document.
+        ranking: cosine, or dot: the inner product.
+        level: Confidence level of intervals.
+        options: How to load and embed.
+        progress: Told what is being done.
+
+    Raises:
+        ModelError: If the model cannot be had or truncated.
+        DataError: As `evaluate_retrieval`.
+        StoreError: If the store cannot be written.
+    """
+    check_choice(ranking, Ranking, name="ranking")
+    check_level(level)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    embedded = []
+    for texts, prompt in ((task.queries, query_prompt), (task.documents, document_prompt)):
+        own = options if prompt is None else dataclasses.replace(options, prompt=prompt)
+        embedded.append(extract(checkpoint, texts, options=own, progress=progress))
+    queries, documents = embedded
+    return evaluate_retrieval(queries, documents, task, ranking=ranking, level=level, progress=progress)
+
+
+def evaluate_retrieval(
+    queries: Embeddings,
+    documents: Embeddings,
+    task: RetrievalTask,
+    *,
+    ranking: Ranking = "cosine",
+    level: float = LEVEL,
+    progress: Progress = silent,
+) -> RetrievalScores:
+    """Return how well every layer finds the relevant documents; no model is needed.
+
+    Every document is ranked for every query by the similarity of their embeddings; of equal ones the document with
+    the higher id comes first, as in trec_eval. A document that is the query itself (`RetrievalTask.own`) is not ranked.
+    Memory is that of one layer and of blocks of 64 MB.
+
+    Args:
+        queries: What `extract` gave for the queries, with their prompt.
+        documents: The same for the documents.
+        task: Which queries and documents, and what is relevant.
+        ranking: cosine, or dot: the inner product.
+        level: Confidence level of intervals.
+        progress: Told the layers that are done.
+
+    Returns:
+        All metrics by layer and query, their means with Student's t intervals over queries, and the paired
+        differences of every layer to the last one, whose intervals hold for all layers together.
+
+    Raises:
+        MisalignedSamplesError: If a text was not embedded, or the two are not of one model.
+        DegenerateLayerError: If an embedding is not finite or has no direction.
+    """
+    check_choice(ranking, Ranking, name="ranking")
+    check_level(level)
+    _check_one_model(queries, documents)
+    judged = _Judged.of(queries, documents, task)
+    by_query: dict[Metric, list[tuple[float, ...]]] = {metric: [] for metric in RETRIEVAL_METRICS}
+    for layer in range(queries.n_layers):
+        ranks = judged.ranks(
+            queries.layer(layer), documents.layer(layer), ranking, name=f"layer {layer} of {queries.model.name}"
+        )
+        for metric in RETRIEVAL_METRICS:
+            values = (100 * MEASURES[metric](*each) for each in zip(ranks, judged.gains, strict=True))
+            by_query[metric].append(tuple(values))
+        progress(f"ranking by {queries.model.name}", layer + 1, queries.n_layers)
+    return RetrievalScores(
+        model=queries.model,
+        task=task.name,
+        task_digest=task.digest,
+        n_documents=len(task.documents),
+        ranking=ranking,
+        query_ids=task.query_ids,
+        by_query={metric: tuple(layers) for metric, layers in by_query.items()},
+        means={metric: tuple(_mean(np.array(each), level) for each in layers) for metric, layers in by_query.items()},
+        differences=_to_the_last([np.array(each) for each in by_query[RETRIEVAL_METRICS[0]]], level),
+        settings=_settings(queries, documents),
+        warnings=tuple(dict.fromkeys((*queries.warnings, *documents.warnings))),
+    )
+
+
+def _check_one_model(queries: Embeddings, documents: Embeddings) -> None:
+    first, second = ((each.model.name, each.model.revision, each.pooling) for each in (queries, documents))
+    if first != second:
+        raise MisalignedSamplesError(
+            f"expected queries and documents embedded by one model and pooling, got {' '.join(first)} and "
+            f"{' '.join(second)}"
+        )
+
+
+def _settings(queries: Embeddings, documents: Embeddings) -> dict[str, str]:
+    settings = {name: value for name, value in queries.settings.items() if name != "prompt"}
+    prompts = {"query_prompt": queries.settings.get("prompt"), "document_prompt": documents.settings.get("prompt")}
+    return settings | {name: prompt for name, prompt in prompts.items() if prompt is not None}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Judged:
+    """A task as rows of embeddings; documents are in the order of ties, the highest id first."""
+
+    queries: NDArray[np.int64]
+    texts: NDArray[np.int64]
+    """Rows of the distinct texts of documents."""
+    documents: NDArray[np.int64]
+    """Which of `texts` each document is."""
+    relevant: list[NDArray[np.int64]]
+    gains: list[Values]
+    own: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, queries: Embeddings, documents: Embeddings, task: RetrievalTask) -> _Judged:
+        order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+        place = {document: i for i, document in enumerate(order)}
+        texts, numbers = np.unique(documents.rows([task.documents[i] for i in order]), return_inverse=True)
+        judgements: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for query, document, gain in task.relevance:
+            judgements[query].append((place[document], gain))
+        pairs = [judgements[query] for query in range(len(task.queries))]
+        return cls(
+            queries=queries.rows(task.queries),
+            texts=texts,
+            documents=numbers,
+            relevant=[np.array([document for document, _ in each]) for each in pairs],
+            gains=[np.array([gain for _, gain in each]) for each in pairs],
+            own=np.array([place.get(document, -1) for document in task.own]),
+        )
+
+    def ranks(
+        self, queries: NDArray[np.float32], documents: NDArray[np.float32], ranking: Ranking, *, name: str
+    ) -> list[NDArray[np.int64]]:
+        units = ranking == "cosine"
+        asked = float32_rows(queries, self.queries, units=units, name=f"{name} for queries")
+        sought = float32_rows(documents, self.texts, units=units, name=f"{name} for documents")
+        return list(relevant_ranks(asked, sought, self.documents, self.relevant, self.own))
+
+
+# ---- intervals over queries ---------------------------------------------------------------------------
+
+
+def _mean(values: Values, level: float) -> Interval:
+    mean, error = float(values.mean()), _standard_error(values)
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
+    return Interval(value=mean, standard_error=error, lower=mean - half, upper=mean + half, level=level)
+
+
+def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ...]:
+    """Return each layer less the last; with m differences each interval is at 1 - (1 - level) / m."""
+    *others, last = layers
+    found = []
+    for layer, values in enumerate(others):
+        mean = _mean(values - last, 1 - (1 - level) / len(others))
+        found.append(
+            Difference(
+                label=f"layer {layer} less layer {len(others)}",
+                value=mean.value,
+                standard_error=mean.standard_error,
+                lower=mean.lower,
+                upper=mean.upper,
+                level=level,
+                p_value=min(1.0, len(others) * _p_value(mean, len(last) - 1)),
+            )
+        )
+    return tuple(found)
+
+
+def _p_value(mean: Interval, degrees: int) -> float:
+    """Return the two-sided p of a mean of zero; differences that are all the same have no error."""
+    if mean.standard_error == 0:
+        return 1.0 if mean.value == 0 else 0.0
+    return float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, degrees))
+
+
+def _standard_error(values: Values) -> float:
+    return float(values.std(ddof=1) / np.sqrt(len(values)))

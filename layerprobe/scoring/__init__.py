@@ -1,0 +1,1 @@
+"""Embeddings and labels -> scores of every layer without fine-tuning."""

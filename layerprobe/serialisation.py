@@ -1,0 +1,145 @@
+"""Results to and from JSON, and their digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import types
+import typing
+from typing import Any, Literal, TypeVar
+
+from layerprobe.errors import DataError
+
+T = TypeVar("T")
+
+
+def to_dict(value: Any) -> Any:
+    """Return `value` as what `json` can write."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (tuple, list)):
+        return [to_dict(item) for item in value]
+    if isinstance(value, dict):
+        return {key: to_dict(item) for key, item in value.items()}
+    return value
+
+
+def to_json(value: Any) -> str:
+    """Return `value` as JSON text that UTF-8 can encode.
+
+    Raises:
+        DataError: If a number is not finite: results never hold NaN.
+    """
+    return to_bytes(value).decode()
+
+
+def to_bytes(value: Any, *, indent: int | None = 2) -> bytes:
+    r"""Return `value` as JSON in UTF-8.
+
+    A folder name that is no UTF-8 holds lone surrogates; they are written as JSON's escape, such as `\udc80`.
+
+    Args:
+        value: A result.
+        indent: Spaces a level; None for a single line.
+
+    Raises:
+        DataError: If a number is not finite: results never hold NaN.
+    """
+    try:
+        text = json.dumps(to_dict(value), indent=indent, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise DataError(f"expected finite numbers in a {type(value).__name__}, got NaN or infinity") from error
+    return text.encode("utf-8", "backslashreplace")
+
+
+def from_json(kind: type[T], text: str) -> T:
+    """Return the value of type `kind` that `to_json` wrote.
+
+    Raises:
+        DataError: If the text is not JSON, or not of that type.
+
+    Example:
+        >>> from layerprobe.finetuning.values import Protocol
+        >>> from_json(Protocol, to_json(Protocol(epochs=3))).epochs
+        3
+    """
+    try:
+        return typing.cast(T, _build(kind, json.loads(text)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
+
+
+def from_dict(kind: Any, data: Any) -> Any:
+    """Return the value of type `kind` that `to_dict` gave.
+
+    Raises:
+        DataError: If it is not of that type.
+    """
+    try:
+        return _build(kind, data)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise DataError(str(error)) from error
+
+
+def _build(kind: Any, data: Any) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):  # a Literal | None is the latter
+        if data is None:
+            return None
+        options = [option for option in arguments if option is not type(None)]
+        return _build(options[0] if len(options) == 1 else _fitting(options, data), data)
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        hints = typing.get_type_hints(kind)
+        values = _checked(dict, data)
+        if unknown := values.keys() - hints.keys():
+            raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
+        needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}  # neither is given
+        if missing := needed - values.keys():
+            raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
+        return kind(**{name: _build(hints[name], item) for name, item in values.items()})
+    if origin is tuple:
+        items = _checked(list, data)
+        kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else arguments
+        if len(items) != len(kinds):
+            raise ValueError(f"{_shown(data)} has {len(items)} items, not {len(kinds)}")
+        return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, items, strict=True))
+    if origin is dict:
+        return {_build(arguments[0], key): _build(arguments[1], item) for key, item in _checked(dict, data).items()}
+    if origin is Literal:
+        if data not in arguments:
+            raise ValueError(f"{_shown(data)} is none of {arguments}")
+        return data
+    if kind is float and type(data) is int and abs(data) < 2**1023:
+        return float(data)
+    if kind is float and not math.isfinite(_checked(float, data)):
+        raise ValueError(f"{data} is not finite")
+    return _checked(kind, data)
+
+
+def _fitting(options: list[Any], data: Any) -> Any:
+    """Return the one of several classes whose fields the data has."""
+    names = _checked(dict, data).keys()
+    for option in options:
+        if names <= typing.get_type_hints(option).keys():
+            return option
+    raise ValueError(f"{_shown(data)} is none of {', '.join(option.__name__ for option in options)}")
+
+
+def _checked(kind: type[T], data: Any) -> T:
+    # exactly that type: True is no int here
+    if type(data) is not kind:
+        raise TypeError(f"{_shown(data)} is no {kind.__name__}")
+    return data
+
+
+def _shown(data: Any) -> str:
+    text = repr(data)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def digest(value: Any) -> str:
+    """Return the sha256 of a value's JSON form, keys sorted."""
+    text = json.dumps(to_dict(value), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,103 @@
+"""The whole pipeline's result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerprobe.comparison.values import Comparison
+from layerprobe.encoders.values import check_layers
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.metrics.names import Metric, TaskKind, primary_metric
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.scoring.values import LayerScores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provenance:
+    """What somebody needs to get the same numbers again."""
+
+    layerprobe: str
+    """Version."""
+    created: str
+    """ISO 8601, UTC."""
+    command: str
+    """What was asked for, as one line."""
+    settings: dict[str, str]
+    """Options that were not left at their default, by name."""
+    task: str
+    task_digest: str
+    texts_digest: str
+    n_texts: int
+    seeds: tuple[int, ...]
+    device: str
+    task_kind: TaskKind
+    """sts, paraphrase, entailment or classification."""
+    versions: dict[str, str]
+    """Of Python and the libraries that the numbers depend on."""
+    notes: tuple[str, ...] = ()
+    """How the data was understood."""
+    warnings: tuple[str, ...] = ()
+    """What the user was warned of on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """The whole pipeline's result: what the report shows."""
+
+    comparison: Comparison
+    prediction: DropPrediction
+    provenance: Provenance
+    zero_shot: LayerScores | None = None
+    """Of the model, on the test split."""
+    reference_zero_shot: LayerScores | None = None
+    """Of the reference, on the test split."""
+    protocol: Protocol | None = None
+    """How layers were fine-tuned."""
+    confirmation: Confirmation | None = None
+    reference_outcomes: tuple[LayerOutcome, ...] = ()
+    """The reference fine-tuned at its own layers, where that was asked for."""
+    further_comparisons: tuple[Comparison, ...] = ()
+    """The model against other references, where more than one was given; the prediction is from the first."""
+    further_predictions: tuple[DropPrediction, ...] = ()
+    """What each of these alone would predict; by the plateau of CKA where the prediction's rule reads no reference."""
+
+    def __post_init__(self) -> None:
+        if len(self.further_comparisons) != len(self.further_predictions):
+            raise DataError(
+                f"expected a prediction from each further reference, got {len(self.further_predictions)} from "
+                f"{len(self.further_comparisons)}"
+            )
+        model, reference, found = self.comparison.model, self.comparison.reference, self.prediction
+        check_layers(found.drop_layers, model, what="drop layers")
+        check_layers((found.recommended_layer,), model, what="a recommended layer")
+        if found.evidence is not None:
+            check_layers(found.evidence.plateau_layers, model, what="plateau layers")
+        check_layers(tuple(found.baselines.values()), model, what="layers of baselines")
+        if short := [name for name, values in found.read.items() if len(values) != model.n_layers]:
+            raise DataError(f"expected {short[0]} of {model.n_layers} layers, got {len(found.read[short[0]])}")
+        shares = found.probability
+        if shares is not None and len(shares.by_layer) != model.n_layers:
+            raise DataError(
+                f"expected probabilities of {model.n_layers} layers of {model.name}, got {len(shares.by_layer)}"
+            )
+        for scores, scored in (self.zero_shot, model), (self.reference_zero_shot, reference):
+            if scores is not None and len(scores.scores) != scored.n_layers:
+                raise DataError(
+                    f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.scores)}"
+                )
+        tuned_outcomes = (*(self.confirmation.outcomes if self.confirmation else ()), *self.reference_outcomes)
+        parts = (self.zero_shot, self.reference_zero_shot, self.confirmation, *tuned_outcomes)
+        if others := {part.primary for part in parts if part is not None} - {self.metric}:
+            raise DataError(
+                f"expected scores by {self.metric} in a study of {self.provenance.task_kind}, got {', '.join(others)}"
+            )
+        if self.confirmation is not None:
+            tuned = (*self.confirmation.compared_layers, *(outcome.layer for outcome in self.confirmation.outcomes))
+            check_layers(tuned, model, what="fine-tuned layers")
+        check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
+
+    @property
+    def metric(self) -> Metric:
+        """The primary metric of the task."""
+        return primary_metric(self.provenance.task_kind)

@@ -1,0 +1,54 @@
+"""Texts without scores from one or more files, to train on. Knows files, not models."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from layerprobe.errors import DataError
+from layerprobe.files import from_home
+from layerprobe.tasks.loading import load_texts
+from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.values import TextFile
+
+
+def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
+    """Load texts without scores from files, one behind the other.
+
+    Args:
+        paths: As in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
+        columns: The text columns of tables, as in `load_texts`.
+
+    Raises:
+        TaskError: If a file is not what it should be, or there is no text in it.
+        DataError: If there is no file.
+    """
+    if not paths:
+        raise DataError("expected at least one file with texts, got none")
+    files = [
+        _load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path, columns=columns)
+        for path in paths
+    ]
+    return TextFile(
+        name=", ".join(file.name for file in files),
+        texts=tuple(text for file in files for text in file.texts),
+        warnings=tuple(warning for file in files for warning in file.warnings),
+    )
+
+
+def _load_compressed(path: str | Path) -> TextFile:
+    file = from_home(path)
+    if not file.name.lower().endswith(".txt.gz"):
+        raise DataError(f"expected compressed texts to be a .txt.gz file with one a line, got {path}")
+    try:
+        text = gzip.decompress(file.read_bytes()).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}; expected compressed text in UTF-8") from error
+    cleaner = Cleaner()
+    lines = (cleaner.clean(line.removesuffix("\r")) for line in text.removesuffix("\n").split("\n"))
+    kept = tuple(line for line in lines if cleaner.keeps(line))
+    if not kept:
+        raise DataError(f"{path} has no texts: expected at least one")
+    return TextFile(name=str(path), texts=kept, warnings=cleaner.warnings(str(path), "text"))

@@ -1,0 +1,155 @@
+"""Tasks and texts, as the user gave them."""
+
+from __future__ import annotations
+
+import math
+import typing
+from dataclasses import dataclass
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import Metric, Split, TaskKind, primary_metric
+from layerprobe.serialisation import digest
+
+PAIR_KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment")
+"""Kinds whose examples are two texts."""
+LABEL_KINDS: tuple[TaskKind, ...] = ("paraphrase", "entailment", "classification")
+"""Kinds whose targets are class numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """Texts, or pairs of texts, with what is to be predicted of each."""
+
+    first: tuple[str, ...]
+    """The text of every example, or the first of its two."""
+    second: tuple[str, ...] | None
+    """The second text of every pair; None for single texts."""
+    targets: tuple[float, ...]
+    """Gold similarity scaled to 0 .. 1, or the number of the class, from 0."""
+
+    def __post_init__(self) -> None:
+        lengths = (len(self.first), *(() if self.second is None else (len(self.second),)), len(self.targets))
+        if len(set(lengths)) > 1:
+            raise DataError(f"expected as many first as second sentences and targets, got {lengths}")
+        if not all(map(math.isfinite, self.targets)):
+            bad = sum(not math.isfinite(target) for target in self.targets)
+            raise DataError(f"expected finite targets, got NaN or infinity for {bad} of {len(self.targets)} examples")
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct texts in order of first appearance, example by example."""
+        if self.second is None:
+            return tuple(dict.fromkeys(self.first))
+        return tuple(dict.fromkeys(text for pair in zip(self.first, self.second, strict=True) for text in pair))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Examples to train on, to select on and to report, with what is predicted of them.
+
+    sts: how similar two texts are. paraphrase: whether two texts say the same, 0 or 1. entailment: which of several
+    relations two texts have. classification: the class of one text.
+    """
+
+    name: str
+    """As the user gave it."""
+    kind: TaskKind
+    """Decides loss, head and metrics."""
+    train: Examples
+    """Fine-tuning sees these."""
+    validation: Examples
+    """Epochs, layers and thresholds are selected on these."""
+    test: Examples
+    """Scores are reported on these; their texts are what CKA compares models on."""
+    labels: tuple[str, ...] = ()
+    """Names of the classes in the order of their numbers; empty for sts."""
+    score_range: tuple[float, float] | None = None
+    """sts: what 0 and 1 were in the source; None where several sources had their own."""
+    notes: tuple[str, ...] = ()
+    """How the data was understood, in plain words."""
+    warnings: tuple[str, ...] = ()
+    """What was changed in the data or left out, with counts."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in typing.get_args(TaskKind):
+            raise DataError(f"expected a task of one of {typing.get_args(TaskKind)}, got {self.kind!r}")
+        if (self.kind in LABEL_KINDS) != bool(self.labels):
+            raise DataError(f"expected labels for all kinds of tasks but sts, got {len(self.labels)} for {self.kind}")
+        if self.kind == "paraphrase" and len(self.labels) != 2:
+            raise DataError(f"expected the two labels of paraphrase, got {len(self.labels)}")
+        for split in typing.get_args(Split):
+            self._check(split, self.split(split))
+
+    def _check(self, name: str, examples: Examples) -> None:
+        if (examples.second is not None) != (self.kind in PAIR_KINDS):
+            expected = "pairs" if self.kind in PAIR_KINDS else "single texts"
+            raise DataError(f"expected {expected} in the {name} split of a task of kind {self.kind}")
+        if self.labels and not set(examples.targets) <= set(range(len(self.labels))):
+            raise DataError(f"expected class numbers from 0 to {len(self.labels) - 1} in the {name} split")
+
+    def split(self, name: Split) -> Examples:
+        """Return the examples of a split."""
+        examples: Examples = getattr(self, name)
+        return examples
+
+    @property
+    def primary(self) -> Metric:
+        """The metric by which epochs and layers are chosen."""
+        return primary_metric(self.kind)
+
+    @property
+    def digest(self) -> str:
+        """Return a sha256 of the kind, the labels, and all texts and targets."""
+        return digest([self.kind, self.labels, self.train, self.validation, self.test])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """Texts without scores, to extract embeddings of."""
+
+    name: str
+    """As the user gave it."""
+    texts: tuple[str, ...]
+    """In the order of the file; the same text can occur more than once."""
+    documents: tuple[str, ...] | None = None
+    """Where each text comes from, if the file says so."""
+    warnings: tuple[str, ...] = ()
+    """What was changed in the data or left out, with counts."""
+    embedded: bool = False
+    """Whether they are sentences of the embedded language, which has a tokenizer of its own and no end."""
+
+    def __post_init__(self) -> None:
+        if self.documents is not None and len(self.documents) != len(self.texts):
+            raise DataError(f"expected a document for each of {len(self.texts)} texts, got {len(self.documents)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSettings:
+    """Where a task comes from and how it is read: what `load_task` or `load_word_similarity` is given."""
+
+    source: str
+    """A file or folder, stsb, or the hub id of a data set."""
+    kind: TaskKind | None = None
+    """What is learnt; found out by default."""
+    columns: tuple[str, ...] | None = None
+    """Names, or numbers from 0; found out by default."""
+    merge: bool = False
+    """Whether all files of a folder are word pairs, each on its own scale, to be put together."""
+    score_range: tuple[float, float] | None = None
+    """What 0 and 1 are in the source; found out by default."""
+    validation: str | None = None
+    """A file with the validation split."""
+    test: str | None = None
+    """A file with the test split."""
+    split_seed: int = 0
+    """Of the split of what comes in one piece."""
+
+    def __post_init__(self) -> None:
+        if not self.source:
+            raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
+        others = (self.columns, self.score_range, self.validation, self.test)
+        if self.merge and (self.kind not in (None, "sts") or any(other is not None for other in others)):
+            raise DataError("expected no columns, score_range, validation or test, and no kind but sts, with merge")

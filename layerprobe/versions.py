@@ -1,0 +1,39 @@
+"""The version, those of what the numbers depend on, and what names of kept results count.
+
+What is kept on disk is named by everything that its numbers depend on. Where a change of the code alters numbers for
+the same name, the constant below that stands for it is raised, so that old results are told apart and never misread.
+"""
+
+import platform
+from importlib import metadata
+
+__version__ = "0.1.0"
+
+FORMAT_VERSION = 1
+"""Of the store's files: manifest and shards."""
+TOKENS_VERSION = 1
+"""Of what token states are like: prompt entropy, curvature."""
+SIMILARITY_VERSION = 3
+"""Of similarities, permutation nulls and diagnostics."""
+RANK_VERSION = 1
+"""Of effective ranks with their errors."""
+PROBE_VERSION = 1
+"""Of logistic regression on frozen embeddings."""
+STS_PROBE_VERSION = 1
+"""Of ridge regression on frozen pairs."""
+FINETUNING_VERSION = 3
+"""Of the loop that fine-tunes truncated models."""
+ADAPTATION_VERSION = 1
+"""Of masked language modelling on texts of one's own."""
+PRETRAINING_VERSION = 1
+"""Of encoders that are pretrained from nothing."""
+PRETRAINING_TEXTS_VERSION = 2
+"""The same for texts alone: the language has no unknown words, so its numbers stayed when [UNK] began to be masked."""
+LAB_VERSION = 1
+"""Of what a lab study keeps of a model."""
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the libraries that the numbers depend on."""
+    libraries = ("torch", "transformers", "tokenizers", "numpy", "scipy", "scikit-learn")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in libraries}}

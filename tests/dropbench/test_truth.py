@@ -1,0 +1,133 @@
+"""What is true of a model: scores drawn by hand, noise, ties, a single seed; and the price of looking."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from layerprobe.dropbench.truth import best_layer, cost_share, regrets, truth
+from layerprobe.dropbench.values import TunedLayers
+from layerprobe.finetuning.values import MARGIN, Protocol
+
+from .zoos import DROPPING, RISING, tuned
+
+
+def test_a_drop_its_size_and_its_onset() -> None:
+    found = truth(tuned(DROPPING))
+    assert (found.drop, found.best_layer, found.onset) == (True, 4, 5)
+    assert found.effect == pytest.approx(20)
+    assert found.threshold == MARGIN
+    np.testing.assert_allclose(regrets(tuned(DROPPING)), [30, 20, 10, 5, 0, 10, 20])
+
+
+def test_no_drop_where_the_last_layer_is_best_or_half_a_point_short() -> None:
+    assert not truth(tuned(RISING)).drop
+    assert truth(tuned(RISING)).onset is None
+    assert truth(tuned(RISING)).effect == 0
+    assert not truth(tuned((50, 60, 80.5, 80))).drop
+    assert truth(tuned((50, 60, 80.51, 80))).drop
+
+
+def test_layers_near_the_best_are_no_drop_layers() -> None:
+    """The onset is where the final run falls behind, not the layer after the best one."""
+    assert truth(tuned((50, 80, 79.8, 79.6, 70, 71))).onset == 4
+    assert truth(tuned((50, 80, 70, 79.8, 70, 71))).onset == 4
+
+
+def test_the_best_layer_is_chosen_by_validation_and_the_earlier_of_equals() -> None:
+    scores = tuned(RISING, validation=(1, 2, 3, 3, 2, 1, 0))
+    assert best_layer(scores) == 2
+    np.testing.assert_allclose(regrets(scores), [20, 10, 0, -5, -8, -9, -10])
+    assert not truth(scores).drop
+
+
+def test_noise_alone_makes_no_drop() -> None:
+    """Level models of noisy seeds drop in at most a twentieth of the cases, though the best of nine layers is ahead."""
+    rng = np.random.default_rng(0)
+    false_alarms, chosen = [], []
+    for _ in range(400):
+        scores = tuned([80.0] * 9, noise=2 * rng.normal(size=(3, 9)))
+        false_alarms.append(truth(scores).drop)
+        chosen.append(truth(scores).effect)
+    assert np.mean(false_alarms) <= 0.08
+    assert np.mean(chosen) == pytest.approx(0, abs=0.3), "expected a layer that is scored by other seeds than chose it"
+
+
+def test_the_threshold_is_the_noise_of_all_layers() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=(3, 7)) + rng.normal(size=(3, 1))
+    found = truth(tuned(RISING, noise=noise))
+    rest = noise.T - noise.T.mean(axis=0) - noise.T.mean(axis=1, keepdims=True) + noise.mean()
+    error = math.sqrt((rest**2).sum() / 12 * 2 / 3)
+    assert found.standard_error == pytest.approx(error)
+    assert found.threshold == pytest.approx(max(MARGIN, stats.t.ppf(0.95, 12) * error))
+
+
+def test_a_seed_that_is_ahead_everywhere_is_no_noise() -> None:
+    noise = [[0.0] * 7, [5.0] * 7, [-5.0] * 7]
+    assert truth(tuned(DROPPING, noise=noise)).standard_error == pytest.approx(0, abs=1e-9)
+
+
+def test_a_single_seed_has_no_noise_to_speak_of() -> None:
+    found = truth(tuned(DROPPING, noise=[[0.0] * 7]))
+    assert (found.drop, found.onset, found.standard_error, found.threshold) == (True, 5, None, MARGIN)
+
+
+def test_each_seed_is_scored_at_the_layer_that_the_others_chose() -> None:
+    scores = TunedLayers(
+        protocol=tuned(RISING).protocol,
+        steps=1,
+        seeds=(4, 5),
+        validation=((9.0, 1.0), (2.0, 3.0)),
+        test=((10.0, 20.0), (11.0, 24.0)),
+    )
+    # seed 5 chooses layer 1 for seed 4, seed 4 layer 0 for seed 5
+    np.testing.assert_allclose(regrets(scores), [(1 + 0) / 2, (0 - 4) / 2])
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_levels_and_the_order_of_seeds_do_not_matter(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    # quarters: sums of them are exact, so no tie is broken by rounding
+    validation, test = np.round(4 * rng.normal(70, 3, size=(2, 7, 3))) / 4
+    order = rng.permutation(3)
+
+    def of(validation: np.ndarray, test: np.ndarray) -> TunedLayers:
+        both = (tuple(map(tuple, each.tolist())) for each in (validation, test))
+        return TunedLayers(protocol=Protocol(), steps=1, seeds=(0, 1, 2), validation=next(both), test=next(both))
+
+    found = truth(of(validation, test))
+    for other in (of(validation + 5, test - 5), of(validation[:, order], test[:, order])):
+        again = truth(other)
+        assert (again.drop, again.onset, again.best_layer) == (found.drop, found.onset, found.best_layer)
+        assert again.effect == pytest.approx(found.effect)
+        assert again.threshold == pytest.approx(found.threshold)
+    if found.onset is not None:
+        assert found.best_layer < found.onset <= 6
+        assert found.effect > found.threshold >= MARGIN
+
+
+def test_splits_that_contradict_each_other_make_no_drop() -> None:
+    """All seeds together choose the last layer, each two of them another one: there is no layer to drop from."""
+    scores = TunedLayers(
+        protocol=Protocol(),
+        steps=1,
+        seeds=(0, 1, 2),
+        validation=((9.0, 9.0, 0.0), (9.0, 0.0, 9.0), (0.0, 9.0, 9.0), (8.0, 8.0, 8.0)),
+        test=((80.0,) * 3, (80.0,) * 3, (80.0,) * 3, (60.0,) * 3),
+    )
+    assert best_layer(scores) == 3
+    assert regrets(scores)[3] == 20
+    assert (truth(scores).drop, truth(scores).onset) == (False, None)
+
+
+def test_shares_of_the_sweep() -> None:
+    assert cost_share(range(9), 8) == 1
+    assert cost_share([8, 8], 8) == pytest.approx(9 / 45)
+    assert cost_share([0, 1], 1) == 1

@@ -1,0 +1,35 @@
+"""A package from outside that brings something to a registry, made on the spot."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from layerprobe.registry import Registry
+
+
+def install(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    registry: Registry[object],
+    source: str,
+    names: dict[str, str],
+    *,
+    package: str = "toy_plugin",
+) -> None:
+    """Make a module `package` with `source` and the entry points `names` (name -> attribute) that the registry sees.
+
+    Processes that the test starts see it, too, by PYTHONPATH.
+    """
+    (folder / f"{package}.py").write_text(source)
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = "".join(f"{name} = {package}:{attribute}\n" for name, attribute in names.items())
+    (info / "entry_points.txt").write_text(f"[{registry.group}]\n{lines}")
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PYTHONPATH", str(folder), prepend=":")
+    monkeypatch.delitem(sys.modules, package, raising=False)
+    registry.reload()

@@ -1,0 +1,833 @@
+"""The pipeline on two tiny models and a toy task: end to end, twice, and where it has to refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from transformers import AutoModel
+
+from layerprobe.comparison.compare import compare, compare_all, diagnostics
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.finetuning.confirm import confirm
+from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.prediction.values import PLATEAU
+from layerprobe.readings.read import rank_curve
+from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity.cka import cka_map, estimate_cka
+from layerprobe.similarity.measures import measure_map
+from layerprobe.similarity.values import Measure, MeasureName, SimilarityCurve, SimilarityMap
+from layerprobe.store.store import Store
+from layerprobe.study.predict import cautions, default_rule, predict, rule_readings
+from layerprobe.study.run import run
+from layerprobe.study.values import Study
+from layerprobe.tasks.values import Examples, Task
+from tests.models import tiny_model, tiny_tokenizer
+from tests.toy_task import toy_pairs, toy_task
+
+TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
+RBF = Measure(kernel="rbf", bandwidth_multiplier=1.0)
+SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    return toy_task(train=32, validation=24, test=24)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of a BERT and an ELECTRA of three blocks and a BERT of five."""
+    root = tmp_path_factory.mktemp("models")
+    tiny = {
+        "bert": tiny_model("bert"),
+        "electra": tiny_model("electra", seed=1),
+        "deep": tiny_model("bert", seed=2, num_hidden_layers=5),
+    }
+    for name, model in tiny.items():
+        model.save_pretrained(root / name)
+        tiny_tokenizer().save_pretrained(root / name)
+        assert sum(p.numel() for p in model.parameters()) < 20_000
+    return {name: str(root / name) for name in tiny}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store for the tests that do not mind what is in it."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def options(cache: Path) -> Options:
+    return Options(device="cpu", cache_dir=cache)
+
+
+@pytest.fixture(scope="module")
+def complete(models: dict[str, str], task: Task, options: Options) -> Study:
+    """The whole pipeline, the fine-tuned reference included."""
+    return whole(models, task, options)
+
+
+def whole(models: dict[str, str], task: Task, options: Options, **changes: Any) -> Study:
+    settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "reference_layers": (3,), **changes}
+    return run(models["electra"], reference=models["bert"], task=task, options=options, **settings)
+
+
+def fail(*arguments: Any, **settings: Any) -> Any:
+    raise AssertionError("this was to be read from the store")
+
+
+@pytest.fixture
+def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From here on no weights can be loaded."""
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
+
+
+# ---- the whole ----------------------------------------------------------------------------------------
+
+
+def test_a_study_survives_json(complete: Study) -> None:
+    assert from_json(Study, to_json(complete)) == complete
+
+
+def test_a_study_holds_together(complete: Study, models: dict[str, str], task: Task) -> None:
+    comparison, prediction, confirmation = complete.comparison, complete.prediction, complete.confirmation
+    assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
+    assert np.shape(comparison.map.values) == (4, 4)
+    assert comparison.curve.values == tuple(np.diag(comparison.map.values))
+    assert comparison.map.n_samples == complete.provenance.n_texts == len(task.test.texts)
+    simple = {"last layer", "fixed fraction of depth", "best zero-shot layer"}
+    assert prediction.rule == "fall of InfoNCE"
+    assert prediction.baselines.keys() == {*simple, PLATEAU, "fall of effective rank"}
+    assert prediction.sentence.count("electra") == 1
+    assert confirmation is not None
+    assert {found.layer for found in confirmation.outcomes} >= {prediction.recommended_layer, 3}
+    assert {found.seeds for found in confirmation.outcomes} == {(0, 1)}
+    assert [found.layer for found in complete.reference_outcomes] == [3]
+    assert complete.protocol == SHORT
+    assert complete.zero_shot is not None
+    assert complete.reference_zero_shot is not None
+    assert len(complete.zero_shot.scores) == len(complete.reference_zero_shot.scores) == 4
+    provenance = complete.provenance
+    assert (provenance.task, provenance.task_digest, provenance.seeds) == ("toy", task.digest, (0, 1))
+    assert provenance.device == "cpu"
+    assert provenance.versions["torch"] == torch.__version__
+    assert provenance.notes == ()
+    known = ("the labels disagree", "texts are few")
+    assert all(any(part in warning for part in known) for warning in provenance.warnings)
+
+
+@pytest.mark.usefixtures("no_models")
+def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
+    complete: Study, models: dict[str, str], task: Task, options: Options
+) -> None:
+    again = whole(models, task, options)
+    assert dataclasses.replace(again, provenance=complete.provenance) == complete
+
+
+def test_an_empty_store_gives_the_same_values(
+    complete: Study, models: dict[str, str], task: Task, tmp_path: Path
+) -> None:
+    again = whole(models, task, Options(device="cpu", cache_dir=tmp_path))
+    assert again.comparison == complete.comparison
+    assert again.prediction == complete.prediction
+    assert again.confirmation == complete.confirmation
+
+
+def test_without_fine_tuning_it_stops_at_the_prediction(
+    complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.finetuning.tuning.fine_tune_layers", fail)
+    found = whole(models, task, options, fine_tuning=False)
+    assert (found.confirmation, found.protocol, found.reference_outcomes) == (None, None, ())
+    assert found.provenance.seeds == ()
+    assert found.prediction == complete.prediction
+    assert from_json(Study, to_json(found)) == found
+
+
+def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
+    calls: list[tuple[str, float, float]] = []
+    options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=32)
+    whole(models, task, options, progress=lambda *call: calls.append(call))
+    kinds = {name.split()[0] for name, _, _ in calls}
+    assert kinds == {"embedding", "comparing", "TMFT"}
+    embedding = [(done, total) for name, done, total in calls if name == "embedding with bert"]
+    assert len(embedding) > 5
+    assert embedding == sorted(embedding)
+    assert embedding[-1][0] == pytest.approx(embedding[-1][1])
+    assert all(0 < done <= total + 1e-9 for _, done, total in calls)
+
+
+def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Options) -> None:
+    """It is similar everywhere."""
+    found = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False, rule=PLATEAU)
+    np.testing.assert_allclose(found.comparison.curve.values, 1.0, atol=1e-6)
+    assert not found.prediction.drops
+    assert "keep all 3 blocks" in found.prediction.sentence
+
+
+def test_further_references_are_told_apart_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
+    references = {"reference": models["bert"], "further_references": [models["electra"]]}
+    for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
+        found = run(models["electra"], **references, task=task, options=options, fine_tuning=False, rule=rule)
+        assert [each.rule for each in found.further_predictions] == [by]
+
+
+def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Options) -> None:
+    """The rule reads the model alone: it says what it says beside a reference."""
+    alone, beside = (
+        run(models["electra"], reference=reference, task=task, options=options, fine_tuning=False)
+        for reference in (None, models["bert"])
+    )
+    assert (alone.comparison.alone, beside.comparison.alone) == (True, False)
+    assert alone.prediction.sentence == beside.prediction.sentence
+    assert alone.prediction.probability == beside.prediction.probability
+    assert (alone.prediction.evidence, alone.reference_zero_shot) == (None, None)
+    assert alone.zero_shot == beside.zero_shot
+    assert not any("itself" in warning for warning in alone.provenance.warnings)
+    assert from_json(Study, to_json(alone)) == alone
+    with pytest.raises(DataError, match="expected a reference for the rule 'fall of CKA', which reads CKA with one"):
+        run(models["electra"], reference=None, task=task, options=options, rule="fall of CKA")
+    for further in {"reference_layers": (1,)}, {"further_references": [models["bert"]]}:
+        with pytest.raises(DataError, match="expected a reference for its layers, and before further references"):
+            run(models["electra"], reference=None, task=task, options=options, **further)  # type: ignore[arg-type]
+
+
+# ---- extract ------------------------------------------------------------------------------------------
+
+
+def by_hand(folder: str, text: str) -> np.ndarray:
+    """The mean token state of every layer, one text alone."""
+    model = AutoModel.from_pretrained(folder)
+    with torch.inference_mode():
+        states = model(**tiny_tokenizer()(text, return_tensors="pt"), output_hidden_states=True).hidden_states
+    return np.stack([state[0].double().numpy().mean(axis=0) for state in states])
+
+
+def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Options) -> None:
+    embeddings = extract(models["bert"], TEXTS, options=options)
+    assert embeddings.n_layers == 4
+    for row, text in enumerate(TEXTS):
+        found = np.stack([embeddings.layer(layer)[row] for layer in range(4)])
+        np.testing.assert_allclose(found, by_hand(models["bert"], text), rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Options) -> None:
+    embeddings = extract(models["bert"], [*TEXTS, TEXTS[1], TEXTS[0], TEXTS[1]], options=options)
+    assert embeddings.texts == TEXTS
+    assert embeddings.layer(2).shape == (6, 16)
+    assert embeddings.fingerprint == extract(models["bert"], TEXTS, options=options).fingerprint
+    assert embeddings.rows(["d", "a b c", "d"]).tolist() == [1, 0, 1]
+
+
+def test_a_text_that_was_not_embedded_is_an_error(models: dict[str, str], options: Options) -> None:
+    embeddings = extract(models["bert"], TEXTS, options=options)
+    with pytest.raises(MisalignedSamplesError, match="the text 'q' is not among the 6 embedded ones: extract it first"):
+        embeddings.rows(["a b c", "q"])
+
+
+@pytest.mark.parametrize(("texts", "message"), [([], "got none"), (["a", ""], "got an empty one")])
+def test_no_texts_and_empty_ones_are_refused(
+    models: dict[str, str], options: Options, texts: list[str], message: str
+) -> None:
+    with pytest.raises(DataError, match=f"expected texts .*, {message}"):
+        extract(models["bert"], texts, options=options)
+
+
+def test_the_fingerprint_names_all_that_the_numbers_depend_on(models: dict[str, str], options: Options) -> None:
+    def fingerprint(texts: tuple[str, ...] = TEXTS, *, seed: int | None = None, **changes: Any) -> str:
+        return extract(
+            ModelSpec(models["bert"], random_init=seed), texts, options=dataclasses.replace(options, **changes)
+        ).fingerprint
+
+    same = [fingerprint(), fingerprint(batch_tokens=8), fingerprint(attn="eager"), fingerprint(dtype="float32")]
+    assert len(set(same)) == 1
+    others = [
+        fingerprint(max_length=4),
+        fingerprint(prompt="query. "),
+        fingerprint(pooling="cls"),
+        fingerprint(pooling="max"),
+        fingerprint(pooling="last"),
+        fingerprint(norm="raw"),
+        fingerprint(dtype="bfloat16"),
+        fingerprint(seed=0),
+        fingerprint(seed=1),
+        fingerprint(TEXTS[::-1]),
+        fingerprint(TEXTS[1:]),
+        extract(models["electra"], TEXTS, options=options).fingerprint,
+    ]
+    assert len({same[0], *others}) == 1 + len(others)
+
+
+@pytest.mark.parametrize("changes", [{"max_length": 4}, {"prompt": "query. "}, {"pooling": "cls"}, {"pooling": "last"}])
+def test_options_change_the_numbers(models: dict[str, str], options: Options, changes: dict[str, Any]) -> None:
+    plain = extract(models["bert"], TEXTS, options=options)
+    other = extract(models["bert"], TEXTS, options=dataclasses.replace(options, **changes))
+    assert other.layer(3).shape == plain.layer(3).shape
+    assert not np.allclose(other.layer(3), plain.layer(3), atol=1e-3)
+
+
+def test_a_prompt_stands_before_every_text(models: dict[str, str], options: Options) -> None:
+    prompted = extract(models["bert"], ["c d", "e"], options=dataclasses.replace(options, prompt="a b "))
+    plain = extract(models["bert"], ["a b c d", "a b e"], options=options)
+    np.testing.assert_allclose(prompted.layer(3), plain.layer(3), atol=1e-5)
+    assert prompted.texts == ("c d", "e")
+
+
+def test_random_weights_are_named_by_their_seed(models: dict[str, str], options: Options) -> None:
+    first, second = (extract(ModelSpec(models["bert"], random_init=seed), TEXTS, options=options) for seed in (0, 1))
+    assert first.model.name == f"{models['bert']} (random init 0)"
+    assert not np.allclose(first.layer(1), second.layer(1))
+
+
+def test_texts_that_were_cut_are_told(models: dict[str, str], options: Options) -> None:
+    short = dataclasses.replace(options, max_length=5)
+    for _ in range(2):  # extracted, then read
+        found = extract(models["bert"], TEXTS, options=short)
+        assert found.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
+    assert extract(models["bert"], TEXTS, options=options).warnings == ()
+
+
+def test_a_prompt_counts_towards_the_length(models: dict[str, str], options: Options) -> None:
+    cut = extract(models["bert"], ["a", "b c"], options=dataclasses.replace(options, max_length=5, prompt="x y "))
+    assert cut.warnings == (f"1 of 2 texts were cut at 5 tokens for {models['bert']}",)
+
+
+def test_a_moved_model_is_known_by_its_content(
+    models: dict[str, str], options: Options, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = dataclasses.replace(options, max_length=5)
+    before = extract(models["bert"], TEXTS, options=short)
+    moved = str(tmp_path / "elsewhere")
+    shutil.copytree(models["bert"], moved)
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
+    after = extract(moved, TEXTS, options=short)
+    assert after.fingerprint == before.fingerprint
+    assert after.model == dataclasses.replace(before.model, name=moved)
+    assert after.warnings == (f"2 of 6 texts were cut at 5 tokens for {moved}",)
+    np.testing.assert_array_equal(after.layer(2), before.layer(2))
+
+
+def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
+    found = []
+    for seed in (0, 1):
+        tiny_model("bert", seed=seed).save_pretrained(tmp_path / "model")
+        tiny_tokenizer().save_pretrained(tmp_path / "model")
+        options = Options(device="cpu", cache_dir=tmp_path / "cache")
+        found.append(extract(str(tmp_path / "model"), TEXTS, options=options))
+    assert found[0].fingerprint != found[1].fingerprint
+    assert not np.allclose(found[0].layer(1), found[1].layer(1))
+
+
+def test_a_damaged_shard_is_made_again(
+    models: dict[str, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options(device="cpu", cache_dir=tmp_path)
+    before = extract(models["bert"], TEXTS, options=options)
+    expected = [np.array(before.layer(layer)) for layer in range(4)]
+    (shard,) = tmp_path.rglob("*.safetensors")
+    shard.write_bytes(shard.read_bytes()[:-4])
+    with caplog.at_level(logging.WARNING):
+        after = extract(models["bert"], TEXTS, options=options)
+    assert len(caplog.messages) == 1
+    assert f"{shard.name} is damaged" in caplog.messages[0]
+    assert caplog.messages[0].endswith("it is redone")
+    np.testing.assert_array_equal([after.layer(layer) for layer in range(4)], expected)
+
+
+# ---- compare ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def embedded(models: dict[str, str], task: Task, options: Options) -> dict[str, Embeddings]:
+    return {name: extract(folder, task.test.texts, options=options) for name, folder in models.items()}
+
+
+def kept_in(root: Path, embeddings: Embeddings) -> Embeddings:
+    """The same embeddings with a store of their own for what is made of them."""
+    return dataclasses.replace(embeddings, store=Store(root))
+
+
+def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], cache: Path) -> None:
+    found = compare(embedded["electra"], embedded["bert"], measure=RBF)
+    layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
+    assert found.map == cka_map(*layers, kernel="rbf")
+    assert found.other_normalization == cka_map(*layers, kernel="rbf", normalize="zscore")
+    assert (found.map.measure, found.pooling) == (RBF, "mean")
+    assert [d.norm for d in found.model_diagnostics] == ["none"] * 4
+    assert [step.label for step in found.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
+    assert found.steps[0].value == pytest.approx(found.curve.values[1] - found.curve.values[0])
+
+
+def test_biased_values_have_no_intervals(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], measure=Measure(estimator="biased"))
+    assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
+
+
+def test_several_references_are_compared_in_one_pass(embedded: dict[str, Embeddings]) -> None:
+    found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"], embedded["electra"]])
+    for comparison, name in zip(found.comparisons, ("bert", "deep", "electra"), strict=True):
+        alone = compare(embedded["electra"], embedded[name])
+        np.testing.assert_allclose(comparison.map.values, alone.map.values, atol=1e-6)
+        assert comparison.reference == embedded[name].model
+    np.testing.assert_allclose(np.diag(found.comparisons[2].map.values), 1, atol=1e-6)
+    deeper, itself = found.differences
+    assert [each.label for each in deeper] == [f"layer {layer}" for layer in range(4)]
+    first = found.comparisons[0].curve.values
+    np.testing.assert_allclose([each.value for each in itself], [1 - value for value in first], atol=1e-6)
+    assert all(each.lower < each.value < each.upper for each in deeper)
+
+
+def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["deep"], embedded["deep"], alignment="previous-layer")
+    assert found.curve.reference_layers == (0, 0, 1, 2, 3, 4)
+    assert found.curve.values[3] == found.map.values[3][2]
+
+
+@pytest.mark.parametrize("name", ["mutual-knn", "cknna", "rsa", "procrustes"])
+def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: MeasureName) -> None:
+    neighbours = 3 if name in ("mutual-knn", "cknna") else None
+    measure = Measure(name=name, kernel=None, estimator=None, neighbours=neighbours)
+    found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
+    layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
+    first = found.comparisons[0]
+    assert first.map.values == measure_map(*layers, measure)
+    assert first.curve.uncertainty is not None
+    assert first.other_normalization is None
+    assert len(found.differences[0]) == len(first.steps) + 1 == 4
+
+
+def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
+    pair = embedded["electra"], embedded["bert"]
+    texts = pair[0].texts
+    alone = compare(*pair, documents={text: text for text in texts}).map.uncertainty
+    documents = {text: str(i // 4) for i, text in enumerate(texts)}
+    found = compare(*pair, documents=documents)
+    errors = found.map.uncertainty
+    assert alone is not None
+    assert errors is not None
+    assert (alone.n_clusters, errors.n_clusters) == (len(texts), -(-len(texts) // 4))
+    assert found.curve.uncertainty is not None
+    assert found.curve.uncertainty.n_clusters == errors.n_clusters
+    layers = [[embeddings.layer(layer) for layer in range(4)] for embeddings in pair]
+    clusters = [documents[text] for text in texts]
+    (by_hand,) = estimate_cka([("a", layers[0]), ("b", layers[1])], clusters=clusters)
+    assert by_hand.map.uncertainty is not None
+    np.testing.assert_allclose(by_hand.map.uncertainty.standard_errors, errors.standard_errors, rtol=1e-4)
+    assert any("documents are few" in warning for warning in found.warnings)
+    measure = Measure(name="rsa", kernel=None, estimator=None)
+    assert any("documents are few" in w for w in compare(*pair, measure=measure, documents=documents).warnings)
+    with pytest.raises(DataError, match="expected a document for every text, got none for"):
+        compare(*pair, documents={texts[0]: "a"})
+    with pytest.raises(DataError, match="expected permutations or documents, got both"):
+        compare(*pair, documents=documents, permutations=50)
+
+
+def test_what_was_embedded_otherwise_is_told(
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Options
+) -> None:
+    texts = embedded["bert"].texts
+    other = extract(models["bert"], texts, options=dataclasses.replace(options, prompt="a b ", max_length=5))
+    found = compare(embedded["electra"], other)
+    assert (found.settings, found.reference_settings) == ({}, {"max_length": "5", "prompt": "a b "})
+    assert "were embedded with different max_length and prompt" in found.warnings[0]
+    assert from_json(Comparison, to_json(found)) == found
+
+
+def test_values_alone_are_the_same_values(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], level=None)
+    assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
+    np.testing.assert_allclose(found.map.values, compare(embedded["electra"], embedded["bert"]).map.values, atol=1e-6)
+
+
+def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -> None:
+    found = compare(embedded["electra"], embedded["bert"], permutations=19)
+    assert found.map.null is not None
+    assert found.map.null.permutations == 19
+    assert min(min(row) for row in found.map.null.p_values) == pytest.approx(1 / 20)
+    with pytest.raises(DataError, match="expected permutations for cka alone, got 19 for RSA"):
+        compare(
+            embedded["electra"],
+            embedded["bert"],
+            measure=Measure(name="rsa", kernel=None, estimator=None),
+            permutations=19,
+        )
+
+
+def test_warnings_name_the_model_as_its_caller_does(
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Options, tmp_path: Path
+) -> None:
+    biased = Measure(estimator="biased")
+    compare(embedded["electra"], embedded["bert"], measure=biased)
+    shutil.copytree(models["bert"], tmp_path / "moved")
+    moved = extract(str(tmp_path / "moved"), embedded["bert"].texts, options=options)
+    (told,) = [line for line in compare(embedded["electra"], moved, measure=biased).warnings if "biased CKA" in line]
+    assert str(tmp_path / "moved") in told
+    assert models["bert"] not in told
+
+
+def test_a_comparison_is_made_once_for_its_settings(
+    embedded: dict[str, Embeddings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: list[dict[str, Any]] = [
+        {},
+        {"measure": RBF},
+        {"measure": dataclasses.replace(RBF, bandwidth_multiplier=0.5)},
+        {"measure": Measure(estimator="biased")},
+        {"measure": Measure(normalize="zscore")},
+        {"level": 0.9},
+        {"alignment": "best-match"},
+    ]
+    pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
+    found = [compare(*pair, **changes) for changes in settings]
+    assert len({to_json(comparison) for comparison in found}) == len(settings)
+    turned = compare(*pair[::-1])
+    np.testing.assert_allclose(turned.map.values, np.transpose(found[0].map.values), atol=1e-6)
+    monkeypatch.setattr("layerprobe.comparison.compare.estimate_cka", fail)
+    assert [compare(*pair, **changes) for changes in settings] == found
+
+
+def test_a_damaged_comparison_is_made_again(
+    embedded: dict[str, Embeddings], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
+    found = compare(*pair)
+    (file,) = tmp_path.rglob("similarity/*.json")
+    for text in ("{", '{"model": 1}'):
+        file.write_text(text)
+        with caplog.at_level(logging.WARNING):
+            assert compare(*pair) == found
+        assert "made again" in caplog.messages[-1]
+        assert from_json(Comparisons, file.read_text()).comparisons[0].map == found.map
+    assert len(caplog.messages) == 2
+
+
+def test_different_texts_are_refused(
+    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options
+) -> None:
+    for texts, what in ((task.test.texts[1:], r"\d+ others"), (task.test.texts[::-1], "the same in another order")):
+        other = extract(models["bert"], texts, options=options)
+        with pytest.raises(MisalignedSamplesError, match=f"{what}: extract both with the same texts in") as caught:
+            compare(embedded["electra"], other)
+        assert models["electra"] in str(caught.value)
+
+
+def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Embeddings], cache: Path) -> None:
+    found = compare(embedded["deep"], embedded["bert"])
+    assert found.curve.alignment == "relative-depth"
+    assert found.curve.reference_layers == (0, 1, 1, 2, 2, 3)
+    assert np.shape(found.map.values) == (6, 4)
+    with pytest.raises(DataError, match=r"has 6 layers and .* 4, expected equally many for same-index"):
+        compare(embedded["deep"], embedded["bert"], alignment="same-index")
+    assert compare(embedded["bert"], embedded["electra"]).curve.alignment == "same-index"
+
+
+def test_a_comparison_carries_the_names_of_its_caller(
+    embedded: dict[str, Embeddings], models: dict[str, str], task: Task, options: Options, tmp_path: Path
+) -> None:
+    first = compare(embedded["electra"], embedded["bert"])
+    shutil.copytree(models["bert"], tmp_path / "moved")
+    moved = extract(str(tmp_path / "moved"), task.test.texts, options=options)
+    second = compare(embedded["electra"], moved)
+    assert second.reference.name == str(tmp_path / "moved")
+    assert second.map == first.map
+
+
+# ---- zero-shot and prediction -------------------------------------------------------------------------
+
+
+def test_zero_shot_scores_are_those_by_hand(embedded: dict[str, Embeddings], task: Task) -> None:
+    scores = zero_shot(embedded["bert"], task)
+    assert scores.split == "test"
+    values = embedded["bert"].layer(2).astype(np.float64)
+    row = {text: i for i, text in enumerate(embedded["bert"].texts)}
+    cosines = []
+    for first, second in zip(task.test.first, task.test.second, strict=True):
+        u, v = values[row[first]], values[row[second]]
+        cosines.append(u @ v / np.sqrt((u @ u) * (v @ v)))
+    assert scores.scores[2] == pytest.approx(100 * stats.spearmanr(cosines, task.test.targets).statistic)
+    assert scores.metrics["pearson"][2] == pytest.approx(100 * stats.pearsonr(cosines, task.test.targets).statistic)
+
+
+def test_zero_shot_needs_the_sentences(embedded: dict[str, Embeddings], task: Task) -> None:
+    unknown = Examples(first=("zz", "a"), second=("a", "b"), targets=(0.1, 0.2))
+    with pytest.raises(MisalignedSamplesError, match="extract it first"):
+        zero_shot(embedded["bert"], dataclasses.replace(task, test=unknown))
+
+
+def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Options) -> None:
+    """The first token is the same in every text before the first block."""
+    task = toy_task(test=8)
+    embeddings = extract(models["bert"], task.test.texts, options=dataclasses.replace(options, pooling="cls"))
+    with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: x is 1 for all 8 pairs"):
+        zero_shot(embeddings, task)
+
+
+def spearman_of(split: str, scores: tuple[float, ...]) -> LayerScores:
+    return LayerScores(split=split, method="cosine", primary="spearman", metrics={"spearman": scores})
+
+
+def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embeddings], cache: Path) -> None:
+    comparison = compare(embedded["electra"], embedded["bert"])
+    labels = spearman_of("validation", (10.0, 50.0, 20.0, 30.0))
+    without, labelled = predict(comparison), predict(comparison, zero_shot_validation=labels)
+    assert without.baselines.keys() == {"last layer", "fixed fraction of depth", PLATEAU}
+    assert labelled.baselines == {**without.baselines, "best zero-shot layer": 1}
+    assert dataclasses.replace(labelled, baselines=without.baselines) == without
+
+
+def described(name: str, **changes: Any) -> ModelDescription:
+    kind: dict[str, Any] = {"revision": name, "architecture": "bert", "n_blocks": 4, "hidden_size": 8, "norm": "none"}
+    return ModelDescription(name=name, dtype="float32", parameters=(1, 2, 3, 4, 5), **{**kind, **changes})
+
+
+def compared(model: ModelDescription, reference: ModelDescription, values: tuple[float, ...]) -> Comparison:
+    rows = tuple((value,) * 5 for value in values)
+    return Comparison(
+        model=model,
+        reference=reference,
+        texts_digest="0",
+        pooling="mean",
+        map=SimilarityMap(measure=Measure(), values=rows, n_samples=9),
+        curve=SimilarityCurve(values=values, reference_layers=(0, 1, 2, 3, 4), alignment="same-index"),
+    )
+
+
+def test_what_speaks_against_a_prediction_is_a_caution() -> None:
+    falling, level = (0.9, 0.9, 0.9, 0.5, 0.4), (0.9,) * 5
+    electra, bert, random = described("electra"), described("bert"), described("bert", random_init=0)
+    dropping, steady = compared(electra, bert, falling), compared(electra, bert, level)
+    drop, none = predict(dropping, rule=PLATEAU), predict(steady, rule=PLATEAU)
+    assert (drop.recommended_layer, drop.drop_layers, none.drops) == (2, (3, 4), False)
+
+    def labels(*spearman: float) -> LayerScores:
+        return spearman_of("validation", spearman)
+
+    ahead, hardly, before = labels(0, 0, 50, 60, 40), labels(0, 0, 50, 55, 40), labels(0, 90, 50, 60, 40)
+    (caution,) = cautions(dropping, drop, ahead)
+    assert "the flagged layer 3 scores 60.0 and the recommended layer 2 50.0 (validation Spearman x 100)" in caution
+    for prediction, labelled in (drop, hardly), (drop, before), (drop, None), (none, ahead):
+        assert cautions(dropping, prediction, labelled) == ()
+    (caution,) = cautions(compared(electra, random, falling), drop)
+    assert caution.startswith("the reference has random weights")
+    assert cautions(compared(electra, random, level), none, ahead) == ()
+    elsewhere = described("./bert", revision="bert")
+    (caution,) = cautions(compared(bert, elsewhere, level), none)
+    assert caution.startswith("the model was compared with itself")
+
+
+def test_ranks_have_errors_that_are_made_once(
+    embedded: dict[str, Embeddings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = kept_in(tmp_path, embedded["electra"])
+    documents = {text: str(i // 4) for i, text in enumerate(model.texts)}
+    settings: list[dict[str, Any]] = [{}, {"level": 0.9}, {"documents": documents}]
+    found = [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings]
+    values = tuple(layer.effective_rank for layer in diagnostics(model))
+    assert [each.values for each in found] == [pytest.approx(values)] * 3
+    errors = [each.uncertainty for each in found]
+    assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
+    monkeypatch.setattr("layerprobe.readings.read.rank_influences", fail)
+    assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == found
+    with pytest.raises(DataError, match="expected a document for every text, got none for"):
+        rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
+
+
+def test_the_default_rule_is_one_that_can_read_the_texts(
+    embedded: dict[str, Embeddings], models: dict[str, str], options: Options
+) -> None:
+    """Copies without some of the words are all the same where a text is one word, or has no spaces."""
+    sentences, words = ("a b c", "d", "the quick fox"), ("a", "the", "b c")
+    assert default_rule(sentences) == "fall of InfoNCE"
+    assert default_rule(words) == default_rule(("我喜欢猫", "他在跑步")) == "fall of effective rank"
+    assert set(rule_readings(models["bert"], TEXTS, options=options)) == {"InfoNCE"}
+    assert set(rule_readings(models["bert"], [*"abcdefgh"], options=options)) == {"effective rank"}
+    comparison = compare(embedded["electra"], embedded["bert"])
+    assert predict(comparison).rule == "fall of effective rank"  # nothing else was read
+    read = rule_readings(models["electra"], embedded["electra"].texts, options=options)
+    assert predict(comparison, read=read).rule == "fall of InfoNCE"
+    assert predict(comparison, read=read).baselines["fall of effective rank"] == predict(comparison).recommended_layer
+
+
+def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:
+    found = rank_curve(extract(models["bert"], ("a b", "c d", "e", "f g h"), options=options), level=0.95)
+    assert len(found.values) == 4
+    assert found.uncertainty is None
+
+
+# ---- fine-tuning --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [((4,), "got 4"), ((-1, 2), "got -1"), ((1, 7, 9), "got 7, 9")],
+)
+def test_layers_that_are_not_there_are_refused(
+    models: dict[str, str], task: Task, options: Options, layers: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(DataError, match=f"expected layers from 0 to 3 of .*bert, {message}$"):
+        finetune(models["bert"], layers, task, options=options)
+
+
+def test_the_default_seeds_are_as_many_as_the_papers() -> None:
+    assert len(set(PAPER_SEEDS)) == 5
+
+
+def test_a_sweep_is_shared_by_all_who_ask_for_it(
+    models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
+    found = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
+    assert [(run.seed, run.layer) for run in found] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
+    shutil.copytree(models["electra"], tmp_path / "moved")
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
+    assert finetune(str(tmp_path / "moved"), (2,), task, **settings) == [found[2], found[6]]
+    with pytest.raises(AssertionError, match="read from the store"):
+        finetune(models["electra"], (2,), task, **{**settings, "seeds": (2,)})
+    with pytest.raises(AssertionError, match="read from the store"):
+        finetune(ModelSpec(models["electra"], random_init=0), (2,), task, **settings)
+
+
+def test_fine_tuning_starts_from_random_weights_where_asked(
+    models: dict[str, str], task: Task, options: Options
+) -> None:
+    settings: dict[str, Any] = {"seeds": (0,), "protocol": SHORT, "options": options}
+    scores = {
+        finetune(ModelSpec(models["bert"], random_init=seed), (3,), task, **settings)[0].test["spearman"]
+        for seed in (None, 0, 1)
+    }
+    assert len(scores) == 3
+
+
+def test_confirm_runs_no_layer_that_does_not_decide(
+    complete: Study, models: dict[str, str], task: Task, options: Options
+) -> None:
+    flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
+    found = confirm(models["electra"], flagged, task, seeds=(0,), protocol=SHORT, options=options)
+    assert [result.layer for result in found.outcomes] == [1, 3]
+    assert found.compared_layers == (1, 3)
+
+
+def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
+    found = confirm(
+        models["electra"],
+        complete.prediction,
+        task,
+        layers=(0, 1, 2),
+        seeds=(0, 1),
+        protocol=SHORT,
+        level=0.8,
+        options=options,
+    )
+    assert [result.layer for result in found.outcomes] == [0, 1, 2, 3]
+    assert found.level == 0.8
+    assert complete.confirmation is not None
+    assert found.effect == complete.confirmation.effect
+    if found.interval is not None and complete.confirmation.interval is not None:
+        assert np.ptp(found.interval) <= np.ptp(complete.confirmation.interval)
+
+
+def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Options, tmp_path: Path) -> None:
+    missing = str(tmp_path / "nothing")
+    for attempt in (
+        lambda: extract(missing, TEXTS, options=options),
+        lambda: finetune(missing, [1], task, options=options),
+        lambda: run(missing, reference=missing, task=task, options=options),
+    ):
+        with pytest.raises(ModelError, match=f"there is no folder {missing}") as caught:
+            attempt()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_toy_task_is_what_it_says(task: Task, models: dict[str, str]) -> None:
+    """The fixtures of this file: sizes, and texts that the tokenizer knows."""
+    assert (len(task.train), len(task.validation), len(task.test)) == (32, 24, 24)
+    assert set(toy_pairs(50, 0).targets) == {0.0, 0.25, 0.5, 0.75, 1.0}
+    encoder = load_encoder(models["bert"], device="cpu")
+    ids = encoder.tokenize(task.test.texts).features["input_ids"]
+    assert {len(row) for row in ids} == {6}
+    assert all(encoder.tokenizer.unk_token_id not in row for row in ids)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"pooling": "sum"}, "pooling by one of mean, cls, max, last, got 'sum'"),
+        ({"max_length": 1}, "at least two tokens a text"),
+        ({"batch_tokens": 0}, "at least one token a batch"),
+    ],
+)
+def test_options_check_themselves(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        Options(**options)
+
+
+def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
+    models: dict[str, str], task: Task, options: Options
+) -> None:
+    def prompted(pairs: Examples) -> Examples:
+        first, second = (tuple(f"b {text}" for text in texts) for texts in (pairs.first, pairs.second))
+        return dataclasses.replace(pairs, first=first, second=second)
+
+    protocol = Protocol(epochs=1, learning_rate=1e-3)
+    by_option = finetune(
+        models["bert"], [1], task, seeds=[0], protocol=protocol, options=dataclasses.replace(options, prompt="b ")
+    )
+    splits = {name: prompted(getattr(task, name)) for name in ("train", "validation", "test")}
+    by_hand = finetune(
+        models["bert"], [1], dataclasses.replace(task, **splits), seeds=[0], protocol=protocol, options=options
+    )
+    without = finetune(models["bert"], [1], task, seeds=[0], protocol=protocol, options=options)
+    assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
+
+
+def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
+    model, other = models["electra"], models["bert"]
+    with pytest.raises(DataError, match="one way of pooling, got mean in the options and max in the protocol"):
+        run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=options)
+    with pytest.raises(DataError, match=r"a confidence level between 0 and 1, such as 0\.95, got 95"):
+        run(model, reference=other, task=task, level=95, options=options)
+    for seeds in ((), (-1,), (2**63,)):
+        with pytest.raises(DataError, match="seeds from 0 to"):
+            run(model, reference=other, task=task, seeds=seeds, options=options)
+    with pytest.raises(DataError, match=r"layers from 0 to 3 of .*bert, got 9"):
+        run(model, reference=other, task=task, reference_layers=[9], options=options)
+    with pytest.raises(DataError, match="to fine-tune, got none"):
+        finetune(model, [], task, options=options)
+    with pytest.raises(DataError, match="float32 or bfloat16 to fine-tune in, got float16"):
+        run(model, reference=other, task=task, options=dataclasses.replace(options, dtype="float16"))
+
+
+def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task: Task, options: Options) -> None:
+    folder, checkpoint = Path(models["bert"]), resolve_checkpoint(ModelSpec(models["bert"], random_init=1))
+    by_name, by_path = (extract(model, task.test.texts, options=options) for model in (models["bert"], folder))
+    assert by_name.fingerprint == by_path.fingerprint
+    assert extract(checkpoint, task.test.texts, options=options).model.random_init == 1
+    by_spec = extract(ModelSpec(models["bert"], random_init=1), task.test.texts, options=options)
+    assert by_spec.fingerprint == extract(checkpoint, task.test.texts, options=options).fingerprint
+    with pytest.raises(ModelError, match="one revision, got v1 for org/model@main"):
+        ModelSpec("org/model@main", "v1")
+    with pytest.raises(ModelError, match="a local folder has no revisions"):
+        extract(f"{folder}@main", task.test.texts, options=options)
+
+
+def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Options) -> None:
+    changed = dataclasses.replace(options, prompt="b ", max_length=20)
+    found = run(models["electra"], reference=models["bert"], task=task, fine_tuning=False, options=changed)
+    assert found.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

@@ -1,0 +1,205 @@
+"""Sweeps as TOML: what is read, what is written, and one line for what is wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
+from layerprobe.sweeps.toml import load_sweep, sweep_toml
+from layerprobe.sweeps.values import Sweep, SweepModel
+from layerprobe.tasks.values import TaskSettings
+
+SMALL = '[[models]]\nid = "org/name"\n[[tasks]]\nsource = "stsb"\n'
+WHOLE = """
+layers = [3, 6]
+seeds = [0, 4]
+
+[[models]]
+id = "google/electra-base-discriminator@main"
+random_init = 7
+layers = [12]
+
+[[models]]
+id = "models/mine"
+
+[[tasks]]
+source = "pairs.tsv"
+columns = "a,b,c"
+kind = "sts"
+score_range = [0, 5]
+validation = "dev.tsv"
+test = "~/test.tsv"
+split_seed = 3
+
+[[tasks]]
+source = "words"
+merge = true
+
+[protocol]
+epochs = 3
+learning_rate = 1e-4
+
+[options]
+pooling = "cls"
+prompt = "query: \\"ä\\""
+dtype = "bfloat16"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "models" / "mine").mkdir(parents=True)
+    (tmp_path / "words").mkdir()
+    return tmp_path / "sweep.toml"
+
+
+def test_models_and_tasks_are_enough(file: Path) -> None:
+    file.write_text(SMALL)
+    assert load_sweep(file) == Sweep(models=(SweepModel(id="org/name"),), tasks=(TaskSettings(source="stsb"),))
+
+
+def test_every_key_is_read_and_paths_are_beside_the_file(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    file.write_text(WHOLE)
+    assert load_sweep(file) == Sweep(
+        models=(
+            SweepModel(id="google/electra-base-discriminator@main", random_init=7, layers=(12,)),
+            SweepModel(id=str(tmp_path / "models/mine")),
+        ),
+        tasks=(
+            TaskSettings(
+                source=str(tmp_path / "pairs.tsv"),
+                columns=("a", "b", "c"),
+                kind="sts",
+                score_range=(0.0, 5.0),
+                validation=str(tmp_path / "dev.tsv"),
+                test="/home/somebody/test.tsv",
+                split_seed=3,
+            ),
+            TaskSettings(source=str(tmp_path / "words"), merge=True),
+        ),
+        layers=(3, 6),
+        seeds=(0, 4),
+        protocol=Protocol(epochs=3, learning_rate=1e-4, pooling="cls"),
+        options=Options(pooling="cls", prompt='query: "ä"', dtype="bfloat16"),
+    )
+
+
+@pytest.mark.parametrize("text", [SMALL, WHOLE])
+def test_what_is_written_is_read_as_the_same(file: Path, text: str) -> None:
+    file.write_text(text)
+    found = load_sweep(file)
+    file.write_text(sweep_toml(found))
+    assert load_sweep(file) == found
+
+
+def test_what_is_written_says_the_same_in_another_folder(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths of a command line are those of its working folder, paths of a file those beside it."""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    found = Sweep(
+        models=(SweepModel(id="models/mine"), SweepModel(id="org/name")),
+        tasks=(TaskSettings(source="pairs.tsv", validation="../dev.tsv"), TaskSettings(source="stsb")),
+    )
+    file = tmp_path / "elsewhere" / "sweep.toml"
+    file.write_text(sweep_toml(found))
+    again = load_sweep(file)
+    assert [model.id for model in again.models] == [str(tmp_path / "models/mine"), "org/name"]
+    assert [task.source for task in again.tasks] == [str(tmp_path / "pairs.tsv"), "stsb"]
+    assert again.tasks[0].validation == str(tmp_path / "../dev.tsv")
+    file.write_text(sweep_toml(again))
+    assert load_sweep(file) == again
+
+
+def test_a_character_that_toml_forbids_is_written(file: Path) -> None:
+    file.write_text(SMALL)
+    found = dataclasses.replace(load_sweep(file), options=Options(prompt="\x7f"))
+    file.write_text(sweep_toml(found))
+    assert load_sweep(file) == found
+
+
+def test_seeds_can_be_counted_and_layers_can_be_all(file: Path) -> None:
+    file.write_text(f'seeds = 3\nlayers = "all"\n{SMALL}')
+    found = load_sweep(file)
+    assert (found.seeds, found.layers) == ((0, 1, 2), None)
+
+
+@pytest.mark.parametrize("common", ["", 'layers = "all"\n', "layers = [1]\n"])
+def test_layers_of_a_model_can_be_all(file: Path, common: str) -> None:
+    file.write_text(f'{common}[[models]]\nid = "a"\nlayers = "all"\n[[models]]\nid = "b"\n[[tasks]]\nsource = "stsb"\n')
+    found = load_sweep(file)
+    assert found.layers is None
+    assert [model.layers for model in found.models] == [None, (1,) if "1" in common else None]
+
+
+def test_seeds_of_numpy_are_those_of_python() -> None:
+    found = Sweep(models=(SweepModel(id="a"),), tasks=(TaskSettings(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
+    assert "seeds = [0, 1]" in sweep_toml(found)
+
+
+WRONG = {
+    "no TOML": ("layers = ", "is no TOML: Invalid value"),
+    "no models": (
+        '[[tasks]]\nsource = "stsb"',
+        r"models: expected at least one table \[\[models\]\] with id, got None",
+    ),
+    "one table of models": ('[models]\nid = "a"', r"models: expected at least one table \[\[models\]\] with id"),
+    "no id": (f"{SMALL}[[models]]\nlayers = [1]", "models 2: expected id, a text, got None"),
+    "an unknown key": (f"workers = 3\n{SMALL}", "unknown key workers: expected layers, seeds, models, tasks, protocol"),
+    "an unknown key of a model": (f"{SMALL}[[models]]\nid = 'b'\nname = 'b'", "unknown key models 2.name: expected id"),
+    "an unknown option": (f"{SMALL}[options]\ncache_dir = 'b'", "unknown key options.cache_dir: expected pooling"),
+    "text for a number": (f"{SMALL}[protocol]\nepochs = '3'", "protocol.epochs: expected a whole number, got '3'"),
+    "a fraction for a number": (
+        f"{SMALL}[protocol]\nepochs = 1.5",
+        "protocol.epochs: expected a whole number, got 1.5",
+    ),
+    "truth for a number": (f"{SMALL}split_seed = true", "tasks 1.split_seed: expected a whole number, got True"),
+    "an unknown kind": (f"{SMALL}kind = 'nli'", "tasks 1.kind: expected one of sts, .*, got 'nli'"),
+    "one end of a range": (f"{SMALL}score_range = [1]", r"tasks 1.score_range: expected two numbers, got \[1\]"),
+    "layers as text": (f'layers = "3-6"\n{SMALL}', r"layers: expected a list of layers such as \[3, 6\], or \"all\""),
+    "a negative layer": (f"layers = [-1]\n{SMALL}", r"expected layers from 0, at least one, got \[-1\]"),
+    "layers of a model as text": (
+        SMALL.replace("[[tasks]]", 'layers = "1-2"\n[[tasks]]'),
+        "models 1.layers: expected a list of whole numbers, got '1-2'",
+    ),
+    "a negative seed of weights": (
+        SMALL.replace("[[tasks]]", "random_init = -1\n[[tasks]]"),
+        r"expected a seed of random weights from 0 to 2\^63 - 1, got -1",
+    ),
+    "no seeds": (f"seeds = 0\n{SMALL}", "seeds: expected how many seeds, up to 1000, or a list of them"),
+    "no epochs": (f"{SMALL}[protocol]\nepochs = 0", "expected at least one epoch"),
+    "a model twice": (
+        f"{SMALL}[[models]]\nid = 'org/name'",
+        "expected at least one model, and each of them once, got 2",
+    ),
+    "a merged task with columns": (f"{SMALL}merge = true\ncolumns = 'a,b,c'", "expected no columns, score_range"),
+    "a table that is none": (f"options = 3\n{SMALL}", r"options: expected a table \[options\], got 3"),
+    "float16": (f"{SMALL}[options]\ndtype = 'float16'", "expected float32 or bfloat16 to fine-tune in"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_told_in_one_line_with_the_file(file: Path, text: str, message: str) -> None:
+    file.write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        load_sweep(file)
+    assert str(caught.value).startswith(str(file))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_cannot_be_read_is_an_error(file: Path) -> None:
+    with pytest.raises(DataError, match=r"cannot read the sweep .*sweep.toml: No such file or directory"):
+        load_sweep(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(DataError, match="is no TOML"):
+        load_sweep(file)

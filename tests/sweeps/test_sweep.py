@@ -1,0 +1,404 @@
+"""Sweeps: shared with `finetune`, with each other and with what a killed one left; what fails does not end them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, ModelError, StoreError, TaskError
+from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.tuning import finetune, run_folder
+from layerprobe.finetuning.values import FailedRun
+from layerprobe.pool import Lost
+from layerprobe.serialisation import from_json
+from layerprobe.sweeps import run as sweeping
+from layerprobe.sweeps.run import planned_runs, sweep
+from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
+from layerprobe.tasks.loading import load_task
+from layerprobe.tasks.values import TaskSettings
+from layerprobe.versions import versions
+from tests.sweeps.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, plan_of, results_in
+
+
+@pytest.fixture
+def cache(undisturbed: SweepResult, undisturbed_cache: Path, tmp_path: Path) -> Path:
+    """A copy of the folder of the undisturbed sweep."""
+    return shutil.copytree(undisturbed_cache, tmp_path / "cache")
+
+
+def folder_of(inputs: Path, cache: Path, model: str) -> RunFolder:
+    task = load_task(inputs / "toy-train.csv", score_range=(0.0, 1.0))
+    checkpoint = resolve_checkpoint(str(inputs / model))
+    return run_folder(checkpoint, task, PROTOCOL, Options(device="cpu", cache_dir=cache))
+
+
+def sweep_process(inputs: Path, cache: Path, workers: int, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.sweeps.tiny", str(inputs), str(cache), str(workers)],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def no_process(*arguments: object, **options: object) -> None:
+    raise AssertionError("a run is made that is there")
+
+
+# ---- what a sweep is ----------------------------------------------------------------------------------
+
+
+def test_a_sweep_has_a_curve_for_each_model_and_task(undisturbed: SweepResult, inputs: Path) -> None:
+    assert [Path(curve.model).name for curve in undisturbed.curves] == ["bert", "electra"]
+    assert {curve.task for curve in undisturbed.curves} == {str(inputs / "toy-train.csv")}
+    for curve in undisturbed.curves:
+        assert [found.layer for found in curve.outcomes] == list(LAYERS)
+        assert all(found.seeds == SEEDS for found in curve.outcomes)
+        assert curve.failed == ()
+    assert (undisturbed.n_runs, undisturbed.n_done, undisturbed.n_left) == (N_RUNS, N_RUNS, 0)
+    assert undisturbed.seconds_left == 0.0
+
+
+def test_a_run_is_the_one_that_finetune_makes(
+    undisturbed: SweepResult, inputs: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = load_task(inputs / "toy-train.csv", score_range=(0.0, 1.0))
+    curve = undisturbed.curves[1]
+
+    def scores(where: Path) -> list[float]:
+        options = Options(device="cpu", cache_dir=where)
+        runs = finetune(curve.model, LAYERS, task, seeds=SEEDS, protocol=PROTOCOL, options=options)
+        return [run.test["spearman"] for run in runs]
+
+    made = scores(tmp_path / "elsewhere")
+    assert made == [found.scores[seed] for seed in SEEDS for found in curve.outcomes]
+    monkeypatch.setattr("layerprobe.encoders.options.load_encoder", no_process)
+    assert scores(cache) == made
+
+
+def test_finished_runs_are_read(
+    undisturbed: SweepResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.pool._Worker", no_process)
+    seen: list[SweepResult] = []
+    assert sweep(plan_of(inputs, cache), watch=seen.append) == undisturbed
+    assert seen == [undisturbed]
+
+
+def test_the_longest_run_is_planned_first(inputs: Path, cache: Path, tmp_path: Path) -> None:
+    planned = planned_runs(plan_of(inputs, tmp_path / "new"))
+    assert [run.layer for run in planned] == [3] * 4 + [1] * 4 + [0] * 4
+    assert [Path(run.model).name for run in planned[:4]] == ["bert", "bert", "electra", "electra"]
+    assert sum(run.cost for run in planned) == pytest.approx(1.0)
+    assert planned[0].cost == pytest.approx(4 * planned[-1].cost)
+    assert {run.state for run in planned} == {"left"}
+    results_in(cache)[0].unlink()
+    assert sorted(run.state for run in planned_runs(plan_of(inputs, cache))) == ["done"] * 11 + ["left"]
+
+
+def test_layers_of_a_model_go_before_those_of_the_sweep(inputs: Path, tmp_path: Path) -> None:
+    plan = plan_of(inputs, tmp_path)
+    models = (dataclasses.replace(plan.models[0], layers=(2,)), dataclasses.replace(plan.models[1], random_init=5))
+    planned = planned_runs(dataclasses.replace(plan, models=models, layers=None, seeds=(0,)))
+    layers = {name: [run.layer for run in planned if run.model == name] for name in {run.model for run in planned}}
+    assert layers == {models[0].id: [2], f"{models[1].id} (random init 5)": [3, 2, 1, 0]}
+
+
+def test_the_time_left_is_told(inputs: Path, cache: Path) -> None:
+    for file in results_in(cache)[-2:]:
+        file.unlink()
+    seen: list[SweepResult] = []
+    sweep(plan_of(inputs, cache), watch=seen.append)
+    assert [found.n_left for found in seen] == [2, 1, 0]
+    left = [found.seconds_left or 0.0 for found in seen]
+    assert left[0] > left[1] > left[2] == 0.0
+
+
+# ---- what happens to a sweep --------------------------------------------------------------------------
+
+
+def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
+    """kill -9: what was finished is not made again, and nothing is left half-written."""
+    with sweep_process(inputs, tmp_path, 2) as process:
+        assert process.stdout is not None
+        while process.stdout.readline().strip() != "3":
+            assert process.poll() is None
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+        process.communicate()
+    done = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in results_in(tmp_path)}
+    assert 3 <= len(done) < N_RUNS
+    seen: list[SweepResult] = []
+    found = sweep(plan_of(inputs, tmp_path), workers=1, watch=seen.append)
+    assert found == undisturbed
+    assert seen[0].n_done >= len(done)
+    assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in done} == done
+    assert half_written(tmp_path) == []
+
+
+def test_two_sweeps_on_one_folder_share_the_work(undisturbed: SweepResult, inputs: Path, tmp_path: Path) -> None:
+    cache, made = tmp_path / "cache", tmp_path / "made"
+    made.mkdir()
+    with contextlib.ExitStack() as stack:
+        both = [stack.enter_context(sweep_process(inputs, cache, 1, NOTE_RUNS=str(made))) for _ in range(2)]
+        outputs = [process.communicate(timeout=300) for process in both]
+    for output, errors in outputs:
+        assert from_json(SweepResult, output[output.index("{") :]) == undisturbed, errors
+    jobs = [f"{model} {layer} {seed}" for model in ("bert", "electra") for layer in LAYERS for seed in SEEDS]
+    assert sorted(file.stem for file in made.iterdir()) == jobs
+    assert half_written(cache) == []
+
+
+def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
+    undisturbed: SweepResult,
+    inputs: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for file in results_in(cache)[:3]:
+        file.rename(file.with_name("kept"))
+    kept = sorted(cache.rglob("kept"))
+    layer, seed = (int(kept[0].parent.name.split("-")[i]) for i in (1, 3))
+    where = RunFolder(path=kept[0].parent.parent)
+    held = where.lock(layer, seed)
+    held.acquire()
+    begun = time.time()
+    say_waiting = sweeping._Found.say_waiting
+
+    def finish(found: Any, job: Any) -> None:
+        """The other one ends when it is waited for."""
+        say_waiting(found, job)
+        assert len(results_in(cache)) == N_RUNS - 1
+        kept[0].rename(kept[0].with_name("result.json"))
+        held.release()
+
+    monkeypatch.setattr(sweeping._Found, "say_waiting", finish)
+    with caplog.at_level(logging.INFO):
+        assert sweep(plan_of(inputs, cache)) == undisturbed
+    assert held.is_locked is False
+    assert [file.stat().st_mtime < begun for file in sorted(cache.rglob("result.json"))].count(False) == 2
+    (waited,) = [text for text in caplog.messages if text.startswith("waiting for another process")]
+    assert waited.endswith(f"toy-train.csv at layer {layer} with seed {seed}")
+
+
+def test_half_written_results_are_made_again(
+    undisturbed: SweepResult, inputs: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = results_in(cache)[:3]
+    for file, cut in zip(files, (0, 1, 200), strict=True):
+        file.write_bytes(file.read_bytes()[:cut])
+    assert sweep(plan_of(inputs, cache)) == undisturbed
+    for file in files:
+        assert any(str(file) in text and "the run is done again" in text for text in caplog.messages)
+
+
+# ---- runs that fail -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def diverged(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[SweepResult, Path]:
+    """A sweep of one model whose learning rate is far too high at every layer, and of one that is not trained."""
+    cache = tmp_path_factory.mktemp("diverged")
+    plan = plan_of(inputs, cache, models=("bert",))
+    protocol = dataclasses.replace(PROTOCOL, learning_rate=1e30)
+    return sweep(dataclasses.replace(plan, protocol=protocol, layers=(1, 2), seeds=(0,))), cache
+
+
+def test_a_run_that_diverges_is_marked_and_the_others_go_on(diverged: tuple[SweepResult, Path]) -> None:
+    result, cache = diverged
+    (curve,) = result.curves
+    assert curve.outcomes == ()
+    assert [(failed.layer, failed.seed) for failed in curve.failed] == [(1, 0), (2, 0)]
+    assert all(failed.message.startswith(("the loss at layer", "the embeddings at layer")) for failed in curve.failed)
+    assert (result.n_failed, result.n_left, result.seconds_left) == (2, 0, 0.0)
+    marks = [from_json(FailedRun, file.read_text()) for file in sorted(cache.rglob("failed.json"))]
+    assert tuple(marks) == curve.failed
+
+
+def test_a_mark_is_read_and_not_tried_again_unless_asked(
+    inputs: Path, cache: Path, undisturbed: SweepResult, caplog: pytest.LogCaptureFixture
+) -> None:
+    where = folder_of(inputs, cache, "electra")
+    (where.run_path(3, 1) / "result.json").unlink()
+    mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions=versions())
+    where.save_failure(mark)
+    found = sweep(plan_of(inputs, cache))
+    assert found.curves[1].failed == (mark,)
+    assert found.curves[1].outcomes[-1].seeds == (0,)
+    assert found.curves[0] == undisturbed.curves[0]
+    assert (found.n_done, found.n_failed, found.n_left) == (N_RUNS - 1, 1, 0)
+    assert {run.state for run in planned_runs(plan_of(inputs, cache))} == {"done", "failed"}
+    assert sweep(plan_of(inputs, cache), retry_failed=True) == undisturbed
+    assert where.load_failure(3, 1) is None
+
+
+def test_a_half_written_mark_is_no_mark(undisturbed: SweepResult, inputs: Path, cache: Path) -> None:
+    where = folder_of(inputs, cache, "bert")
+    (where.run_path(1, 0) / "result.json").unlink()
+    (where.run_path(1, 0) / "failed.json").write_text('{"layer": 1, "se')
+    assert sweep(plan_of(inputs, cache)) == undisturbed
+
+
+def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path: Path) -> None:
+    broken = shutil.copytree(inputs / "bert", tmp_path / "broken")
+    (broken / "model.safetensors").write_bytes(b"half")
+    plan = plan_of(inputs, tmp_path / "cache", models=("electra",))
+    models = (SweepModel(id=str(broken)), *plan.models)
+    result = sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
+    assert [len(curve.failed) for curve in result.curves] == [1, 0]
+    assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
+
+
+def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every further run would be trained and lost."""
+    begun: list[int] = []
+
+    def here(start: Any, settings: list[Any], jobs: list[Any], **options: object) -> Iterator[tuple[Any, Any]]:
+        work = start(settings[0])
+        yield from ((job, work(job)) for job in jobs)
+
+    def full(folder: object, load: object, layer: int, *arguments: object, **options: object) -> None:
+        begun.append(layer)
+        raise StoreError("No space left on device")
+
+    monkeypatch.setattr(sweeping, "pooled", here)
+    monkeypatch.setattr(sweeping, "load_or_run", full)
+    with pytest.raises(StoreError, match="No space left on device"):
+        sweep(plan_of(inputs, tmp_path))
+    assert len(begun) == 1
+
+
+def test_a_model_that_does_not_fit_is_a_failed_run(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_of(inputs, tmp_path)
+    found = sweeping._found(plan)
+    (setting,) = sweeping._settings(found, 1, 1, retry_failed=False)
+
+    def full(*arguments: object, **options: object) -> None:
+        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
+
+    monkeypatch.setattr(sweeping, "load_or_run", full)
+    failed = sweeping._Worker(setting)(found.jobs[0])
+    assert isinstance(failed, FailedRun)
+    assert failed.message.startswith("out of memory: use fewer workers")
+
+
+def losing(trace: str | None, *, before: Callable[[], object] = lambda: None) -> Callable[..., Any]:
+    """A pool whose processes are all lost."""
+
+    def lose(
+        start: object, settings: object, jobs: list[Any], **options: object
+    ) -> Generator[tuple[Any, Lost], None, None]:
+        before()
+        yield from ((job, Lost(-signal.SIGKILL, trace)) for job in jobs)
+
+    return lose
+
+
+@pytest.mark.parametrize("trace", [None, "Traceback\nRuntimeError: a bug\n"])
+def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
+) -> None:
+    monkeypatch.setattr(sweeping, "pooled", losing(trace))
+    result = sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
+    assert (result.n_failed, result.n_left) == (6, 0)
+    message = result.curves[0].failed[0].message
+    assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
+    assert list(tmp_path.rglob("failed.json")) == []
+
+
+def test_a_run_that_is_there_after_all_is_not_lost(
+    undisturbed: SweepResult, inputs: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was killed behind the writing of the result, or another sweep has made it meanwhile."""
+    file = results_in(cache)[0]
+    kept = file.rename(file.with_name("kept"))
+    monkeypatch.setattr(sweeping, "pooled", losing(None, before=lambda: kept.rename(file)))
+    assert sweep(plan_of(inputs, cache)) == undisturbed
+
+
+# ---- where runs are made ------------------------------------------------------------------------------
+
+
+def devices_and_threads(
+    inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto", n_jobs: int = 100
+) -> list[Any]:
+    plan = plan_of(inputs, tmp_path)
+    found = sweeping._found(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
+    settings = sweeping._settings(found, workers, n_jobs, retry_failed=False)
+    return [(setting.options.device, setting.threads) for setting in settings]
+
+
+def test_workers_share_the_cores(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping.os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert devices_and_threads(inputs, tmp_path, None) == [("cpu", 8)]
+    assert devices_and_threads(inputs, tmp_path, 3) == [("cpu", 2)] * 3
+    assert devices_and_threads(inputs, tmp_path, 20) == [("cpu", 1)] * 20
+    assert devices_and_threads(inputs, tmp_path, 20, n_jobs=2) == [("cpu", 4)] * 2
+    assert devices_and_threads(inputs, tmp_path, 3, n_jobs=0) == [("cpu", 8)]
+
+
+def test_there_is_a_worker_for_each_gpu(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweeping, "resolve_device", lambda device: torch.device(device.replace("auto", "cuda")))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+    monkeypatch.setattr("layerprobe.finetuning.tuning.computed_on", lambda options: "cuda float32")
+    devices = [device for device, _ in devices_and_threads(inputs, tmp_path, None)]
+    assert devices == ["cuda:0", "cuda:1", "cuda:2"]
+    devices = [device for device, _ in devices_and_threads(inputs, tmp_path, 4)]
+    assert devices == ["cuda:0", "cuda:1", "cuda:2", "cuda:0"]
+    assert [device for device, _ in devices_and_threads(inputs, tmp_path, None, "cuda:1")] == ["cuda:1"]
+
+
+# ---- bad input ----------------------------------------------------------------------------------------
+
+
+def test_bad_input_is_told_before_a_process_begins(
+    inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.pool._Worker", no_process)
+    plan = plan_of(inputs, tmp_path)
+    with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
+        sweep(dataclasses.replace(plan, layers=(1, 4)))
+    with pytest.raises(ModelError, match="there is no folder"):
+        sweep(dataclasses.replace(plan, models=(SweepModel(id=str(tmp_path / "nothing")),)))
+    with pytest.raises(TaskError, match=r"nothing\.csv"):
+        sweep(dataclasses.replace(plan, tasks=(TaskSettings(source=str(tmp_path / "nothing.csv")),)))
+    with pytest.raises(DataError, match="expected at least one worker, got 0"):
+        sweep(plan, workers=0)
+    with pytest.raises(DataError, match="expected at least one model, and each of them once, got 2"):
+        dataclasses.replace(plan, models=plan.models[:1] * 2)
+    with pytest.raises(DataError, match="expected at least one task, and each of them once, got 0"):
+        dataclasses.replace(plan, tasks=())
+    with pytest.raises(DataError, match="expected seeds from 0"):
+        dataclasses.replace(plan, seeds=())
+    with pytest.raises(DataError, match="expected one way of pooling"):
+        dataclasses.replace(plan, options=Options(pooling="cls"))
+    with pytest.raises(DataError, match="got float16"):
+        dataclasses.replace(plan, options=Options(dtype="float16"))
+
+
+def test_a_sweep_survives_json(undisturbed: SweepResult) -> None:
+    text = json.dumps(json.loads(json.dumps(dataclasses.asdict(undisturbed))))
+    assert from_json(SweepResult, text) == undisturbed
+    assert isinstance(plan_of(Path("a"), Path("b")), Sweep)

@@ -1,0 +1,59 @@
+"""Registries: own rows and those of other packages, loaded when asked for, refused in one line."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.registry import Registry
+from tests.plugins import install
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry[type]]:
+    registry = Registry("layerprobe.toys", type, what="toy", own={"ordered": "collections:OrderedDict"})
+    yield registry
+    monkeypatch.undo()
+    registry.reload()
+
+
+def test_own_things_load_when_asked_for(registry: Registry[type]) -> None:
+    assert (list(registry), len(registry), "ordered" in registry) == (["ordered"], 1, True)
+    assert registry["ordered"] is OrderedDict
+
+
+def test_another_package_adds_to_it(registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, tmp_path, registry, "class Toy: pass\nnumber = 3", {"a toy": "Toy", "broken": "number"})
+    assert list(registry) == ["ordered", "a toy", "broken"]
+    assert registry["a toy"].__name__ == "Toy"
+    with pytest.raises(DataError, match="expected toy_plugin:number to be a type, the toy 'broken', got a int"):
+        registry["broken"]
+
+
+def test_a_package_that_does_not_import(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(monkeypatch, tmp_path, registry, "import not_there", {"a toy": "Toy"})
+    with pytest.raises(
+        DataError, match="the toy 'a toy' of toy_plugin:Toy cannot be loaded: No module named 'not_there'"
+    ):
+        registry["a toy"]
+    assert registry["ordered"] is OrderedDict
+
+
+def test_own_names_are_not_taken(
+    registry: Registry[type], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(monkeypatch, tmp_path, registry, "class Toy: pass", {"ordered": "Toy"})
+    assert registry["ordered"] is OrderedDict
+    assert "the toy 'ordered' of toy_plugin:Toy is left out" in caplog.text
+
+
+def test_unknown_names_are_told_with_the_nearest(registry: Registry[type]) -> None:
+    with pytest.raises(DataError, match="expected a toy, one of ordered, got 'orderd'; did you mean 'ordered'"):
+        registry["orderd"]
+    assert "orderd" not in registry

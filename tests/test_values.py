@@ -1,0 +1,652 @@
+"""Values to JSON and back: nothing is lost, and what is no such value is refused in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import layerprobe
+from layerprobe.adaptation.values import AdaptationProtocol
+from layerprobe.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.dropbench.values import BudgetScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError
+from layerprobe.extraction.values import TokenMetrics
+from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol
+from layerprobe.labs.values import LabStudy
+from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
+from layerprobe.pretraining.values import EncoderSize, PretrainingObjective, PretrainingProtocol
+from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.readings.values import LabelFreeMetrics, LayerCurve, Views
+from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
+from layerprobe.scoring.values import LayerScores
+from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
+from layerprobe.similarity.values import (
+    CurveUncertainty,
+    Difference,
+    Interval,
+    LayerDiagnostics,
+    MapUncertainty,
+    Measure,
+    PermutationNull,
+    SimilarityCurve,
+    SimilarityMap,
+)
+from layerprobe.study.values import Provenance, Study
+from layerprobe.sweeps.values import Sweep, SweepModel
+from layerprobe.tasks.values import Examples, Task, TaskSettings, TextFile
+
+VALUES = [
+    import_module(f"layerprobe.{file.parent.name}.values")
+    for file in Path(layerprobe.__file__).parent.glob("*/values.py")
+]
+KINDS = [
+    kind
+    for module in VALUES
+    for kind in vars(module).values()
+    if dataclasses.is_dataclass(kind)
+    and isinstance(kind, type)
+    and kind.__module__ == module.__name__
+    and kind is not Sweep
+]
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=8)
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+
+
+LAYER = st.integers(0, 2)
+LAYERS = st.lists(LAYER, min_size=1, max_size=3).map(tuple)
+THREE = st.tuples(NUMBERS, NUMBERS, NUMBERS)
+SHARE = st.floats(0, 1)
+PRIMARY = st.just("spearman")
+BY_METRIC = st.fixed_dictionaries({"spearman": NUMBERS, "pearson": NUMBERS})
+MATRIX = st.tuples(THREE, THREE, THREE)
+COST = Cost(
+    length=8, batch_size=2, flops=5, seconds=0.2, seconds_low=0.1, seconds_high=0.3, repeats=3, peak_memory=None
+)
+# Fields that must fit each other: both models have three layers.
+OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
+    ModelDescription: {"n_blocks": st.just(2), "parameters": st.tuples(*[st.integers()] * 3)},
+    Measure: {"name": st.just("cka"), "kernel": st.just("linear"), "bandwidth_multiplier": st.none()}
+    | {"estimator": st.sampled_from(["debiased", "biased"]), "neighbours": st.none()},
+    MapUncertainty: dict.fromkeys(("standard_errors", "lower", "upper"), MATRIX),
+    PermutationNull: dict.fromkeys(("mean", "threshold", "p_values", "calibrated"), MATRIX),
+    SimilarityMap: {"values": MATRIX, "sigma_squared": st.none() | st.tuples(THREE, THREE)},
+    CurveUncertainty: {
+        **dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE),
+        "covariance": MATRIX,
+    },
+    TextFile: {"texts": st.tuples(TEXTS, TEXTS), "documents": st.none() | st.tuples(TEXTS, TEXTS)},
+    Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
+    DropProbability: {
+        **dict.fromkeys(("by_layer", "recommended"), st.tuples(SHARE, SHARE, SHARE)),
+        "any_drop": SHARE,
+    },
+    Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
+    Study: dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())),
+    SimilarityCurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
+    LayerScores: {"primary": PRIMARY, "metrics": st.fixed_dictionaries({"spearman": THREE, "pearson": THREE})},
+    RetrievalTask: {
+        **{"query_ids": st.just(("p", "q")), "queries": st.tuples(TEXTS, TEXTS)},
+        **{"document_ids": st.just(("d", "e")), "documents": st.tuples(TEXTS, TEXTS)},
+        "relevance": st.tuples(*(st.tuples(st.just(i), st.integers(0, 1), st.floats(0.5, 9)) for i in (0, 1))),
+    },
+    RetrievalScores: {
+        "query_ids": st.just(("p", "q")),
+        "by_query": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),
+        "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
+        "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
+    },
+    EpochMetrics: {"validation": BY_METRIC},
+    FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
+    Provenance: {"task_kind": st.just("sts")},
+    Task: {"kind": st.just("sts"), "labels": st.just(())},
+    Evidence: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
+    DropPrediction: {
+        "drop_layers": st.just((2,)),
+        "onset": st.just(2),
+        "recommended_layer": LAYER,
+        "baselines": st.dictionaries(TEXTS, LAYER, max_size=2),
+        "read": st.fixed_dictionaries({"rank": THREE, "curvature": THREE}),
+        "read_uncertainty": st.dictionaries(
+            st.just("rank"), st.deferred(lambda: values_of(CurveUncertainty)), max_size=1
+        ),
+    },
+    Record: dict(zip(("models", "drops", "caught", "false_alarms"), map(st.just, (9, 5, 4, 3)), strict=True)),
+    LayerOutcome: {
+        "layer": LAYER,
+        "seeds": st.tuples(st.integers(), st.integers()),
+        "primary": PRIMARY,
+        **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(NUMBERS, NUMBERS)})),
+    },
+    Confirmation: {"primary": PRIMARY, "compared_layers": st.tuples(LAYER, LAYER)},
+    Cost: {
+        **{"length": st.just(8), "batch_size": st.integers(1, 9), "repeats": st.integers(1, 9)},
+        **dict(zip(("seconds_low", "seconds", "seconds_high"), map(st.just, (0.1, 0.2, 0.3)), strict=True)),
+    },
+    TokenMetrics: {
+        **dict.fromkeys(("prompt_entropy", "prompt_entropy_errors", "curvature", "curvature_errors"), THREE),
+        "n_turning": st.tuples(LAYER, LAYER, LAYER),
+    },
+    Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
+    LabelFreeMetrics: dict.fromkeys(("dataset_entropy", "infonce", "lidar", "dime"), THREE),
+    TunedLayers: {
+        "seeds": st.just((0, 1)),
+        **dict.fromkeys(("validation", "test"), st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)),
+    },
+    LayerCurve: {"values": THREE, "standard_errors": st.none() | THREE},
+    ZooEntry: {
+        "n_blocks": st.just(2),
+        "budgets": st.dictionaries(TEXTS, st.deferred(lambda: values_of(TunedLayers)), min_size=1, max_size=2),
+        **{
+            name: st.dictionaries(st.just(name), st.deferred(lambda: values_of(LayerCurve)), max_size=1)
+            for name in ("cka", "metrics", "labelled")
+        },
+    },
+    Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
+    BudgetScores: {"rules": st.just(())},
+    LabStudy: {
+        **{"objectives": st.just(("mlm", "rtd")), "seeds": st.just((0, 1)), "finetuning_seeds": st.just((2,))},
+        "generator_sizes": st.just((0.25, 0.5)),
+        **{"task": st.just(TaskSettings(source="language")), "examples": st.none() | st.just((9, 9, 9))},
+        "corpus": st.tuples(NAMES),
+        "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
+        "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
+    },
+    LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
+    TaskSettings: {"source": NAMES, "merge": st.just(False)},
+    SweepModel: {"random_init": st.none() | st.integers(0, 9)},
+    AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
+    Chain: {
+        "model": NAMES,
+        "steps": st.tuples(st.deferred(lambda: values_of(AdaptStep)), st.deferred(lambda: values_of(FinetuneStep))),
+        "layers": st.none() | st.just((0, 2)),
+        "reference": st.none() | NAMES,
+        "cka": st.just(True),
+        **{"random_init": st.none(), "seeds": st.just((0, 1)), "control": st.just((5,))},
+    },
+    ChainCurve: {
+        **{"values": THREE, "other_layers": st.tuples(LAYER, LAYER, LAYER)},
+        **dict.fromkeys(("lower", "upper"), st.none() | THREE),
+    },
+    Profile: {
+        "model": st.builds(lambda: dataclasses.replace(model("m", 2), parameters=(7, 7, 7))),
+        "layers": st.tuples(st.builds(LayerProfile, layer=LAYER, parameters=st.just(7), costs=st.just((COST,)))),
+    },
+}
+
+
+def values_with(kind: Any, /, **fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Any value of a dataclass, some of whose fields are given."""
+    hints = typing.get_type_hints(kind)
+    others = {field.name for field in dataclasses.fields(kind)} - fields.keys()
+    return st.builds(kind, **fields, **{name: values_of(hints[name]) for name in others})
+
+
+def values_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a type that results are made of."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return st.one_of([st.none() if option is type(None) else values_of(option) for option in arguments])
+    if origin is tuple and arguments[-1] is Ellipsis:
+        return st.lists(values_of(arguments[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(values_of, arguments))
+    if origin is dict:
+        return st.dictionaries(values_of(arguments[0]), values_of(arguments[1]), max_size=2)
+    if origin is typing.Literal:
+        return st.sampled_from(arguments)
+    if kind in (Protocol, AdaptationProtocol):
+        return st.builds(kind, epochs=st.integers(1, 9), learning_rate=st.floats(1e-9, 1.0))
+    if kind is TaskSettings:  # files that are merged take no settings but the seed
+        merged = st.builds(kind, source=NAMES, merge=st.just(True), split_seed=st.integers())
+        return st.one_of(values_with(kind, **OF_THREE_LAYERS[kind]), merged)
+    if kind is PretrainingProtocol:
+        size = values_of(EncoderSize)
+        return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))
+    if kind is EncoderSize:
+        size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
+        return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))
+    if kind is Examples:
+        pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
+            lambda rows: zip(*rows, strict=True)
+        )
+        return pairs.map(lambda columns: Examples(**dict(zip(("first", "second", "targets"), columns, strict=True))))
+    if kind in OF_THREE_LAYERS:
+        return values_with(kind, **OF_THREE_LAYERS[kind])
+    if dataclasses.is_dataclass(kind):
+        return values_with(kind)
+    return {int: st.integers(), float: NUMBERS, str: TEXTS, bool: st.booleans()}[kind]
+
+
+RUN = FineTuningRun(
+    layer=3,
+    seed=1,
+    protocol=Protocol(epochs=1),
+    parameters=1000,
+    best_epoch=1,
+    primary="spearman",
+    validation={"spearman": 80.5, "pearson": 80.0},
+    test={"spearman": 75.25, "pearson": 75.0},
+    epochs=(EpochMetrics(epoch=1, train_loss=0.04, validation={"spearman": 80.5, "pearson": 80.0}),),
+    seconds=12.5,
+    peak_memory=2**30,
+)
+
+
+def changed(**fields: Any) -> str:
+    """The JSON of `RUN` with other fields."""
+    return json.dumps({**json.loads(to_json(RUN)), **fields})
+
+
+# ---- there and back -----------------------------------------------------------------------------------
+
+
+def test_every_result_is_looked_at() -> None:
+    assert {Study, Task, Confirmation, FineTuningRun, SimilarityCurve} <= set(KINDS)
+    assert len(KINDS) >= 17
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_json_gives_back_the_same_value(kind: type) -> None:
+    @settings(deadline=None)  # a study takes a second to make up
+    @given(value=values_of(kind))
+    def check(value: Any) -> None:
+        text = to_json(value)
+        again = from_json(kind, text)
+        assert again == value
+        assert type(again) is kind
+        assert to_json(again) == text
+
+    check()
+
+
+def test_whole_numbers_are_read_as_floats_where_floats_are_due() -> None:
+    run = from_json(FineTuningRun, changed(test={"spearman": 75}, seconds=3))
+    assert (run.test, type(run.test["spearman"]), type(run.seconds)) == ({"spearman": 75.0}, float, float)
+
+
+def test_tuples_and_nested_values_come_back_as_such() -> None:
+    run = from_json(FineTuningRun, to_json(RUN))
+    assert isinstance(run.epochs, tuple)
+    assert isinstance(run.epochs[0], EpochMetrics)
+    assert isinstance(run.protocol, Protocol)
+    hash(run.protocol)
+
+
+def test_a_field_with_a_default_can_be_left_out() -> None:
+    assert from_json(Protocol, "{}") == Protocol()
+
+
+# ---- what is refused ----------------------------------------------------------------------------------
+
+WRONG = {
+    "no JSON": ("{", "expected a FineTuningRun as JSON: Expecting property name"),
+    "nothing": ("", "Expecting value"),
+    "a list": ("[]", r"\[\] is no dict"),
+    "null": ("null", "None is no dict"),
+    "unknown field": (changed(colour="red"), "FineTuningRun has no field colour"),
+    "missing field": ('{"layer": 3}', "FineTuningRun lacks best_epoch, epochs, parameters"),
+    "missing nested field": (changed(epochs=[{"epoch": 1}]), "EpochMetrics lacks train_loss"),
+    "text for a number": (changed(layer="3"), "'3' is no int"),
+    "float for an int": (changed(layer=3.0), "3.0 is no int"),
+    "bool for an int": (changed(layer=True), "True is no int"),
+    "bool for a float": (changed(seconds=True), "True is no float"),
+    "null for a float": (changed(seconds=None), "None is no float"),
+    "text for a tuple": (changed(epochs="abc"), "'abc' is no list"),
+    "object for a tuple": (changed(epochs={"a": 1}), "is no list"),
+    "list for an object": (changed(protocol=[1]), r"\[1\] is no dict"),
+    "NaN": (changed(seconds=math.nan), "nan is not finite"),
+    "infinity": (changed(seconds=-math.inf), "-inf is not finite"),
+    "a number too large": (changed(seconds=1).replace('"seconds": 1', '"seconds": 1e999'), "inf is not finite"),
+    "an integer too large": (changed(seconds=10**400), "is no float"),
+    "no such choice": (
+        changed(protocol={"pooling": "median"}),
+        r"'median' is none of \('mean', 'cls', 'max', 'last'\)",
+    ),
+    "an impossible value": (changed(protocol={"epochs": 0}), "expected at least one epoch"),
+    "a long wrong value": (changed(layer="x" * 1000), r"'x{56}\.\.\. is no int"),
+    "deep nesting": ("[" * 100_000, "recursion"),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_no_run_is_refused_in_one_line(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        from_json(FineTuningRun, text)
+    assert str(caught.value).startswith("expected a FineTuningRun as JSON: ")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 250
+
+
+def test_a_tuple_of_fixed_length_must_have_it() -> None:
+    confirmation = Confirmation(
+        verdict="refuted",
+        compared_layers=(3, 4),
+        primary="f1",
+        effect=0.1,
+        interval=None,
+        level=0.95,
+        outcomes=(),
+        sentence=".",
+    )
+    text = to_json(confirmation)
+    assert from_json(Confirmation, text) == confirmation
+    with pytest.raises(DataError, match=r"\[3, 4, 5\] has 3 items, not 2"):
+        from_json(Confirmation, json.dumps({**json.loads(text), "compared_layers": [3, 4, 5]}))
+    with pytest.raises(DataError, match="'maybe' is none of"):
+        from_json(Confirmation, json.dumps({**json.loads(text), "verdict": "maybe"}))
+
+
+@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
+def test_numbers_that_are_not_finite_are_not_written(number: float) -> None:
+    with pytest.raises(DataError, match="expected finite numbers in a FineTuningRun, got NaN or infinity"):
+        to_json(dataclasses.replace(RUN, seconds=number))
+
+
+# ---- shapes that do not fit ----------------------------------------------------------------------------
+
+
+def model(name: str, n_blocks: int) -> ModelDescription:
+    return ModelDescription(
+        name=name,
+        revision="1",
+        architecture="bert",
+        n_blocks=n_blocks,
+        hidden_size=4,
+        norm="none",
+        dtype="float32",
+        parameters=tuple(range(1, n_blocks + 2)),
+    )
+
+
+def spearman_of(*scores: float, split: str = "test") -> LayerScores:
+    metrics = {"spearman": scores, "pearson": tuple(-score for score in scores)}
+    return LayerScores(split=split, method="cosine", primary="spearman", metrics=metrics)
+
+
+OUTCOME = LayerOutcome(
+    layer=2,
+    parameters=3,
+    seeds=(0, 1),
+    primary="spearman",
+    test={"spearman": (1.0, 2.0)},
+    validation={"spearman": (1.0, 2.0)},
+    mean=1.5,
+    std=0.7,
+    interval=(0.0, 3.0),
+)
+ZEROS = ((0.0, 0.0),) * 3
+# three layers against two
+STUDY = Study(
+    comparison=Comparison(
+        model=model("m", 2),
+        reference=model("r", 1),
+        texts_digest="1",
+        pooling="mean",
+        map=SimilarityMap(
+            measure=Measure(kernel="rbf", bandwidth_multiplier=1.0),
+            values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
+            n_samples=50,
+            sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
+            uncertainty=MapUncertainty(
+                level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
+            ),
+        ),
+        curve=SimilarityCurve(
+            values=(0.9, 0.7, 0.2),
+            reference_layers=(0, 1, 1),
+            alignment="relative-depth",
+            uncertainty=CurveUncertainty(
+                level=0.95,
+                lower=(0.0,) * 3,
+                upper=(1.0,) * 3,
+                band_lower=(0.0,) * 3,
+                band_upper=(1.0,) * 3,
+                covariance=((0.0,) * 3,) * 3,
+            ),
+        ),
+    ),
+    prediction=DropPrediction(
+        drop_layers=(2,),
+        onset=2,
+        recommended_layer=1,
+        rule="plateau of CKA",
+        evidence=Evidence(plateau_layers=(0, 1), plateau=0.8, decline=0.6, wobble=0.1, threshold=0.2),
+        sentence=".",
+        baselines={"last layer": 2},
+    ),
+    provenance=Provenance(
+        layerprobe="0",
+        created="",
+        command="",
+        settings={},
+        task="t",
+        task_kind="sts",
+        task_digest="",
+        texts_digest="1",
+        n_texts=50,
+        seeds=(),
+        device="cpu",
+        versions={},
+    ),
+    zero_shot=spearman_of(1.0, 2.0, 3.0),
+    reference_zero_shot=spearman_of(1.0, 2.0),
+    confirmation=Confirmation(
+        verdict="confirmed",
+        compared_layers=(1, 2),
+        primary="spearman",
+        effect=1.0,
+        interval=None,
+        level=0.95,
+        outcomes=(OUTCOME,),
+        sentence=".",
+    ),
+    reference_outcomes=(dataclasses.replace(OUTCOME, layer=1),),
+)
+SCORES = to_dict(spearman_of(1.0, 1.0, 1.0, 1.0))
+NARROW = {
+    "level": 0.95,
+    **{end: [0.5] for end in ("lower", "upper", "band_lower", "band_upper")},
+    "covariance": [[0.0]],
+}
+DIAGNOSTICS = to_dict(
+    LayerDiagnostics(
+        n_samples=50,
+        n_features=4,
+        dtype="float32",
+        norm="none",
+        duplicates=0,
+        constant_features=0,
+        mean_norm=1.0,
+        mean_cosine=0.1,
+        top_dimension_share=0.3,
+        top_three_share=0.8,
+        effective_rank=3.0,
+        intrinsic_dimension=None,
+        chance_cka=0.1,
+    )
+)
+STEP = to_dict(
+    Difference(
+        label="layer 1 less layer 0",
+        value=0.1,
+        standard_error=0.1,
+        lower=-0.1,
+        upper=0.3,
+        level=0.95,
+        p_value=0.3,
+    )
+)
+# where in the study, what to write there, what to read
+EDITS: list[tuple[str, Any, str]] = [
+    ("comparison.model.parameters", [1, 2], "expected the parameters of layers 0 to 2 of m, got 2"),
+    ("comparison.model.n_blocks", 3, "expected the parameters of layers 0 to 3 of m, got 3"),
+    ("comparison.model.n_blocks", -1, "expected the parameters of layers 0 to -1 of m, got 3"),
+    ("comparison.map.values", [], r"rows of one length, got rows of lengths \[\]"),
+    ("comparison.map.values", [[], [], []], r"rows of one length, got rows of lengths \[0\]"),
+    ("comparison.map.values", [[0.9, 0.5], [0.6], [0.8, 0.2]], r"rows of one length, got rows of lengths \[1, 2\]"),
+    (
+        "comparison.map.values",
+        [[0.9, 0.5], [0.6, 0.7]],
+        r"expected a sigma\^2 for each of \(2, 2\) layers, got \(3, 2\)",
+    ),
+    (
+        "comparison.map",
+        {**to_dict(STUDY.comparison.map), "values": [[0.9]], "sigma_squared": None, "uncertainty": None},
+        r"got \(1, 1\)",
+    ),
+    ("comparison.map.uncertainty.lower", [[0.0]], r"expected lower of \(3, 2\) layers, as the map has"),
+    ("comparison.map.uncertainty.standard_errors", [[0.0], [0.0, 1.0]], "expected standard errors of"),
+    ("comparison.map.measure.bandwidth_multiplier", None, "expected a bandwidth multiplier for the rbf kernel"),
+    ("comparison.map.measure.neighbours", 3, "expected neighbours for mutual-knn and cknna alone"),
+    ("comparison.map.measure.name", "rsa", "expected a kernel and an estimator for cka and for no other"),
+    ("comparison.curve.uncertainty.upper", [1.0], "expected ends and covariances of the same layers"),
+    ("comparison.curve.uncertainty", NARROW, "expected intervals of 3 layers, got 1"),
+    ("comparison.model_diagnostics", [DIAGNOSTICS], "expected diagnostics of 3 layers of m, got 1"),
+    ("comparison.steps", [STEP], "expected 2 steps from layer to layer, got 1"),
+    ("further_predictions", [to_dict(STUDY.prediction)], "expected a prediction from each further reference, got 1"),
+    ("comparison.curve.values", [0.9, 0.7], "got 2 values and 3 reference layers"),
+    ("comparison.curve", {"values": [], "reference_layers": [], "alignment": "same-index"}, "got 0 values"),
+    (
+        "comparison.curve",
+        {"values": [0.9, 0.7], "reference_layers": [0, 1], "alignment": "same-index"},
+        "expected a curve of 3 layers, got 2",
+    ),
+    ("comparison.curve.reference_layers", [0, 2, -1], "expected reference layers from 0 to 1 of r, got 2, -1"),
+    ("prediction.onset", None, "expected the first drop layer, 2, as onset, got None"),
+    ("prediction.drop_layers", [2, 3], "expected drop layers from 0 to 2 of m, got 3"),
+    ("prediction.recommended_layer", -1, "expected a recommended layer from 0 to 2 of m, got -1"),
+    ("prediction.evidence.plateau_layers", [], "expected at least one plateau layer, got none"),
+    ("prediction.evidence.plateau_layers", [7], "expected plateau layers from 0 to 2 of m, got 7"),
+    ("prediction.baselines", {"last layer": 12}, "expected layers of baselines from 0 to 2 of m, got 12"),
+    ("zero_shot", SCORES, "expected zero-shot scores of 3 layers of m, got 4"),
+    ("reference_zero_shot", SCORES, "expected zero-shot scores of 2 layers of r, got 4"),
+    ("zero_shot.metrics.pearson", [1.0], r"a score of every layer by every metric, got \[1, 3\] scores"),
+    ("zero_shot.primary", "f1", "expected 'f1', the primary metric, among zero-shot metrics, got spearman, pearson"),
+    ("provenance.task_kind", "paraphrase", "expected scores by f1 in a study of paraphrase, got spearman"),
+    ("confirmation.compared_layers", [1, 3], "expected fine-tuned layers from 0 to 2 of m, got 3"),
+    ("confirmation.outcomes", [{**to_dict(OUTCOME), "layer": 9}], "expected fine-tuned layers from 0 to 2 of m, got 9"),
+    (
+        "confirmation.outcomes",
+        [{**to_dict(OUTCOME), "seeds": [0]}],
+        r"test and a validation score each, got 1 with 2, 2",
+    ),
+    ("reference_outcomes", [to_dict(OUTCOME)], "expected fine-tuned layers from 0 to 1 of r, got 2"),
+]
+
+
+@pytest.mark.parametrize(("place", "value", "message"), EDITS)
+def test_a_study_whose_parts_do_not_fit_is_refused_in_one_line(place: str, value: Any, message: str) -> None:
+    data = json.loads(to_json(STUDY))
+    *path, last = place.split(".")
+    part = data
+    for name in path:
+        part = part[name]
+    assert part[last] != value
+    part[last] = value
+    with pytest.raises(DataError, match=message) as caught:
+        from_json(Study, json.dumps(data))
+    assert str(caught.value).startswith("expected a Study as JSON: expected ")
+    assert "\n" not in str(caught.value)
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------
+
+
+def test_a_name_that_is_no_utf8_is_written_and_read() -> None:
+    scores = spearman_of(1.0, split="caf\udce9 ü 비")
+    data = to_bytes(scores)
+    assert "caf\\udce9 ü 비" in data.decode()
+    assert to_json(scores).encode() == data
+    assert from_json(LayerScores, data.decode()) == scores
+
+
+# ---- digests ------------------------------------------------------------------------------------------
+
+
+def test_a_digest_is_what_it_always_was() -> None:
+    """Digests name stored results: another value here would orphan them all."""
+    # printf '["a",1,0.5,null]' | sha256sum
+    assert digest(["a", 1, 0.5, None]) == "17b71729aa9e49e8c4cf817f2f09c877237a3c996c70329bc7a823cd6f47a2d2"
+    # printf '{"epoch":1,"train_loss":0.5,"validation":{"pearson":2.0,"spearman":1.0}}' | sha256sum
+    metrics = EpochMetrics(epoch=1, train_loss=0.5, validation={"spearman": 1.0, "pearson": 2.0})
+    assert digest(metrics) == "597487f94c8d37c98ead724a11c5e8cf1fa5bbba140a94c21a3c6765b88cfa9c"
+
+
+def test_the_order_of_keys_does_not_matter_and_that_of_items_does() -> None:
+    assert digest({"a": 1, "b": {"c": 2, "d": 3}}) == digest({"b": {"d": 3, "c": 2}, "a": 1})
+    assert digest([1, 2]) != digest([2, 1])
+
+
+@given(st.text(), st.text())
+def test_texts_are_told_apart(first: str, second: str) -> None:
+    """Lone surrogates among them."""
+    assert (digest([first]) == digest([second])) == (first == second)
+
+
+def test_where_one_text_ends_matters() -> None:
+    assert digest(["ab", "c"]) != digest(["a", "bc"])
+
+
+def test_a_task_is_known_by_its_sentences_and_scores_alone() -> None:
+    def task(**changes: Any) -> Task:
+        fields = {"name": "a", "kind": "sts", "train": pairs("xyz"), "validation": pairs("xy"), "test": pairs("x")}
+        return Task(**{**fields, "score_range": (0.0, 5.0), **changes})
+
+    def pairs(letters: str, score: float = 0.5) -> Examples:
+        return Examples(first=tuple(letters), second=tuple(letters), targets=(score,) * len(letters))
+
+    assert task().digest == task(name="b", score_range=(0.0, 1.0), notes=("a note",)).digest
+    others = [task(train=pairs("xyw")), task(test=pairs("x", 0.6)), task(validation=pairs("x"), test=pairs("xy"))]
+    assert len({task().digest, *(other.digest for other in others)}) == 4
+
+
+# ---- small rules --------------------------------------------------------------------------------------
+
+
+def test_the_texts_of_pairs_are_distinct_in_order_of_first_appearance() -> None:
+    pairs = Examples(first=("b", "a", "b"), second=("c", "b", "d"), targets=(0.0, 0.5, 1.0))
+    assert pairs.texts == ("b", "c", "a", "d")
+    assert len(pairs) == 3
+
+
+def test_pairs_of_unequal_lengths_are_refused() -> None:
+    with pytest.raises(DataError, match=r"as many first as second sentences and targets, got \(2, 1, 2\)"):
+        Examples(first=("a", "b"), second=("c",), targets=(0.1, 0.2))
+
+
+def test_the_best_layer_is_the_earlier_one_of_equals() -> None:
+    scores = spearman_of(10.0, 70.0, 70.0, 60.0)
+    assert scores.best_layer == 1
+
+
+BAD_PROTOCOLS: list[tuple[dict[str, Any], str]] = [
+    ({"learning_rate": 0.0}, "a learning rate above 0"),
+    ({"learning_rate": math.nan}, "a learning rate above 0"),
+    ({"learning_rate": math.inf}, "a learning rate above 0"),
+    ({"weight_decay": -0.1}, "a weight decay of 0 or more"),
+    ({"epochs": 0}, "at least one epoch"),
+    ({"batch_size": 0}, "at least one example a batch"),
+    ({"warmup": 1.5}, "a warm-up from 0 to 1"),
+    ({"max_grad_norm": 0.0}, "a gradient norm above 0"),
+    ({"max_length": 1}, "room for at least two tokens"),
+    ({"pooling": "median"}, "pooling by one of"),
+]
+
+
+@pytest.mark.parametrize(("fields", "message"), BAD_PROTOCOLS)
+def test_an_impossible_protocol_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=f"expected {message}.*, got Protocol"):
+        Protocol(**fields)
