@@ -96,7 +96,7 @@ def extract(
         ModelError: If the model cannot be had or truncated.
         StoreError: If the store cannot be written.
     """
-    distinct = _distinct(texts)
+    distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     key = _store_key(checkpoint, distinct, options)
     store = Store(options.cache_dir)
@@ -139,7 +139,7 @@ def measure_tokens(
         ModelError: If the model cannot be had or truncated.
         StoreError: If the store cannot be written.
     """
-    distinct = _distinct(texts)
+    distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options)
     name = digest([TOKENS_VERSION, key.fingerprint])
@@ -170,6 +170,25 @@ def measure_tokens(
     return metrics
 
 
+def distinct_texts(texts: Sequence[str]) -> tuple[str, ...]:
+    """Return every text once, in order.
+
+    Raises:
+        DataError: If there are no texts, one is empty or no text, or a single text stands where a list should.
+    """
+    if isinstance(texts, str):
+        raise DataError(f"expected a list of texts, got the single text {texts[:60]!r}: put it into a list")
+    distinct = tuple(dict.fromkeys(texts))
+    if not distinct:
+        raise DataError("expected texts to embed, got none")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise DataError(f"expected texts, got {text!r} as number {number}: drop it, or make it a text")
+    if "" in distinct:
+        raise DataError("expected texts with words in them, got an empty one: drop it")
+    return distinct
+
+
 def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float64], name: str) -> TokenMetrics:
     """Take means over the texts of (layer, text) numbers."""
     turning = ~np.isnan(curvatures)
@@ -190,20 +209,6 @@ def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float6
 def _standard_error(values: NDArray[np.float64]) -> float:
     """Return the standard error of a mean; 0 for one value, which says nothing of it."""
     return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
-
-
-def _distinct(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return every text once.
-
-    Raises:
-        DataError: If there are no texts, or an empty one.
-    """
-    distinct = tuple(dict.fromkeys(texts))
-    if not distinct:
-        raise DataError("expected texts to embed, got none")
-    if "" in distinct:
-        raise DataError("expected texts with words in them, got an empty one: drop it")
-    return distinct
 
 
 def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:

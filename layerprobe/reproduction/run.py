@@ -40,7 +40,7 @@ from layerprobe.reproduction.paper import (
     read_paper,
 )
 from layerprobe.similarity.values import Measure
-from layerprobe.study.predict import predict
+from layerprobe.study.predict import predict_drop
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
 
@@ -281,7 +281,7 @@ def _compared(
         biased = compare(
             model, reference, measure=Measure(estimator="biased"), device=options.device, progress=progress
         )
-        prediction = predict(comparison, rule=PLATEAU)
+        prediction = predict_drop(comparison, rule=PLATEAU)
         done.append(reproduced_pair(pair, by_id[pair.model], by_id[pair.reference], comparison, biased, prediction))
     borne_out = sum(pair.bears_out for pair in done)
     return SimilarityReproduction(

@@ -1,17 +1,23 @@
-"""A comparison -> which layers will drop, and what speaks against it."""
+"""A model, and a task or texts -> which layers will drop, and what speaks against it. Nothing is trained.
+
+`predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from layerprobe.checks import LEVEL
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.dropbench.tuned import REFERENCE, rule_curves, tuned_rule
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import extract
+from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
@@ -24,6 +30,9 @@ from layerprobe.readings.read import DIAGNOSTICS, LABELLED, RANK, diagnosed, lay
 from layerprobe.readings.values import LayerCurve
 from layerprobe.readings.views import INFONCE, infonce_curve
 from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import score
+from layerprobe.similarity.values import Alignment, Measure
+from layerprobe.study.values import Prediction
 from layerprobe.tasks.values import Task
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
@@ -33,6 +42,95 @@ WORDLESS_RULE = "fall of effective rank"
 # Zero-shot scores contradict a prediction when a flagged layer is ahead of the recommended one by this much, x 100.
 CONTRADICTION = 5.0
 
+References = ModelLike | Sequence[ModelLike] | None
+
+
+def predict(
+    model: ModelLike,
+    data: Task | Sequence[str],
+    *,
+    reference: References = None,
+    rule: str | None = None,
+    measure: Measure | None = None,
+    alignment: Alignment | None = None,
+    level: float = LEVEL,
+    documents: Mapping[str, str] | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> Prediction:
+    """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        data: A task, whose test split's texts are embedded, or texts.
+        reference: A model that was pretrained by masked language modelling, or several; the prediction is from the
+            first. Without one, a rule that reads the model alone predicts, and each layer is compared with the one
+            before.
+        rule: One of `rule_names`; by default the fall of InfoNCE, or that of the effective rank where most texts are
+            one word.
+        measure: Of similarity to the reference; debiased linear CKA by default.
+        alignment: same-index, relative-depth or best-match.
+        level: Confidence level of intervals and bands.
+        documents: Where each text comes from, if texts of one document are not independent.
+        options: How to load and embed.
+        progress: Called with what is done, how much, and of how much.
+
+    Raises:
+        DataError: If there is no such rule, it needs labels or a reference that were not given, or the model has fewer
+            than three blocks.
+        LayerProbeError: If the model cannot be loaded, or its layers not be compared.
+    """
+    check_level(level)
+    task = data if isinstance(data, Task) else None
+    texts = distinct_texts(data.test.texts if isinstance(data, Task) else data)
+    references = as_models(reference)
+    rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
+    checkpoint, *bases = (
+        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code) for each in (model, *references)
+    )
+    embedded, *others = (extract(each, texts, options=options, progress=progress) for each in (checkpoint, *bases))
+    compared = compare_all(
+        embedded,
+        others or [embedded],
+        measure=measure,
+        alignment=alignment if others else "previous-layer",
+        level=level,
+        documents=documents,
+        device=options.device,
+        progress=progress,
+    ).comparisons
+    labelled: LayerScores | None = None
+    label_warnings: tuple[str, ...] = ()
+    if task is not None:
+        labelled, scored = score(checkpoint, task, split="validation", options=options, progress=progress)
+        label_warnings = scored.warnings
+    curves = rule_readings(
+        checkpoint, texts, rule, task=task, level=level, documents=documents, options=options, progress=progress
+    )
+    drops = [predict_drop(compared[0], rule=rule, curves=curves, zero_shot=labelled)]
+    drops += [
+        predict_drop(each, rule=rule_by_reference(rule), curves=curves, zero_shot=labelled) for each in compared[1:]
+    ]
+    warnings = [
+        *(warning for each in (embedded, *others) for warning in each.warnings),
+        *label_warnings,
+        *(warning for each in compared for warning in each.warnings),
+        *(said for each, drop in zip(compared, drops, strict=True) for said in cautions(each, drop, labelled)),
+    ]
+    return Prediction(
+        comparisons=compared, drops=tuple(drops), zero_shot=labelled, warnings=tuple(dict.fromkeys(warnings))
+    )
+
+
+def as_models(models: References) -> tuple[ModelLike, ...]:
+    """Return one model, several or none as a tuple."""
+    if models is None:
+        return ()
+    return (models,) if isinstance(models, str | os.PathLike | ModelSpec | Checkpoint) else tuple(models)
+
+
+# ---- the rule --------------------------------------------------------------------------------------------
+
 
 def default_rule(texts: Sequence[str]) -> str:
     """Return the rule for texts like these: another one where most have no second word that could be left out."""
@@ -41,11 +139,11 @@ def default_rule(texts: Sequence[str]) -> str:
 
 
 def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, referenced: bool = True) -> str:
-    """Return a rule that can be used: the one that is named, or the default.
+    """Return the rule of a name, or the default, if what it reads is there.
 
     Args:
         name: One of `rule_names`, or None.
-        texts: That the model will embed.
+        texts: What the model will embed.
         labelled: Whether there are labels.
         referenced: Whether there is a reference.
 
@@ -70,39 +168,60 @@ def rule_by_reference(name: str) -> str:
     return name if REFERENCE in rule_curves(name) else PLATEAU
 
 
-def predict(
+def rule_readings(
+    checkpoint: Checkpoint,
+    texts: Sequence[str],
+    rule: str,
+    *,
+    task: Task | None = None,
+    level: float = LEVEL,
+    documents: Mapping[str, str] | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> dict[str, LayerCurve]:
+    """Return what a rule reads of a model beside what a comparison has, with its errors where they are known."""
+    curves: dict[str, LayerCurve] = {}
+    if RANK in rule_curves(rule):
+        embedded = extract(checkpoint, texts, options=options, progress=progress)
+        curves[RANK] = rank_curve(embedded, level=level, documents=documents)
+    if INFONCE in rule_curves(rule):
+        curves[INFONCE] = infonce_curve(
+            checkpoint, texts, level=level, documents=documents, options=options, progress=progress
+        )
+    names = [name for name in rule_curves(rule) if name not in (REFERENCE, *DIAGNOSTICS, *curves)]
+    return {**readings(checkpoint, texts, names, task=task, options=options, progress=progress), **curves}
+
+
+def predict_drop(
     comparison: Comparison,
     *,
-    zero_shot_validation: LayerScores | None = None,
-    rule: str | None = None,
-    read: Mapping[str, LayerCurve] | None = None,
+    rule: str,
+    curves: Mapping[str, LayerCurve] | None = None,
+    zero_shot: LayerScores | None = None,
 ) -> DropPrediction:
-    """Say which layers will drop after fine-tuning, which layer to keep, and how far to trust the rule.
+    """Apply a rule to what is known of a model.
 
     Args:
-        comparison: The model against an MLM reference; or against itself, each layer with the one before, for a rule
-            that reads the model alone.
-        zero_shot_validation: Where labels are at hand, the scores that choose the best zero-shot layer; a
-            baseline beside the prediction, not part of it.
-        rule: One of `rule_names`, tuned on DropBench; by default the fall of InfoNCE, or that of the effective rank
-            where InfoNCE was not read.
-        read: What `rule_readings` gave: what a rule reads beside CKA and diagnostics, and the errors of what it reads.
+        comparison: The model with a reference, or with itself, each layer with the one before.
+        rule: One of `rule_names`, tuned on DropBench.
+        curves: What `rule_readings` gave.
+        zero_shot: Where there are labels, the scores that choose the best zero-shot layer: a baseline beside the
+            prediction, not part of it.
 
     Raises:
-        DataError: If the model has fewer than three blocks, there is no such rule, or what it reads is missing.
+        DataError: If the model has fewer than three blocks, or what the rule reads is missing.
     """
     model, reference = short_names(comparison.model.name, comparison.reference.name)
     n_blocks = comparison.model.n_blocks
     check_depth(n_blocks + 1, model)
-    known = {**diagnosed(comparison.model_diagnostics), **(read or {})}
+    known = {**diagnosed(comparison.model_diagnostics), **(curves or {})}
     if not comparison.alone:
         known[REFERENCE] = layer_curve(comparison.curve)
-    rule = rule or (DEFAULT_RULE if set(rule_curves(DEFAULT_RULE)) <= known.keys() else WORDLESS_RULE)
     seen, tuned = Seen(n_blocks=n_blocks, curves=known), tuned_rule(rule)
     call = tuned(seen)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
-    if zero_shot_validation is not None:
-        baselines["best zero-shot layer"] = zero_shot_validation.best_layer
+    if zero_shot is not None:
+        baselines["best zero-shot layer"] = zero_shot.best_layer
     for other in DEFAULT_RULE, WORDLESS_RULE:
         if rule != other and set(rule_curves(other)) <= known.keys():
             baselines[other] = tuned_rule(other)(seen).recommended_layer
@@ -118,7 +237,8 @@ def predict(
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=tuned.record)
         baselines[PLATEAU] = by_plateau.recommended_layer
-    numbers = {name: known[name] for name in tuned.rule.curves if name != REFERENCE}
+    read = {name: known[name] for name in tuned.rule.curves if name != REFERENCE}
+    values = {name: curve.values for name, curve in read.items()}
     probability = tuned.probability(seen)
     return DropPrediction(
         drop_layers=tuple(range(call.onset, n_blocks + 1)) if call.onset is not None else (),
@@ -126,92 +246,42 @@ def predict(
         recommended_layer=call.recommended_layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=call_sentence(
-            rule,
-            model,
-            {name: curve.values for name, curve in numbers.items()},
-            onset=call.onset,
-            n_blocks=n_blocks,
-            probability=probability,
-        ),
+        sentence=call_sentence(rule, model, values, onset=call.onset, n_blocks=n_blocks, probability=probability),
         baselines=baselines,
         probability=probability,
         record=tuned.record,
-        read={name: curve.values for name, curve in numbers.items()},
-        read_uncertainty={name: curve.uncertainty for name, curve in numbers.items() if curve.uncertainty},
+        read=values,
+        read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},
     )
 
 
-def rule_readings(
-    model: ModelLike,
-    texts: Sequence[str],
-    *,
-    rule: str | None = None,
-    task: Task | None = None,
-    level: float = LEVEL,
-    documents: Mapping[str, str] | None = None,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
-) -> dict[str, LayerCurve]:
-    """Return what a rule reads of a model beside what a comparison has; what is in the store is not computed again.
-
-    The effective rank and InfoNCE come with their errors.
-
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        texts: What the model and the reference were compared on.
-        rule: One of `rule_names`; by default the fall of InfoNCE, or that of the effective rank where most texts are
-            one word.
-        task: For a rule that reads labels.
-        level: Confidence level of intervals.
-        documents: Where each text comes from, if texts of one document are not independent.
-        options: How to load and embed.
-        progress: Told what is being done.
-
-    Raises:
-        DataError: If there is no such rule, or it needs labels and there is no task.
-        LayerProbeError: If something cannot be measured; see the stages.
-    """
-    rule = rule or default_rule(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    read: dict[str, LayerCurve] = {}
-    if RANK in rule_curves(rule):
-        embedded = extract(checkpoint, texts, options=options, progress=progress)
-        read[RANK] = rank_curve(embedded, level=level, documents=documents)
-    if INFONCE in rule_curves(rule):
-        read[INFONCE] = infonce_curve(
-            checkpoint, texts, level=level, documents=documents, options=options, progress=progress
-        )
-    names = [name for name in rule_curves(rule) if name not in (REFERENCE, *DIAGNOSTICS, *read)]
-    return {**readings(checkpoint, texts, names, task=task, options=options, progress=progress), **read}
+# ---- what speaks against it ------------------------------------------------------------------------------
 
 
-def cautions(
-    comparison: Comparison, prediction: DropPrediction, labelled: LayerScores | None = None
-) -> tuple[str, ...]:
+def cautions(comparison: Comparison, drop: DropPrediction, zero_shot: LayerScores | None = None) -> tuple[str, ...]:
     """Return, in plain words, what speaks against taking a predicted drop at its word.
 
     Args:
         comparison: The two models.
-        prediction: What was predicted.
-        labelled: Zero-shot scores of the model, where there are labels.
+        drop: What was predicted.
+        zero_shot: Scores of the model without fine-tuning, where there are labels.
     """
     said = []
     model, reference = comparison.model, comparison.reference
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)
     if same and not comparison.alone:
         said.append("the model was compared with itself: expected another model as the reference, such as BERT")
-    if prediction.drops and REFERENCE in rule_curves(prediction.rule) and reference.random_init is not None:
+    if drop.drops and REFERENCE in rule_curves(drop.rule) and reference.random_init is not None:
         said.append(
             "the reference has random weights: a decline of CKA against it shows how far training moved a layer, "
             "not that the layer serves sentence embeddings worse"
         )
-    if prediction.drops and labelled is not None:
-        kept, best = labelled.scores[prediction.recommended_layer], labelled.best_layer
-        if best in prediction.drop_layers and labelled.scores[best] > kept + CONTRADICTION:
+    if drop.drops and zero_shot is not None:
+        kept, best = zero_shot.scores[drop.recommended_layer], zero_shot.best_layer
+        if best in drop.drop_layers and zero_shot.scores[best] > kept + CONTRADICTION:
             said.append(
-                f"the labels disagree: untrained, the flagged layer {best} scores {labelled.scores[best]:.1f} and "
-                f"the recommended layer {prediction.recommended_layer} {kept:.1f} "
-                f"({labelled.split} {metric_title(labelled.primary)} x 100)"
+                f"the labels disagree: untrained, the flagged layer {best} scores {zero_shot.scores[best]:.1f} and "
+                f"the recommended layer {drop.recommended_layer} {kept:.1f} "
+                f"({zero_shot.split} {metric_title(zero_shot.primary)} x 100)"
             )
     return tuple(said)

@@ -1,4 +1,4 @@
-"""All stages in the order a reader tells them, and what somebody needs to do them again."""
+"""The main line: predict, fine-tune where it decides, and put down what somebody needs to do it again."""
 
 from __future__ import annotations
 
@@ -6,29 +6,27 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from layerprobe.checks import LEVEL, check_level, check_seeds
-from layerprobe.comparison.compare import compare_all
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.confirm import confirm
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, finetune
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
-from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.values import Alignment, Measure
-from layerprobe.study.predict import cautions, chosen_rule, predict, rule_by_reference, rule_readings
+from layerprobe.study.predict import References, as_models, predict
 from layerprobe.study.values import Provenance, Study
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, check_task
 from layerprobe.versions import __version__, versions
 
 
 def run(
     model: ModelLike,
     *,
-    reference: ModelLike | None = None,
     task: Task,
+    reference: References = None,
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
     reference_layers: Sequence[int] = (),
@@ -39,87 +37,64 @@ def run(
     all_seeds: bool = False,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
-    further_references: Sequence[ModelLike] = (),
     options: Options = DEFAULT_OPTIONS,
     command: str = "layerprobe.run",
     progress: Progress = silent,
 ) -> Study:
-    """Extract, compare, predict and confirm; what was done before is not done again.
+    """Predict, confirm and score; what was done before is not done again.
 
     Args:
         model: A name, a folder, or a `ModelSpec`.
-        reference: The same of a model that was pretrained by masked language modelling. None where there is no such
-            model: a rule that reads the model alone predicts, and each layer is compared with the one before.
         task: What to learn and to score; models are compared on the texts of its test split.
+        reference: As for `predict`, like rule, measure and alignment.
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that decide.
-        reference_layers: Layers of the reference to fine-tune, for the contrast.
+        reference_layers: Layers of the first reference to fine-tune, for the contrast.
         seeds: One fine-tuning run each.
         protocol: The paper's by default.
-        level: Confidence level of the intervals.
-        rule: How a drop is foreseen, see `predict`; what `chosen_rule` names by default.
+        level: Confidence level of all intervals.
+        rule: How a drop is foreseen.
         all_seeds: Run all seeds also where fewer settle the verdict; see `confirm`.
-        measure: Which CKA; debiased linear of raw features by default.
+        measure: Of similarity to the reference.
         alignment: same-index, relative-depth or best-match.
-        further_references: More models to compare with; the prediction is from the first.
         options: How to load and embed.
         command: How this study was asked for; kept in its provenance.
-        progress: Told what is being done, and how much of it.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
-        LayerProbeError: If any stage cannot be done; see the stages.
+        LayerProbeError: If any stage cannot be done; see `predict`, `confirm` and `score`.
     """
+    check_task(task)
     protocol = agreed(protocol, options)
     check_level(level)
     seeds = check_seeds(seeds)
     if fine_tuning:
         check_precision(options)
-    rule = chosen_rule(rule, task.test.texts, labelled=True, referenced=reference is not None)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    check_layers(checkpoint, layers)
-    base_checkpoint = None
-    if reference is not None:
-        base_checkpoint = resolve_checkpoint(reference, trust_remote_code=options.trust_remote_code)
-        check_layers(base_checkpoint, reference_layers)
-    elif reference_layers or further_references:
-        raise DataError("expected a reference for its layers, and before further references, got none")
-    texts = task.test.texts
-    tested = extract(checkpoint, texts, options=options, progress=progress)
-    bases = [
-        extract(each, texts, options=options, progress=progress)
-        for each in (
-            base_checkpoint,
-            *(resolve_checkpoint(other, trust_remote_code=options.trust_remote_code) for other in further_references),
-        )
-        if each is not None
-    ]
-    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
-    fit = fitted_on(task.kind)
-    fitted, base_fitted = (
-        None
-        if each is None or fit is None
-        else extract(each, task.split(fit).texts, options=options, progress=progress)
-        for each in (checkpoint, base_checkpoint)
+    checkpoint, *bases = (
+        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code) for each in (model, *as_models(reference))
     )
-    compared = compare_all(
-        tested,
-        bases or [tested],
+    check_layers(checkpoint, layers)
+    if bases:
+        check_layers(bases[0], reference_layers)
+    elif reference_layers:
+        raise DataError("expected a reference for its layers, got none")
+    prediction = predict(
+        checkpoint,
+        task,
+        reference=bases,
+        rule=rule,
         measure=measure,
-        alignment=alignment if bases else "previous-layer",
+        alignment=alignment,
         level=level,
-        device=options.device,
+        options=options,
         progress=progress,
     )
-    comparison, *further = compared.comparisons
-    labelled = zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)
-    read = rule_readings(checkpoint, texts, rule=rule, task=task, level=level, options=options, progress=progress)
-    prediction = predict(comparison, zero_shot_validation=labelled, rule=rule, read=read)
-    confirmed: Confirmation | None = None
+    confirmation: Confirmation | None = None
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
-        confirmed = confirm(
+        confirmation = confirm(
             checkpoint,
-            prediction,
+            prediction.drop,
             task,
             layers=layers,
             seeds=seeds,
@@ -129,53 +104,38 @@ def run(
             options=options,
             progress=progress,
         )
-        if base_checkpoint is not None and reference_layers:
+        if reference_layers:
+            taken = confirmation.outcomes[-1].seeds
             runs = finetune(
-                base_checkpoint,
-                reference_layers,
-                task,
-                seeds=confirmed.outcomes[-1].seeds,
-                protocol=protocol,
-                options=options,
-                progress=progress,
+                bases[0], reference_layers, task, seeds=taken, protocol=protocol, options=options, progress=progress
             )
             contrast = outcomes(runs, level=level)
+    scored = [score(each, task, options=options, progress=progress) for each in (checkpoint, *bases[:1])]
+    comparison = prediction.comparison
     return Study(
         comparison=comparison,
-        prediction=prediction,
+        prediction=prediction.drop,
         provenance=Provenance(
             layerprobe=__version__,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command,
-            settings=_settings(options, level=level),
+            settings=changed(options) | ({} if level == LEVEL else {"level": str(level)}),
             task=task.name,
             task_kind=task.kind,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
-            n_texts=len(texts),
+            n_texts=len(task.test.texts),
             seeds=tuple(dict.fromkeys(seeds)) if fine_tuning else (),
             device=str(resolve_device(options.device)),
             versions=versions(),
             notes=task.notes,
-            warnings=(
-                *task.warnings,
-                *tested.warnings,
-                *(warning for base in bases for warning in base.warnings),
-                *(warning for each in (validated, fitted, base_fitted) if each for warning in each.warnings),
-                *(warning for each in compared.comparisons for warning in each.warnings),
-                *cautions(comparison, prediction, labelled),
-            ),
+            warnings=(*task.warnings, *prediction.warnings),
         ),
-        zero_shot=zero_shot(tested, task, fitted=fitted, progress=progress),
-        reference_zero_shot=zero_shot(bases[0], task, fitted=base_fitted, progress=progress) if bases else None,
+        zero_shot=scored[0][0],
+        reference_zero_shot=scored[1][0] if bases else None,
         protocol=protocol if fine_tuning else None,
-        confirmation=confirmed,
+        confirmation=confirmation,
         reference_outcomes=contrast,
-        further_comparisons=tuple(further),
-        further_predictions=tuple(predict(each, rule=rule_by_reference(rule), read=read) for each in further),
+        further_comparisons=prediction.comparisons[1:],
+        further_predictions=prediction.drops[1:],
     )
-
-
-def _settings(options: Options, *, level: float) -> dict[str, str]:
-    """Return the settings that differ from their defaults."""
-    return changed(options) | ({} if level == LEVEL else {"level": str(level)})

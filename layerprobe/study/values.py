@@ -1,4 +1,4 @@
-"""The whole pipeline's result."""
+"""What the main line gives: a prediction, and the whole study."""
 
 from __future__ import annotations
 
@@ -39,6 +39,46 @@ class Provenance:
     """How the data was understood."""
     warnings: tuple[str, ...] = ()
     """What the user was warned of on the way."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """What is expected of a model before anything is trained, and what that rests on."""
+
+    comparisons: tuple[Comparison, ...]
+    """One a reference; without one, the model with itself, each layer with the one before."""
+    drops: tuple[DropPrediction, ...]
+    """One a comparison; the first one counts."""
+    zero_shot: LayerScores | None = None
+    """Of the model on the validation split; None for texts without labels."""
+    warnings: tuple[str, ...] = ()
+    """What a reader should know, in plain words."""
+
+    def __post_init__(self) -> None:
+        if not self.comparisons or len(self.comparisons) != len(self.drops):
+            raise DataError(
+                f"expected a prediction from each comparison, got {len(self.drops)} from {len(self.comparisons)}"
+            )
+
+    @property
+    def comparison(self) -> Comparison:
+        """The model with the first reference, or with itself."""
+        return self.comparisons[0]
+
+    @property
+    def drop(self) -> DropPrediction:
+        """Which layers are expected to drop, by the rule that was asked for."""
+        return self.drops[0]
+
+    @property
+    def recommended_layer(self) -> int:
+        """Where to truncate."""
+        return self.drop.recommended_layer
+
+    @property
+    def sentence(self) -> str:
+        """The prediction in plain words."""
+        return self.drop.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

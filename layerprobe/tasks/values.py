@@ -106,6 +106,19 @@ class Task:
         return digest([self.kind, self.labels, self.train, self.validation, self.test])
 
 
+def check_task(task: object) -> None:
+    """Raise unless a task was loaded: its name alone is none.
+
+    Raises:
+        DataError: If it is something else.
+    """
+    if isinstance(task, Task):
+        return
+    if isinstance(task, str):
+        raise DataError(f"expected a Task, got the text {task[:60]!r}: load it first, with layerprobe.load_task")
+    raise DataError(f"expected a Task, as layerprobe.load_task returns one, got a {type(task).__name__}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextFile:
     """Texts without scores, to extract embeddings of."""

@@ -34,7 +34,7 @@ from layerprobe.similarity.cka import cka_map, estimate_cka
 from layerprobe.similarity.measures import measure_map
 from layerprobe.similarity.values import Measure, MeasureName, SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
-from layerprobe.study.predict import cautions, default_rule, predict, rule_readings
+from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, cautions, default_rule, predict, predict_drop
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.values import Examples, Task
@@ -182,10 +182,10 @@ def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task
     assert "keep all 3 blocks" in found.prediction.sentence
 
 
-def test_further_references_are_told_apart_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
-    references = {"reference": models["bert"], "further_references": [models["electra"]]}
+def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
+    references = [models["bert"], models["electra"]]
     for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
-        found = run(models["electra"], **references, task=task, options=options, fine_tuning=False, rule=rule)
+        found = run(models["electra"], reference=references, task=task, options=options, fine_tuning=False, rule=rule)
         assert [each.rule for each in found.further_predictions] == [by]
 
 
@@ -204,9 +204,8 @@ def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Ta
     assert from_json(Study, to_json(alone)) == alone
     with pytest.raises(DataError, match="expected a reference for the rule 'fall of CKA', which reads CKA with one"):
         run(models["electra"], reference=None, task=task, options=options, rule="fall of CKA")
-    for further in {"reference_layers": (1,)}, {"further_references": [models["bert"]]}:
-        with pytest.raises(DataError, match="expected a reference for its layers, and before further references"):
-            run(models["electra"], reference=None, task=task, options=options, **further)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="expected a reference for its layers, got none"):
+        run(models["electra"], reference=None, task=task, options=options, reference_layers=(1,))
 
 
 # ---- extract ------------------------------------------------------------------------------------------
@@ -586,7 +585,7 @@ def spearman_of(split: str, scores: tuple[float, ...]) -> LayerScores:
 def test_labels_add_a_baseline_and_change_nothing_else(embedded: dict[str, Embeddings], cache: Path) -> None:
     comparison = compare(embedded["electra"], embedded["bert"])
     labels = spearman_of("validation", (10.0, 50.0, 20.0, 30.0))
-    without, labelled = predict(comparison), predict(comparison, zero_shot_validation=labels)
+    without, labelled = (predict_drop(comparison, rule=WORDLESS_RULE, zero_shot=scores) for scores in (None, labels))
     assert without.baselines.keys() == {"last layer", "fixed fraction of depth", PLATEAU}
     assert labelled.baselines == {**without.baselines, "best zero-shot layer": 1}
     assert dataclasses.replace(labelled, baselines=without.baselines) == without
@@ -613,7 +612,7 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
     falling, level = (0.9, 0.9, 0.9, 0.5, 0.4), (0.9,) * 5
     electra, bert, random = described("electra"), described("bert"), described("bert", random_init=0)
     dropping, steady = compared(electra, bert, falling), compared(electra, bert, level)
-    drop, none = predict(dropping, rule=PLATEAU), predict(steady, rule=PLATEAU)
+    drop, none = predict_drop(dropping, rule=PLATEAU), predict_drop(steady, rule=PLATEAU)
     assert (drop.recommended_layer, drop.drop_layers, none.drops) == (2, (3, 4), False)
 
     def labels(*spearman: float) -> LayerScores:
@@ -649,20 +648,17 @@ def test_ranks_have_errors_that_are_made_once(
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
 
 
-def test_the_default_rule_is_one_that_can_read_the_texts(
-    embedded: dict[str, Embeddings], models: dict[str, str], options: Options
-) -> None:
+def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str], options: Options) -> None:
     """Copies without some of the words are all the same where a text is one word, or has no spaces."""
     sentences, words = ("a b c", "d", "the quick fox"), ("a", "the", "b c")
     assert default_rule(sentences) == "fall of InfoNCE"
     assert default_rule(words) == default_rule(("我喜欢猫", "他在跑步")) == "fall of effective rank"
-    assert set(rule_readings(models["bert"], TEXTS, options=options)) == {"InfoNCE"}
-    assert set(rule_readings(models["bert"], [*"abcdefgh"], options=options)) == {"effective rank"}
-    comparison = compare(embedded["electra"], embedded["bert"])
-    assert predict(comparison).rule == "fall of effective rank"  # nothing else was read
-    read = rule_readings(models["electra"], embedded["electra"].texts, options=options)
-    assert predict(comparison, read=read).rule == "fall of InfoNCE"
-    assert predict(comparison, read=read).baselines["fall of effective rank"] == predict(comparison).recommended_layer
+    by_words = predict(models["bert"], TEXTS, options=options).drop
+    by_letters = predict(models["bert"], [*"abcdefgh"], options=options).drop
+    assert (by_words.rule, set(by_words.read)) == (DEFAULT_RULE, {"InfoNCE"})
+    assert (by_letters.rule, set(by_letters.read)) == (WORDLESS_RULE, {"effective rank"})
+    beside = predict(models["bert"], TEXTS, rule=WORDLESS_RULE, options=options).drop
+    assert by_words.baselines[WORDLESS_RULE] == beside.recommended_layer
 
 
 def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:

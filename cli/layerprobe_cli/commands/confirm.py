@@ -65,8 +65,7 @@ def confirm(
     with progress_bar(quiet=quiet) as progress:
         study = run(
             checkpoint,
-            reference=references[0] if references else None,
-            further_references=references[1:],
+            reference=references,
             task=task,
             layers=parse_layers(layers, checkpoint),
             seeds=seeds,

@@ -48,77 +48,34 @@ def predict(
     settings = similarity.settings()
     data = source.load_texts()
 
-    # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.comparison.compare import compare_all
-    from layerprobe.extraction.embeddings import extract
-    from layerprobe.scoring.zero_shot import fitted_on, zero_shot
-    from layerprobe.study.predict import cautions, chosen_rule, rule_by_reference, rule_readings
+    # after the data: what is wrong with it is reported before torch is loaded
     from layerprobe.study.predict import predict as predict_drop
 
-    options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
-    checkpoint = loading.find(model, random_init=loading.random_init)
-    references = reference.find(loading)
-    rule = chosen_rule(rule, data.texts, labelled=data.task is not None, referenced=bool(references))
     with progress_bar(quiet=quiet) as progress:
-        tested = extract(checkpoint, data.texts, options=options, progress=progress)
-        bases = [extract(each, data.texts, options=options, progress=progress) for each in references]
-        if not bases:
-            settings["alignment"] = "previous-layer"
-        compared = compare_all(
-            tested,
-            bases or [tested],
+        prediction = predict_drop(
+            loading.find(model, random_init=loading.random_init),
+            data.task or data.texts,
+            reference=reference.find(loading),
+            rule=rule,
             level=level,
             documents=data.documents,
-            device=loading.device,
+            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             progress=progress,
             **settings,
         )
-        labelled = None
-        if data.task is not None:
-            fit = fitted_on(data.task.kind)
-            validated, fitted = (
-                extract(checkpoint, data.task.split(split).texts, options=options, progress=progress)
-                for split in ("validation", fit or "validation")
-            )
-            labelled = zero_shot(validated, data.task, split="validation", fitted=fitted, progress=progress)
-        read = rule_readings(
-            checkpoint,
-            data.texts,
-            rule=rule,
-            task=data.task,
-            level=level,
-            documents=data.documents,
-            options=options,
-            progress=progress,
-        )
-    predictions = [
-        predict_drop(each, zero_shot_validation=labelled, rule=each_rule, read=read)
-        for each, each_rule in zip(
-            compared.comparisons, (rule, *[rule_by_reference(rule)] * (len(compared.comparisons) - 1)), strict=True
-        )
-    ]
-    warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
-    for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
-        warnings += [*comparison.warnings, *cautions(comparison, prediction, labelled)]
-    show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
+    show_notes(data.notes, (*data.warnings, *prediction.warnings), quiet=quiet)
+    pairs = list(zip(prediction.comparisons, prediction.drops, strict=True))
     if json:
         print_json(
             [
-                {
-                    "reference": None if comparison.alone else comparison.reference.name,
-                    "curve": comparison.curve,
-                    "prediction": prediction,
-                }
-                for comparison, prediction in zip(compared.comparisons, predictions, strict=True)
+                {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
+                for each, drop in pairs
             ]
         )
         return
-    for comparison, prediction in zip(compared.comparisons, predictions, strict=True):
-        if len(predictions) > 1:
-            by = (
-                ""
-                if prediction.rule == rule
-                else f", by the {prediction.rule}, as the other rule reads the model alone"
-            )
-            typer.echo(f"{'' if prediction is predictions[0] else chr(10)}Against {comparison.reference.name}{by}:")
-        print_prediction(comparison, prediction)
+    for number, (comparison, drop) in enumerate(pairs):
+        if len(pairs) > 1:
+            other = drop.rule != prediction.drop.rule
+            by = f", by the {drop.rule}, as the other rule reads the model alone" if other else ""
+            typer.echo(f"{chr(10) if number else ''}Against {comparison.reference.name}{by}:")
+        print_prediction(comparison, drop)

@@ -103,8 +103,7 @@ def run(
     with progress_bar(quiet=quiet) as progress:
         study = run_study(
             checkpoint,
-            reference=base_checkpoint,
-            further_references=references[1:],
+            reference=references,
             task=task,
             fine_tuning=fine_tuning,
             layers=parse_layers(layers, checkpoint),

@@ -1,0 +1,93 @@
+"""One function predicts: the command line, `run`, the report and the README's snippet take it from there."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import layerprobe as lp
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError
+from layerprobe.serialisation import to_json
+from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file
+
+__all__ = ["layerprobe", "pair", "pairs_file"]
+
+README = Path(__file__).parents[2] / "README.md"
+NAMES = ("google/electra-base-discriminator", "google-bert/bert-base-cased", "pairs.csv")
+
+
+def snippet(model: Path, reference: Path, pairs: Path) -> str:
+    """The README's Python example up to fine-tuning, on models and data of this machine."""
+    (section,) = re.findall(r"## In Python\n.*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    code, _, rest = section.partition("study = lp.run(")
+    assert rest
+    for name, path in zip(NAMES, (model, reference, pairs), strict=True):
+        assert name in code, f"expected {name} in the example of the README"
+        code = code.replace(name, str(path))
+    return code
+
+
+def test_the_snippet_of_the_readme_gives_what_the_command_line_gives(
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "another"))
+    said: dict[str, Any] = {}
+    exec(snippet(*pair, pairs_file), said)
+    prediction, output = said["prediction"], capsys.readouterr().out
+    command = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--json").json
+    assert command[0]["prediction"] == json.loads(to_json(prediction.drop))
+    assert output.startswith(prediction.sentence)
+    study = lp.run(
+        pair[0], reference=pair[1], task=said["task"], fine_tuning=False, options=Options(cache_dir=tmp_path / "third")
+    )
+    assert study.prediction == prediction.drop
+    out = tmp_path / "report"
+    done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, "--no-fine-tuning", "-o", out)
+    assert prediction.sentence in done.out
+    assert json.loads((out / "study.json").read_text())["prediction"] == command[0]["prediction"]
+    assert prediction.drop.rule in (out / "report.html").read_text()
+
+
+def test_texts_alone_and_several_references(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    texts = ["the quick fox", "a lazy dog", "over and over", "jumps the fox", "dog and fox", "quick and lazy"]
+    file = tmp_path / "texts.txt"
+    file.write_text("\n".join(texts))
+    prediction = lp.predict(
+        pair[0], texts, reference=[pair[1], pair[0]], options=Options(cache_dir=tmp_path / "cache2")
+    )
+    command = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "--texts", file, "--json").json
+    assert [each["prediction"] for each in command] == json.loads(to_json(prediction.drops))
+    assert prediction.zero_shot is None
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("one string", "expected a list of texts, got the single text 'one string': put it into a list"),
+        (["a b", None], "expected texts, got None as number 1: drop it, or make it a text"),
+        ([3.0], "expected texts, got 3.0 as number 0"),
+        (["a", ""], "got an empty one: drop it"),
+        ([], "expected texts to embed, got none"),
+    ],
+)
+def test_what_is_no_list_of_texts_is_refused(pair: tuple[Path, Path], tmp_path: Path, texts: Any, message: str) -> None:
+    for function in (lp.extract, lp.predict):
+        with pytest.raises(DataError, match=message):
+            function(pair[0], texts, options=Options(cache_dir=tmp_path))
+
+
+def test_a_task_that_was_not_loaded_is_refused(pair: tuple[Path, Path]) -> None:
+    with pytest.raises(
+        DataError, match=r"expected a Task, got the text 'stsb': load it first, with layerprobe\.load_task"
+    ):
+        lp.run(pair[0], task="stsb")  # type: ignore[arg-type]
