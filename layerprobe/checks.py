@@ -36,9 +36,9 @@ def check_level(level: float) -> None:
 def check_seeds(seeds: Iterable[int]) -> tuple[int, ...]:
     """Return the seeds, NumPy's as Python's; raise DataError if there is none, or one that no generator takes."""
     try:
-        found = tuple(index(seed) for seed in seeds)
+        numbers = tuple(index(seed) for seed in seeds)
     except TypeError as error:
         raise DataError(f"expected seeds as whole numbers, got {seeds!r}") from error
-    if not found or not all(0 <= seed < 2**63 for seed in found):
-        raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(found)}")
-    return found
+    if not numbers or not all(0 <= seed < 2**63 for seed in numbers):
+        raise DataError(f"expected seeds from 0 to 2^63 - 1, at least one, got {list(numbers)}")
+    return numbers

@@ -110,9 +110,9 @@ def sha256_of(path: Path) -> str:
 def problem_with(path: Path, *, size: int, sha256: str | None) -> str | None:
     """Return what is wrong with a file, or None; without a sha256 only the size is compared."""
     try:
-        found = path.stat().st_size
-        if found != size:
-            return f"{size} bytes expected, {found} found"
+        on_disk = path.stat().st_size
+        if on_disk != size:
+            return f"{size} bytes expected, {on_disk} found"
         if sha256 is not None and sha256_of(path) != sha256:
             return "its checksum is not that of the manifest"
     except FileNotFoundError:

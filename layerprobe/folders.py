@@ -57,7 +57,7 @@ def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
         advice: What to do instead.
 
     Raises:
-        StoreError: In place of what told of the failure.
+        StoreError: In place of the error of the writer.
     """
     try:
         yield
@@ -72,8 +72,8 @@ def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
 def _error_number(error: Exception) -> int | None:
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno
-    found = _RUST_ERROR.search(str(error))
-    return int(found.group(1)) if found else None
+    match = _RUST_ERROR.search(str(error))
+    return int(match.group(1)) if match else None
 
 
 def _take_name(temporary: Path, path: Path) -> None:
@@ -96,8 +96,8 @@ def _exchange(path: Path, temporary: Path) -> None:
 
 
 def _make_durable(folder: Path) -> None:
-    for found in folder.rglob("*"):
-        _sync(found)
+    for path in folder.rglob("*"):
+        _sync(path)
     _sync(folder)
 
 

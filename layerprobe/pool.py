@@ -63,7 +63,7 @@ def pooled(
             in its module. An answer of None means: not now; the job is put at the end.
         settings: One process each.
         jobs: In the order they are begun.
-        waiting: Told a job that is waited for, once, when there is nothing else to do.
+        waiting: Called with a job that is waited for, once, when there is nothing else to do.
 
     Raises:
         LayerProbeError: If the processes cannot be started.
@@ -102,7 +102,7 @@ class _Pool(Generic[S, J, A]):
         self.left = len(jobs)
         self.workers: list[_Worker[S, J, A]] = []
         self.tries: collections.Counter[J] = collections.Counter()
-        self.told: set[J] = set()
+        self.reported: set[J] = set()
         self.unready = 0
 
     def begin(self, settings: Sequence[S]) -> None:
@@ -122,8 +122,8 @@ class _Pool(Generic[S, J, A]):
                 worker.give(self.later.popleft()[1])
         if self.later and not self.queue and any(worker.idle for worker in self.workers):
             job = self.later[0][1]
-            if job not in self.told:
-                self.told.add(job)
+            if job not in self.reported:
+                self.reported.add(job)
                 self.waiting(job)
 
     def messages(self) -> Iterator[tuple[_Worker[S, J, A], str, Any]]:
@@ -232,7 +232,7 @@ def _serve(pipe: Connection, alive: Connection, start: Start[Any, Any, Any], set
     root = logging.getLogger("layerprobe")
     root.handlers[:], root.propagate = [handler], False
     root.setLevel(logging.INFO)
-    # what a job raises is told, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
+    # what a job raises is reported, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
     with contextlib.suppress(EOFError, BrokenPipeError):
         try:
             work = start(setting)

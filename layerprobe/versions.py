@@ -1,7 +1,7 @@
 """The version, those of what the numbers depend on, and what names of kept results count.
 
 What is kept on disk is named by everything that its numbers depend on. Where a change of the code alters numbers for
-the same name, the constant below that stands for it is raised, so that old results are told apart and never misread.
+the same name, the constant below that stands for it is raised, so that old results are recognised and never misread.
 """
 
 import platform

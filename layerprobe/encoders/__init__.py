@@ -1,4 +1,4 @@
-"""Hugging Face encoders: found, loaded, understood, truncated.
+"""Hugging Face encoders: resolved, loaded, understood, truncated.
 
 Knows models and tokenizers; knows no tasks, no similarity and no store.
 """

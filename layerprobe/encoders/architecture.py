@@ -110,8 +110,8 @@ def empty_model(config: PreTrainedConfig, *, trust_remote_code: bool = False) ->
 
 def known_class(config: PreTrainedConfig) -> type | None:
     """Return the model class that transformers itself has for `config`."""
-    found = MODEL_MAPPING.get(type(config), None)
-    return found if isinstance(found, type) else None
+    model_class = MODEL_MAPPING.get(type(config), None)
+    return model_class if isinstance(model_class, type) else None
 
 
 def pooler_option(model_class: type | None) -> dict[str, bool]:
@@ -144,11 +144,11 @@ def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
     if model.config.model_type == "albert":
         return sizes
     seen: set[nn.Module] = set()
-    for found in model.modules():
+    for blocks in model.modules():
         # the outermost lists only: a block of T5 is itself a list; XLM has one list for every part of a block
-        if isinstance(found, nn.ModuleList) and len(found) == n_blocks and found not in seen:
-            seen.update(found.modules())
-            sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, found, strict=True)]
+        if isinstance(blocks, nn.ModuleList) and len(blocks) == n_blocks and blocks not in seen:
+            seen.update(blocks.modules())
+            sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
     return sizes
 
 

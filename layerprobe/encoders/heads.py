@@ -41,10 +41,10 @@ class MaskedLanguageModel:
 
         hook = self.model.base_model.register_forward_hook(keep_selected)
         try:
-            found: Tensor = self.model(**batch, return_dict=True).logits
+            logits: Tensor = self.model(**batch, return_dict=True).logits
         finally:
             hook.remove()
-        return found.squeeze(0)
+        return logits.squeeze(0)
 
 
 def check_masked_lm(checkpoint: Checkpoint) -> None:

@@ -53,7 +53,7 @@ WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Checkpoint:
-    """A model that was found but not loaded: enough to name what numbers depend on."""
+    """A resolved model, not loaded: enough to name what numbers depend on."""
 
     name: str
     """Hub id, id@revision or folder, as the user gave it."""
@@ -138,7 +138,7 @@ def load_encoder(
     """Load an encoder with its tokenizer.
 
     Args:
-        checkpoint: What `resolve_checkpoint` found, or a name for it.
+        checkpoint: What `resolve_checkpoint` returned, or a name for it.
         device: auto, cpu, cuda, cuda:1 or mps.
         dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where the
             hardware has it.
@@ -147,7 +147,7 @@ def load_encoder(
         attn: auto, or an attention implementation of transformers.
 
     Raises:
-        ModelError: If the model, its weights or its tokenizer cannot be had, or an option is unknown.
+        ModelError: If the model, its weights or its tokenizer cannot be loaded, or an option is unknown.
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
     """
     check_attn(attn)

@@ -1,4 +1,4 @@
-"""Token ids -> what a masked language model is asked. Knows tensors and chance; knows no model and no loss."""
+"""Token ids -> what a masked language model is asked. Knows tensors and a random generator; knows no model and no loss."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def mask_tokens(
         special: (batch, token) bool, true where a token is never selected (padding, CLS, SEP).
         mask_id: The id of the mask token.
         vocab_size: Random words are drawn below this id.
-        rng: Source of chance.
-        rate: Chance of a token to be selected.
+        rng: Random generator.
+        rate: Probability of a token to be selected.
         random_share: Share of the selected tokens that become a random word.
         kept_share: Share of them that stay; with both shares 0 all become the mask, as for ELECTRA's generator.
 
@@ -52,8 +52,8 @@ def mask_tokens(
     selected = (torch.rand(ids.shape, generator=rng) < rate) & ~special
     masked = ids.masked_fill(selected, mask_id)
     if random_share or kept_share:
-        chance = torch.rand(ids.shape, generator=rng)
+        draws = torch.rand(ids.shape, generator=rng)
         words = torch.randint(vocab_size, ids.shape, generator=rng)
-        masked = torch.where(selected & (chance < random_share + kept_share), ids, masked)
-        masked = torch.where(selected & (chance < random_share), words, masked)
+        masked = torch.where(selected & (draws < random_share + kept_share), ids, masked)
+        masked = torch.where(selected & (draws < random_share), words, masked)
     return MaskedBatch(input_ids=masked, selected=selected, targets=ids[selected])

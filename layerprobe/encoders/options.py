@@ -1,4 +1,4 @@
-"""How models are found and loaded, and how texts are embedded. Knows settings, no stage."""
+"""How models are resolved and loaded, and how texts are embedded. Knows settings, no stage."""
 
 from __future__ import annotations
 

@@ -61,10 +61,10 @@ def examine(encoder: Encoder) -> Diagnosis:
     return Diagnosis(model=encoder.description, checks=(*checks, _finite(encoder, computed)))
 
 
-def _layers(encoder: Encoder, found: int) -> Check:
+def _layers(encoder: Encoder, n_states: int) -> Check:
     n_blocks = encoder.description.n_blocks
-    finding = f"{n_blocks} blocks, hidden states of layers 0 to {found - 1}"
-    return Check(name="layers", passed=found == n_blocks + 1, finding=finding)
+    finding = f"{n_blocks} blocks, hidden states of layers 0 to {n_states - 1}"
+    return Check(name="layers", passed=n_states == n_blocks + 1, finding=finding)
 
 
 def _norm(encoder: Encoder) -> Check:
@@ -101,11 +101,11 @@ def _finite(encoder: Encoder, states: list[torch.Tensor]) -> Check:
     return Check(name="finite", passed=not bad, finding=finding)
 
 
-def doctor(model: ModelLike, *, random_init: int | None = None, options: Options = DEFAULT_OPTIONS) -> Diagnosis:
+def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis:
     """Load a model and check that what layerprobe relies on holds for it.
 
     Raises:
-        ModelError: If the model cannot be had or its architecture is refused.
+        ModelError: If the model cannot be loaded or its architecture is refused.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     return examine(load(checkpoint, options))

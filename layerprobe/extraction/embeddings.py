@@ -93,7 +93,7 @@ def extract(
 
     Raises:
         DataError: If there are no texts, or an empty one.
-        ModelError: If the model cannot be had or truncated.
+        ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
     distinct = distinct_texts(texts)
@@ -136,7 +136,7 @@ def measure_tokens(
 
     Raises:
         DataError: If there are no texts, an empty one, or none with two steps from token to token at a layer.
-        ModelError: If the model cannot be had or truncated.
+        ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
     distinct = distinct_texts(texts)
@@ -301,13 +301,13 @@ def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> Token
 
 def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[str]:
     """Say in plain words what was cut or slowed down; the model is named later, it can have moved."""
-    found = []
+    warnings = []
     # a token is at least a byte or so: only texts as long as that can have been cut
     limit = encoder.limit(options.max_length)
     long = [text for text in texts if len(options.prompt) + len(text.encode("utf-8", "replace")) >= limit // 2]
     n_cut = _tokenize(encoder, long, options).n_truncated if long else 0
     if n_cut:
-        found.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
+        warnings.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
     if not encoder.padding_invariant:
-        found.append("padding would change the states: texts were batched by equal length")
-    return found
+        warnings.append("padding would change the states: texts were batched by equal length")
+    return warnings

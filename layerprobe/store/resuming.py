@@ -27,9 +27,9 @@ def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
         StoreError: If the entry was begun with another shape, or a file cannot be written.
     """
     make_directory(directory)
-    found = _resumable(directory, new)
-    _remove(directory, "*" if found is None else f"{TEMPORARY}*")
-    manifest = found or new
+    on_disk = _resumable(directory, new)
+    _remove(directory, "*" if on_disk is None else f"{TEMPORARY}*")
+    manifest = on_disk or new
     data = json.dumps(ids).encode()
     samples = stored_file(SAMPLES, data)
     if problem_with(directory / SAMPLES, size=samples.bytes, sha256=samples.sha256):
@@ -37,7 +37,7 @@ def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
     intact = tuple(shard for shard in manifest.shards if not _shard_problem(directory, shard))
     complete = manifest.complete and len(intact) == manifest.n_shards
     resumed = dataclasses.replace(manifest, samples=samples, shards=intact, complete=complete)
-    if resumed != found:
+    if resumed != on_disk:
         write_manifest(directory, resumed)
     return resumed
 
@@ -50,19 +50,19 @@ def _remove(directory: Path, pattern: str) -> None:
 
 def _resumable(directory: Path, new: Manifest) -> Manifest | None:
     try:
-        found = read_manifest(directory)
+        on_disk = read_manifest(directory)
     except DamagedStoreError as error:
         log.warning("%s", error)
         return None
-    if found is None:
+    if on_disk is None:
         return None
-    shapes = [(manifest.n_rows, manifest.n_layers, manifest.width) for manifest in (found, new)]
+    shapes = [(manifest.n_rows, manifest.n_layers, manifest.width) for manifest in (on_disk, new)]
     if shapes[0] != shapes[1]:
         raise StoreError(
             f"{directory} was begun with {shapes[0]} as rows, layers and width, now they are {shapes[1]}:"
             " remove that entry and extract again"
         )
-    return found
+    return on_disk
 
 
 def _shard_problem(directory: Path, shard: StoredFile) -> str | None:

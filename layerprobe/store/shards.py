@@ -114,13 +114,13 @@ class StoredLayer:
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
         chosen = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
-        found = np.empty((len(chosen), self.shape[1]), dtype=np.float32)
+        selected = np.empty((len(chosen), self.shape[1]), dtype=np.float32)
         shards = np.searchsorted(self._ends, chosen, side="right")
         for shard in np.unique(shards):
             here = shards == shard
             part = self._parts[shard]
-            found[here] = part[chosen[here] - (self._ends[shard] - len(part))]
-        return found
+            selected[here] = part[chosen[here] - (self._ends[shard] - len(part))]
+        return selected
 
 
 class ShardWriter:
