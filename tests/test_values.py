@@ -43,7 +43,7 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
-from layerprobe.study.values import Provenance, Study
+from layerprobe.study.values import Prediction, Provenance, Study
 from layerprobe.sweeps.values import Sweep, SweepModel
 from layerprobe.tasks.values import Examples, Task, TaskSettings, TextFile
 
@@ -95,6 +95,10 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
     Study: dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())),
+    Prediction: {
+        "comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))),
+        "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
+    },
     SimilarityCurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
     LayerScores: {"primary": PRIMARY, "metrics": st.fixed_dictionaries({"spearman": THREE, "pearson": THREE})},
     RetrievalTask: {

@@ -1,4 +1,4 @@
-"""Token ids -> what a masked language model is asked. Knows tensors and a random generator; knows no model and no loss."""
+"""Token ids -> what a masked language model is asked. Knows tensors and a generator; knows no model and no loss."""
 
 from __future__ import annotations
 
