@@ -38,7 +38,7 @@ from layerprobe_cli.commands import (
     sweep,
 )
 from layerprobe_cli.options import expanded
-from layerprobe_cli.output import fail
+from layerprobe_cli.output import fail, log_to_stderr
 
 app = typer.Typer(
     name="layerprobe",
@@ -54,6 +54,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def guarded(*args: Any, **values: Any) -> None:
+        log_to_stderr(quiet=values.get("quiet", False))
         try:
             command(*args, **values)
         except LayerProbeError as error:

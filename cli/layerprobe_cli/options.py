@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -29,8 +29,6 @@ Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local fold
 MAX_SEEDS = 1000
 MAX_LAYER = 10_000
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")]
 CacheDir = Annotated[
     Path | None,
     typer.Option(
@@ -61,15 +59,28 @@ class Loading:
         bool, option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False
 
-    def find(self, model: str, *, random_init: int | None = None) -> Checkpoint:
+    def resolve(self, model: str) -> Checkpoint:
         """Return the model's checkpoint, its weights not yet loaded."""
+        return self.resolve_all([model], random_init=self.random_init)[0]
+
+    def resolve_all(self, models: Sequence[str], *, random_init: int | None = None) -> list[Checkpoint]:
+        """Return the checkpoints of models, the first with random weights where there is a seed of them."""
         from layerprobe.encoders.loading import resolve_checkpoint
 
-        return resolve_checkpoint(ModelSpec(model, random_init=random_init), trust_remote_code=self.trust_remote_code)
+        seeds = [random_init, *[None] * (len(models) - 1)]
+        specs = [ModelSpec(model, random_init=seed) for model, seed in zip(models, seeds, strict=False)]
+        return [resolve_checkpoint(spec, trust_remote_code=self.trust_remote_code) for spec in specs]
+
+    def options(self) -> Options:
+        """Return the options that the library takes."""
+        from layerprobe.encoders.options import Options
+
+        names = {field.name for field in dataclasses.fields(Options)}
+        return Options(**{name: value for name, value in vars(self).items() if name in names})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Embedding:
+class Embedding(Loading):
     """How texts become embeddings, in extraction and in fine-tuning."""
 
     pooling: Annotated[
@@ -94,6 +105,7 @@ class Embedding:
             show_default="1024 on a CPU; elsewhere 32768, and all of a step in fine-tuning",
         ),
     ] = None
+    cache_dir: CacheDir = None
 
 
 Norm = Annotated[
@@ -103,19 +115,10 @@ Norm = Annotated[
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Extraction:
-    """What extraction alone takes."""
+class Extraction(Embedding):
+    """How texts become embeddings of every layer."""
 
     norm: Norm = "final"
-
-
-def library_options(*groups: object, cache_dir: Path | None = None) -> Options:
-    """Return groups of options as the library takes them."""
-    from layerprobe.encoders.options import Options
-
-    known = {f.name for f in dataclasses.fields(Options)}
-    values = {name: value for group in groups for name, value in vars(group).items() if name in known}
-    return Options(**values, cache_dir=cache_dir)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -228,12 +231,12 @@ class TextSource(TaskSource):
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
-        found = load_texts(self.texts, columns=self.columns, documents=self.documents)
+        file = load_texts(self.texts, columns=self.columns, documents=self.documents)
         documents: dict[str, str] | None = None
-        if found.documents is not None:
+        if file.documents is not None:
             # a text that is in several documents counts for the first
-            documents = dict(zip(reversed(found.texts), reversed(found.documents), strict=True))
-        return LoadedTexts(texts=found.texts, notes=(), warnings=found.warnings, task=None, documents=documents)
+            documents = dict(zip(reversed(file.texts), reversed(file.documents), strict=True))
+        return LoadedTexts(texts=file.texts, notes=(), warnings=file.warnings, task=None, documents=documents)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -312,14 +315,13 @@ class Reference:
     ] = None
     reference_random_init: ReferenceRandomInit = None
 
-    def find(self, loading: Loading) -> list[Checkpoint]:
+    def resolve(self, loading: Loading) -> list[Checkpoint]:
         """Return the checkpoints of all references; none where none was given."""
         if not self.reference:
             if self.reference_random_init is not None:
                 raise typer.BadParameter("expected --reference with --reference-random-init, got none")
             return []
-        seeds = [self.reference_random_init, *[None] * (len(self.reference) - 1)]
-        return [loading.find(name, random_init=seed) for name, seed in zip(self.reference, seeds, strict=True)]
+        return loading.resolve_all(self.reference, random_init=self.reference_random_init)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -567,6 +569,8 @@ def expanded(command: Callable[..., None]) -> Callable[..., None]:
                     field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=fields_hints[field.name]
                 )
             )
+
+    parameters.sort(key=lambda parameter: parameter.name in ("json", "quiet"))  # the last ones in every help
 
     @functools.wraps(command)
     def with_groups(**values: Any) -> None:

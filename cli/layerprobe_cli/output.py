@@ -3,15 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import sys
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 if TYPE_CHECKING:
     from layerprobe.progress import Progress
+
+T = TypeVar("T")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Output:
+    """What a command prints, a group of options."""
+
+    json: Json = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
+
+    def result(self, value: T, table: Callable[[T], None]) -> None:
+        """Print a result, as JSON or by `table`."""
+        (print_json if self.json else table)(value)
+
+    def notes(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
+        """Print notes and warnings on stderr, each once."""
+        if not self.quiet:
+            for note in dict.fromkeys(notes):
+                typer.echo(f"note: {note}", err=True)
+            for warning in dict.fromkeys(warnings):
+                typer.echo(f"warning: {warning}", err=True)
+
+    def progress(self) -> contextlib.AbstractContextManager[Progress]:
+        """Return bars on stderr."""
+        return progress_bar(quiet=self.quiet)
 
 
 def print_json(value: Any) -> None:

@@ -275,12 +275,3 @@ def _layer_cells(row: LayerRow) -> tuple[str, ...]:
 
 def _millions(n: int) -> str:
     return f"{n / 1e6:.2f} M"
-
-
-def show_notes(notes: Sequence[str], warnings: Sequence[str], *, quiet: bool) -> None:
-    """Print notes and warnings on stderr, each once."""
-    if not quiet:
-        for note in dict.fromkeys(notes):
-            typer.echo(f"note: {note}", err=True)
-        for warning in dict.fromkeys(warnings):
-            typer.echo(f"warning: {warning}", err=True)

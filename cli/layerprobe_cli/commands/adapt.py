@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, library_options, option
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.options import Loading, Model, option
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
@@ -62,6 +61,7 @@ def adapt(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder to write.", show_default=False)],
+    output: Output,
     seed: Annotated[
         int, option("Training", min=0, help="Of the held-out texts, order, masking, dropout and fresh weights.")
     ] = 0,
@@ -81,8 +81,6 @@ def adapt(
         ),
     ] = 50,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapted model at OUT.")] = False,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Go on with masked language modelling on your own texts.
 
@@ -91,7 +89,6 @@ def adapt(
 
     Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
     """
-    log_to_stderr(quiet=quiet)
     protocol = training.protocol()
 
     # torch is loaded only here, so that --help is quick
@@ -99,21 +96,21 @@ def adapt(
     from layerprobe.tasks.corpus import load_corpus
 
     corpus = load_corpus(texts)
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         found = adapt_model(
-            loading.find(model, random_init=loading.random_init),
+            loading.resolve(model),
             corpus,
             out,
             protocol=protocol,
             seed=seed,
-            options=library_options(loading),
+            options=loading.options(),
             evaluate_every=evaluate_every,
             checkpoint_every=checkpoint_every,
             overwrite=overwrite,
             progress=progress,
         )
-    show_notes((), found.warnings, quiet=quiet)
-    if json:
+    output.notes((), found.warnings)
+    if output.json:
         print_json(found)
     else:
         _print_adaptation(found, out)

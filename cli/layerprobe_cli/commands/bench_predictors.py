@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Json, Quiet
-from layerprobe_cli.output import log_to_stderr, print_json, print_table
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.dropbench.values import Bench, BudgetScores, RuleScores, Score
 
 
 def bench_predictors(
+    output: Output,
     zoo: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -37,8 +37,6 @@ def bench_predictors(
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
     ] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = LEVEL,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Score ways to predict a drop where drops are known.
 
@@ -49,14 +47,13 @@ def bench_predictors(
 
     Example:  [bold]layerprobe bench-predictors --budget converged[/bold]
     """
-    log_to_stderr(quiet=quiet)
     from layerprobe.dropbench.bench import bench_predictors as bench
     from layerprobe.dropbench.tuned import tuned_rules
     from layerprobe.dropbench.zoo import read_kept_out, read_zoo
 
     models = read_kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
     found = bench(models, rules=tuned_rules() if tuned else None, budgets=budget or (), level=level)
-    if json:
+    if output.json:
         print_json(found)
     else:
         _print_bench(found, tuned=tuned)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.errors import StoreError
-from layerprobe_cli.options import CacheDir, Json
-from layerprobe_cli.output import fail, print_json, print_table
+from layerprobe_cli.options import CacheDir
+from layerprobe_cli.output import Json, fail, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.store.entries import Entry
@@ -138,11 +138,11 @@ def _summary(entry: Entry) -> dict[str, Any]:
 
 
 def _entry(entries: list[Entry], beginning: str) -> Entry:
-    found = [entry for entry in entries if entry.fingerprint.startswith(beginning)]
-    if len(found) != 1:
-        what = "no extraction" if not found else f"{len(found)} extractions"
+    matching = [entry for entry in entries if entry.fingerprint.startswith(beginning)]
+    if len(matching) != 1:
+        what = "no extraction" if not matching else f"{len(matching)} extractions"
         raise StoreError(f"there is {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
-    return found[0]
+    return matching[0]
 
 
 def _size(n_bytes: int) -> str:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, IntervalLevel, Json, Quiet
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.options import CacheDir, IntervalLevel
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.chains.values import ChainPlan, ChainResult
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 def chain(
     file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
+    output: Output,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
     report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
     level: IntervalLevel = LEVEL,
@@ -31,8 +31,6 @@ def chain(
         bool, typer.Option("--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False,
     cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     r"""Train in steps, and say what the first ones add.
 
@@ -43,8 +41,6 @@ def chain(
 
     Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
     """
-    log_to_stderr(quiet=quiet)
-
     # torch is loaded only here, so that --help is quick
     from layerprobe.chains.run import plan_chain, run_chain
     from layerprobe.chains.toml import load_chain
@@ -53,20 +49,20 @@ def chain(
     wanted = load_chain(file)
     options = Options(device=device, dtype=dtype, trust_remote_code=trust_remote_code, cache_dir=cache_dir)
     plan = plan_chain(wanted, options=options)
-    if not json:
+    if not output.json:
         _print_plan(plan)
     elif dry_run:
         print_json(plan)
     if dry_run:
         return
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         done = run_chain(wanted, level=level, options=options, progress=progress)
-    show_notes(done.notes, done.warnings, quiet=quiet)
+    output.notes(done.notes, done.warnings)
     if report is not None:
         from layerprobe.chains.page import write_chain_report
 
         write_chain_report(done, report)
-    if json:
+    if output.json:
         print_json(done)
     else:
         typer.echo()

@@ -8,21 +8,9 @@ from typing import Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import (
-    AnySimilarity,
-    CacheDir,
-    Embedding,
-    Extraction,
-    IntervalLevel,
-    Json,
-    Loading,
-    Quiet,
-    ReferenceRandomInit,
-    TextSource,
-    library_options,
-)
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_comparisons, print_maps, show_notes
+from layerprobe_cli.options import AnySimilarity, Extraction, IntervalLevel, ReferenceRandomInit, TextSource
+from layerprobe_cli.output import Output
+from layerprobe_cli.tables import print_comparisons, print_maps
 
 
 def compare(
@@ -37,9 +25,8 @@ def compare(
     ],
     source: TextSource,
     similarity: AnySimilarity,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
+    output: Output,
     reference_random_init: ReferenceRandomInit = None,
     level: IntervalLevel = LEVEL,
     intervals: Annotated[
@@ -61,9 +48,6 @@ def compare(
         Path | None,
         typer.Option(help="Also write every pair of layers to this Parquet file.", show_default=False),
     ] = None,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Compare models layer by layer, by CKA or another measure.
 
@@ -72,9 +56,8 @@ def compare(
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
     """
-    log_to_stderr(quiet=quiet)
     settings = similarity.settings()
-    if show_map and json:
+    if show_map and output.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
         from layerprobe.comparison.compare import check_permutations
@@ -84,43 +67,35 @@ def compare(
         raise typer.BadParameter(f"expected a folder that exists for --parquet, got {parquet}")
     data = source.load_texts()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract
 
-    options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
+    options = extraction.options()
     model, *others = models
     if not others and reference_random_init is not None:
         others = [model]
     if not others:
         settings["alignment"] = settings["alignment"] or "previous-layer"
-    seeds = [reference_random_init, *[None] * (len(others) - 1)]
-    checkpoints = [loading.find(name, random_init=seed) for name, seed in zip(others, seeds, strict=False)]
-    with progress_bar(quiet=quiet) as progress:
-        tested = extract(
-            loading.find(model, random_init=loading.random_init), data.texts, options=options, progress=progress
-        )
+    checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
+    with output.progress() as progress:
+        tested = extract(extraction.resolve(model), data.texts, options=options, progress=progress)
         bases = [extract(each, data.texts, options=options, progress=progress) for each in checkpoints]
-        found = compare_all(
+        comparisons = compare_all(
             tested,
             bases or [tested],
             level=level if intervals else None,
             documents=data.documents,
             permutations=permutations,
-            device=loading.device,
+            device=extraction.device,
             progress=progress,
             **settings,
         )
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
-    warnings += [warning for comparison in found.comparisons for warning in comparison.warnings]
-    show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
+    warnings += [warning for comparison in comparisons.comparisons for warning in comparison.warnings]
+    output.notes(data.notes, (*data.warnings, *warnings))
     if parquet is not None:
         from layerprobe.comparison.parquet import write_parquet
 
-        write_parquet(found, parquet)
-    if json:
-        print_json(found)
-    elif show_map:
-        print_maps(found)
-    else:
-        print_comparisons(found)
+        write_parquet(comparisons, parquet)
+    output.result(comparisons, print_maps if show_map else print_comparisons)

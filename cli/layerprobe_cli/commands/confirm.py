@@ -7,25 +7,19 @@ import typer
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     AllSeeds,
-    CacheDir,
-    Embedding,
     Extraction,
-    Json,
     Layers,
     Level,
-    Loading,
     Model,
-    Quiet,
     Reference,
     RuleName,
     Similarity,
     TaskSource,
     Tuning,
-    library_options,
     parse_layers,
 )
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import outcomes_with_best, print_outcomes, print_sentence, show_notes
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import outcomes_with_best, print_outcomes, print_sentence
 
 
 def confirm(
@@ -33,17 +27,13 @@ def confirm(
     reference: Reference,
     similarity: Similarity,
     source: TaskSource,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
     tuning: Tuning,
+    output: Output,
     layers: Layers = "",
     rule: RuleName = None,
     level: Level = LEVEL,
     all_seeds: AllSeeds = False,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Predict, fine-tune, and say whether the prediction holds.
 
@@ -53,33 +43,32 @@ def confirm(
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    log_to_stderr(quiet=quiet)
     seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.study.run import run
 
-    checkpoint = loading.find(model, random_init=loading.random_init)
-    references = reference.find(loading)
-    with progress_bar(quiet=quiet) as progress:
+    checkpoint = extraction.resolve(model)
+    references = reference.resolve(extraction)
+    with output.progress() as progress:
         study = run(
             checkpoint,
             reference=references,
             task=task,
             layers=parse_layers(layers, checkpoint),
             seeds=seeds,
-            protocol=tuning.protocol(embedding),
+            protocol=tuning.protocol(extraction),
             level=level,
             rule=rule,
             all_seeds=all_seeds,
-            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+            options=extraction.options(),
             progress=progress,
             **settings,
         )
-    show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
+    output.notes(study.provenance.notes, study.provenance.warnings)
     assert study.confirmation is not None
-    if json:
+    if output.json:
         layer_outcomes = outcomes_with_best(study.confirmation.outcomes)
         print_json({"prediction": study.prediction, "confirmation": study.confirmation, "layers": layer_outcomes})
     else:

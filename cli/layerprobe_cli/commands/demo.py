@@ -7,14 +7,15 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import CacheDir, Json, Quiet
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_study, show_notes
+from layerprobe_cli.options import CacheDir
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import print_study
 
 SEEDS = (0, 1, 2, 3, 4)
 
 
 def demo(
+    output: Output,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path("demo"),
     full: Annotated[
         bool,
@@ -22,8 +23,6 @@ def demo(
             "--full", help="Fine-tune both models at every layer, with three seeds; takes half an hour on two cores."
         ),
     ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
     cache_dir: CacheDir = None,
 ) -> None:
     """Run the pipeline offline, on two small encoders.
@@ -39,11 +38,10 @@ def demo(
     from layerprobe.study.run import run
     from layerprobe_cli.commands.run import make_output_folder, save_study
 
-    log_to_stderr(quiet=quiet)
     make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
     every_layer = tuple(range(N_BLOCKS + 1))
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         study = run(
             str(model),
             reference=str(reference),
@@ -57,8 +55,8 @@ def demo(
             progress=progress,
         )
     path = save_study(study, out)
-    show_notes((), study.provenance.warnings, quiet=quiet)
-    if json:
+    output.notes((), study.provenance.warnings)
+    if output.json:
         print_json(study)
     else:
         print_study(study, path)

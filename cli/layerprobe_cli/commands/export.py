@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from layerprobe_cli.options import Json, Quiet
-from layerprobe_cli.output import log_to_stderr, print_json, print_table
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.study.values import Study
@@ -24,6 +22,7 @@ def export(
         ),
     ],
     out: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    output: Output,
     layer: Annotated[
         int | None,
         typer.Option(min=0, help="Blocks kept; 0 for the embeddings alone.", show_default="that of a fine-tuning run"),
@@ -47,8 +46,6 @@ def export(
         typer.Option(help="The study.json of `layerprobe run`: evidence for the model card.", show_default=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier export at OUT.")] = False,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Write a truncated model as a folder that others load.
 
@@ -57,10 +54,9 @@ def export(
 
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
     """
-    log_to_stderr(quiet=quiet)
     evidence = None if study is None else _read_study(study)
 
-    # after the study: what is wrong with it is told before torch is loaded
+    # only now: an error in the study needs no torch
     from layerprobe.encoders.spec import ModelSpec
     from layerprobe.export.run import export_model
 
@@ -74,8 +70,8 @@ def export(
         study=evidence,
         overwrite=overwrite,
     )
-    show_notes((), found.warnings, quiet=quiet)
-    if json:
+    output.notes((), found.warnings)
+    if output.json:
         print_json(found)
         return
     shown = {

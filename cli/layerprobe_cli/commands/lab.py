@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, IntervalLevel, Json, Quiet
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.options import CacheDir, IntervalLevel
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.labs.values import LabPlan, LabResult
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 def _run(
     file: Annotated[Path, typer.Argument(metavar="STUDY.toml", help="What to do, see below.", show_default=False)],
+    output: Output,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the study.", show_default="the file's name in this folder")
     ] = None,
@@ -30,8 +31,6 @@ def _run(
         typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
     ] = "float32",
     cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     r"""Pretrain encoders that differ in their objective alone, and say what it does to each layer.
 
@@ -43,8 +42,6 @@ def _run(
 
     Example:  [bold]layerprobe lab run objectives.toml --workers 2[/bold]
     """
-    log_to_stderr(quiet=quiet)
-
     # torch is loaded only here, so that --help is quick
     from layerprobe.encoders.options import Options
     from layerprobe.labs.run import plan_lab, run_lab
@@ -55,18 +52,15 @@ def _run(
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
         plan = plan_lab(study, folder, options=options)
-        if json:
-            print_json(plan)
-        else:
-            _print_plan(plan)
+        output.result(plan, _print_plan)
         return
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
 
     from layerprobe.labs.page import write_lab_report
 
     report = write_lab_report(done, folder / "lab.html")
-    if json:
+    if output.json:
         print_json(done)
     else:
         _print_result(done)

@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import (
-    CacheDir,
-    Embedding,
-    Extraction,
-    Json,
-    Loading,
-    Model,
-    Quiet,
-    TextSource,
-    library_options,
-)
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.options import Extraction, Model, TextSource
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
     from layerprobe.readings.values import LabelFreeMetrics
@@ -27,15 +16,11 @@ if TYPE_CHECKING:
 def metrics(
     model: Model,
     source: TextSource,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
+    output: Output,
     views: Annotated[int, typer.Option(min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME.")] = 4,
     view_texts: Annotated[int, typer.Option(min=2, help="Texts that are altered, at most.")] = 512,
     dropped: Annotated[float, typer.Option(help="Share of the words that a copy lacks, between 0 and 1.")] = 0.2,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Say what each layer is like, without labels.
 
@@ -46,28 +31,24 @@ def metrics(
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
-    log_to_stderr(quiet=quiet)
     from layerprobe.readings.values import Views
 
     made = Views(n_texts=view_texts, n_views=views, dropped=dropped)
     data = source.load_texts()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.readings.views import label_free_metrics
 
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         found = label_free_metrics(
-            loading.find(model, random_init=loading.random_init),
+            extraction.resolve(model),
             data.texts,
             views=made,
-            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+            options=extraction.options(),
             progress=progress,
         )
-    show_notes(data.notes, data.warnings, quiet=quiet)
-    if json:
-        print_json(found)
-    else:
-        _print_metrics(found)
+    output.notes(data.notes, data.warnings)
+    output.result(found, _print_metrics)
 
 
 def _print_metrics(found: LabelFreeMetrics) -> None:

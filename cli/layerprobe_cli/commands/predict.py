@@ -5,23 +5,9 @@ from __future__ import annotations
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import (
-    CacheDir,
-    Embedding,
-    Extraction,
-    IntervalLevel,
-    Json,
-    Loading,
-    Model,
-    Quiet,
-    Reference,
-    RuleName,
-    Similarity,
-    TextSource,
-    library_options,
-)
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_prediction, show_notes
+from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, RuleName, Similarity, TextSource
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import print_prediction
 
 
 def predict(
@@ -29,14 +15,10 @@ def predict(
     reference: Reference,
     similarity: Similarity,
     source: TextSource,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
+    output: Output,
     rule: RuleName = None,
     level: IntervalLevel = LEVEL,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Say which layers will drop after fine-tuning.
 
@@ -44,28 +26,27 @@ def predict(
 
     Example:  [bold]layerprobe predict google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    log_to_stderr(quiet=quiet)
     settings = similarity.settings()
     data = source.load_texts()
 
     # after the data: what is wrong with it is reported before torch is loaded
     from layerprobe.study.predict import predict as predict_drop
 
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         prediction = predict_drop(
-            loading.find(model, random_init=loading.random_init),
+            extraction.resolve(model),
             data.task or data.texts,
-            reference=reference.find(loading),
+            reference=reference.resolve(extraction),
             rule=rule,
             level=level,
             documents=data.documents,
-            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+            options=extraction.options(),
             progress=progress,
             **settings,
         )
-    show_notes(data.notes, (*data.warnings, *prediction.warnings), quiet=quiet)
+    output.notes(data.notes, (*data.warnings, *prediction.warnings))
     pairs = list(zip(prediction.comparisons, prediction.drops, strict=True))
-    if json:
+    if output.json:
         print_json(
             [
                 {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe_cli.options import Json, Quiet, option
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.options import option
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
@@ -84,6 +83,7 @@ def pretrain(
     shape: Shape,
     budget: Budget,
     sequences: Sequences,
+    output: Output,
     objective: Annotated[
         Literal["mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "random"],
         typer.Option(help="What the encoder is trained for: BERT's or ELECTRA's task, or one between them."),
@@ -111,8 +111,6 @@ def pretrain(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say parameters, tokens and time; train and write nothing.")
     ] = False,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Pretrain a small encoder from nothing.
 
@@ -122,7 +120,6 @@ def pretrain(
 
     Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
     """
-    log_to_stderr(quiet=quiet)
     protocol = _protocol(objective, shape, budget, sequences)
 
     # torch is loaded only here, so that --help is quick
@@ -131,7 +128,7 @@ def pretrain(
 
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         if dry_run:
             plan = plan_pretraining(texts, **settings, progress=progress)
         else:
@@ -145,8 +142,8 @@ def pretrain(
                 progress=progress,
             )
     result = plan if dry_run else found
-    show_notes((), result.warnings, quiet=quiet)
-    if json:
+    output.notes((), result.warnings)
+    if output.json:
         print_json(result)
     elif dry_run:
         _print_plan(plan)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import Json, Loading, Model, Quiet, integers, library_options, parse_layers
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import show_notes
+from layerprobe_cli.options import Loading, Model, integers, parse_layers
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome
@@ -22,6 +21,7 @@ LETTERS = "AB"
 def profile(
     model: Model,
     loading: Loading,
+    output: Output,
     other: Annotated[
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
     ] = None,
@@ -43,8 +43,6 @@ def profile(
         ),
     ] = None,
     report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Measure what each truncated model costs to serve.
 
@@ -52,23 +50,22 @@ def profile(
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
     """
-    log_to_stderr(quiet=quiet)
     tokens, sizes = integers(lengths, "--lengths"), integers(batch_sizes, "--batch-sizes")
     studies = [_read(path) for path in study or ()]
 
-    # after the options: what is wrong with them is told before torch is loaded
+    # only now: an error in the options needs no torch
     from layerprobe.profiling.run import profile as measure
     from layerprobe.progress import part_of
 
     names = [model] if other is None else [model, other]
-    checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]
+    checkpoints = [loading.resolve(name) for name in names]
     chosen = [parse_layers(layers, checkpoint) for checkpoint in checkpoints]
     if studies:
         from layerprobe.profiling.page import check_studies
 
         check_studies(studies, checkpoints)
     found = []
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
             measured = measure(
                 checkpoint,
@@ -80,16 +77,16 @@ def profile(
                 warmup=warmup,
                 max_seconds=max_seconds,
                 seed=seed,
-                options=library_options(loading),
+                options=loading.options(),
                 progress=part_of(progress, start=index, share=1, whole=len(names)),
             )
             found.append(measured)
-    show_notes((), [warning for each in found for warning in each.warnings], quiet=quiet)
+    output.notes((), [warning for each in found for warning in each.warnings])
     if report is not None:
         from layerprobe.profiling.page import write_profile_report
 
         write_profile_report(found, report, studies=studies)
-    if json:
+    if output.json:
         print_json({"profiles": found})
     else:
         _print(found, studies)

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import Json
-from layerprobe_cli.output import print_json
+from layerprobe_cli.output import Json, print_json
 
 
 def report(

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import CacheDir, Json, Quiet, Tuning
-from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
-from layerprobe_cli.tables import interval_text, show_notes
+from layerprobe_cli.options import CacheDir, Tuning
+from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.tables import interval_text
 
 if TYPE_CHECKING:
     from layerprobe.metrics.names import Metric
@@ -29,6 +29,7 @@ def reproduce(
         str,
         typer.Argument(help="Experiment, such as table2; they are listed above.", metavar="NAME", show_default=False),
     ],
+    output: Output,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the configuration and what it costs; no model, no network.")
     ] = False,
@@ -65,8 +66,6 @@ def reproduce(
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Do an experiment of arXiv 2402.13130 again.
 
@@ -77,7 +76,6 @@ def reproduce(
 
     Example:  [bold]layerprobe reproduce figure2a --dry-run[/bold]
     """
-    log_to_stderr(quiet=quiet)
     from layerprobe.reproduction.cost import cost
     from layerprobe.reproduction.paper import experiment, planned_models, read_paper
     from layerprobe.tasks.loading import load_task
@@ -99,13 +97,13 @@ def reproduce(
         words=None if pairs is None else len(pairs.train),
     )
     if dry_run or loaded is None:
-        if json:
+        if output.json:
             print_json(estimate)
         else:
             _print_cost(estimate, given)
         return
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.encoders.options import Options
     from layerprobe.reproduction.differences import SimilarityReproduction
     from layerprobe.reproduction.run import reproduce as reproduce_experiment
@@ -115,9 +113,9 @@ def reproduce(
     of_pairs = ((), ()) if pairs is None else (pairs.notes, pairs.warnings)
     of_texts = () if texts is None else texts.warnings
     notes = [*loaded.notes, *of_pairs[0], _cost_sentence(estimate)]
-    show_notes(notes, [*loaded.warnings, *of_pairs[1], *of_texts], quiet=quiet)
+    output.notes(notes, [*loaded.warnings, *of_pairs[1], *of_texts])
     options = Options(device=device, cache_dir=cache_dir)
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         done = reproduce_experiment(
             name,
             loaded,
@@ -128,7 +126,7 @@ def reproduce(
             options=options,
             progress=progress,
         )
-    if json:
+    if output.json:
         print_json(done)
     elif isinstance(done, SimilarityReproduction):
         _print_similarity(done)

@@ -7,31 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import (
-    CacheDir,
-    Embedding,
-    Extraction,
-    IntervalLevel,
-    Json,
-    Loading,
-    Model,
-    Quiet,
-    RetrievalSource,
-    library_options,
-)
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_retrieval, show_notes
+from layerprobe_cli.options import Extraction, IntervalLevel, Model, RetrievalSource
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import print_retrieval
 
 if TYPE_CHECKING:
-    from layerprobe.retrieval.values import RetrievalScores
+    pass
 
 
 def retrieve(
     model: Model,
     source: RetrievalSource,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
+    output: Output,
     other: Annotated[
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, after the first.", show_default=False)
     ] = None,
@@ -53,9 +41,6 @@ def retrieve(
         Literal["cosine", "dot"], typer.Option(help="By what documents are ranked; dot is the inner product.")
     ] = "cosine",
     level: IntervalLevel = LEVEL,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Score how well each layer finds relevant documents.
 
@@ -65,31 +50,30 @@ def retrieve(
     Example:  [bold]layerprobe retrieve intfloat/e5-small -t scifact/ --query-prompt "query: " --document-prompt
     "passage: "[/bold]
     """
-    log_to_stderr(quiet=quiet)
     task = source.load()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.retrieval.run import retrieve as score
 
     names = [model] if other is None else [model, other]
-    checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]
-    found: list[RetrievalScores] = []
-    with progress_bar(quiet=quiet) as progress:
-        for checkpoint in checkpoints:
-            scores = score(
+    checkpoints = [extraction.resolve(name) for name in names]
+    with output.progress() as progress:
+        scores = [
+            score(
                 checkpoint,
                 task,
                 query_prompt=query_prompt,
                 document_prompt=document_prompt,
                 ranking=ranking,
                 level=level,
-                options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+                options=extraction.options(),
                 progress=progress,
             )
-            found.append(scores)
-    warnings = [warning for scores in found for warning in scores.warnings]
-    show_notes(task.notes, (*task.warnings, *warnings), quiet=quiet)
-    if json:
-        print_json({"retrieval": found})
+            for checkpoint in checkpoints
+        ]
+    warnings = [warning for each in scores for warning in each.warnings]
+    output.notes(task.notes, (*task.warnings, *warnings))
+    if output.json:
+        print_json({"retrieval": scores})
     else:
-        print_retrieval(found)
+        print_retrieval(scores)

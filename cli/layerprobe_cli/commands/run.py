@@ -15,26 +15,20 @@ from layerprobe.checks import LEVEL
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.options import (
     AllSeeds,
-    CacheDir,
-    Embedding,
     Extraction,
-    Json,
     Layers,
     Level,
-    Loading,
     Model,
-    Quiet,
     Reference,
     RuleName,
     Similarity,
     TaskSource,
     Tuning,
     given_options,
-    library_options,
     parse_layers,
 )
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_study, show_notes
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import print_study
 
 if TYPE_CHECKING:
     from layerprobe.study.values import Study
@@ -46,10 +40,9 @@ def run(
     reference: Reference,
     similarity: Similarity,
     source: TaskSource,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
     tuning: Tuning,
+    output: Output,
     layers: Layers = "",
     reference_layers: Annotated[
         str,
@@ -73,9 +66,6 @@ def run(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path(
         "layerprobe-report"
     ),
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Extract, compare, predict, confirm and report, in one go.
 
@@ -85,22 +75,21 @@ def run(
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    log_to_stderr(quiet=quiet)
     if not fine_tuning and given_options(context, Tuning, others=("layers", "reference_layers", "all_seeds")):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     seeds, settings = tuning.seed_list(), similarity.settings()
     task = source.load()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.study.run import run as run_study
 
-    checkpoint = loading.find(model, random_init=loading.random_init)
-    references = reference.find(loading)
+    checkpoint = extraction.resolve(model)
+    references = reference.resolve(extraction)
     base_checkpoint = references[0] if references else None
     if base_checkpoint is None and reference_layers:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
     make_output_folder(out)
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         study = run_study(
             checkpoint,
             reference=references,
@@ -109,18 +98,18 @@ def run(
             layers=parse_layers(layers, checkpoint),
             reference_layers=parse_layers(reference_layers, base_checkpoint) if base_checkpoint else (),
             seeds=seeds,
-            protocol=tuning.protocol(embedding),
+            protocol=tuning.protocol(extraction),
             level=level,
             rule=rule,
             all_seeds=all_seeds,
-            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+            options=extraction.options(),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,
             **settings,
         )
     path = save_study(study, out)
-    show_notes(study.provenance.notes, study.provenance.warnings, quiet=quiet)
-    if json:
+    output.notes(study.provenance.notes, study.provenance.warnings)
+    if output.json:
         print_json(study)
     else:
         print_study(study, path)

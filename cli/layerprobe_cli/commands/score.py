@@ -6,31 +6,17 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe_cli.options import (
-    CacheDir,
-    Embedding,
-    Extraction,
-    Json,
-    Loading,
-    Model,
-    Quiet,
-    TaskSource,
-    library_options,
-)
-from layerprobe_cli.output import log_to_stderr, print_json, progress_bar
-from layerprobe_cli.tables import print_scores, show_notes
+from layerprobe_cli.options import Extraction, Model, TaskSource
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import print_scores
 
 
 def score(
     model: Model,
     source: TaskSource,
-    loading: Loading,
-    embedding: Embedding,
     extraction: Extraction,
+    output: Output,
     split: Annotated[Literal["validation", "test"], typer.Option(help="What is scored.")] = "test",
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Score each layer on a task without fine-tuning.
 
@@ -39,22 +25,21 @@ def score(
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
     """
-    log_to_stderr(quiet=quiet)
     task = source.load()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.scoring.zero_shot import score as score_layers
 
-    with progress_bar(quiet=quiet) as progress:
+    with output.progress() as progress:
         scores, embeddings = score_layers(
-            loading.find(model, random_init=loading.random_init),
+            extraction.resolve(model),
             task,
             split=split,
-            options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
+            options=extraction.options(),
             progress=progress,
         )
-    show_notes(task.notes, (*task.warnings, *embeddings.warnings), quiet=quiet)
-    if json:
+    output.notes(task.notes, (*task.warnings, *embeddings.warnings))
+    if output.json:
         print_json({"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores})
     else:
         print_scores(scores, embeddings.model)

@@ -14,21 +14,16 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
-    CacheDir,
     Embedding,
-    Json,
     Layers,
     Level,
-    Loading,
-    Quiet,
     TaskSource,
     Tuning,
     given_options,
-    library_options,
     listed_layers,
     two_numbers,
 )
-from layerprobe_cli.output import log_to_stderr, print_json, print_table
+from layerprobe_cli.output import Output, log_to_stderr, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome
@@ -86,9 +81,9 @@ def sweep(
         ),
     ],
     source: TaskSources,
-    loading: Loading,
     embedding: Embedding,
     tuning: Tuning,
+    output: Output,
     layers: Layers = "all",
     level: Level = LEVEL,
     workers: Annotated[
@@ -106,9 +101,6 @@ def sweep(
         Path | None,
         typer.Option(help="An HTML page with the curves, written anew as runs finish.", show_default=False),
     ] = None,
-    cache_dir: CacheDir = None,
-    json: Json = False,
-    quiet: Quiet = False,
 ) -> None:
     """Fine-tune over layers, seeds, tasks and models.
 
@@ -121,11 +113,10 @@ def sweep(
     Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
     """
-    log_to_stderr(quiet=quiet)
     if any(model.lower().endswith(".toml") for model in models):
-        plan = _plan_of_toml(context, models, loading, embedding, cache_dir)
+        plan = _plan_of_toml(context, models, embedding)
     else:
-        plan = _plan(models, source, loading, embedding, tuning, layers, cache_dir)
+        plan = _plan(models, source, embedding, tuning, layers)
     if print_toml:
         from layerprobe.sweeps.toml import sweep_toml
 
@@ -135,16 +126,13 @@ def sweep(
         from layerprobe.sweeps.run import planned_runs
 
         planned = planned_runs(plan)
-        if json:
-            print_json(planned)
-        else:
-            _print_planned(planned)
+        output.result(planned, _print_planned)
         return
 
     from layerprobe.sweeps.run import sweep as run_sweep
 
     page = None if report is None else _Report(report)
-    with _live_table(quiet=quiet) as show:
+    with _live_table(quiet=output.quiet) as show:
 
         def watch(found: SweepResult) -> None:
             show(found)
@@ -152,7 +140,7 @@ def sweep(
                 page.update(found)
 
         result = run_sweep(plan, workers=workers, retry_failed=retry_failed, level=level, watch=watch)
-    if json:
+    if output.json:
         print_json(result)
     else:
         _print_result(result, report)
@@ -160,41 +148,31 @@ def sweep(
         raise typer.Exit(1)
 
 
-def _plan_of_toml(
-    context: typer.Context, models: Sequence[str], loading: Loading, embedding: Embedding, cache_dir: Path | None
-) -> Sweep:
+def _plan_of_toml(context: typer.Context, models: Sequence[str], embedding: Embedding) -> Sweep:
     from layerprobe.sweeps.toml import load_sweep
 
-    given = given_options(context, TaskSources, Loading, Embedding, Tuning, others=("layers",))
+    given = given_options(context, TaskSources, Embedding, Tuning, others=("layers",)) - {"cache_dir"}
     if len(models) > 1 or given - set(MACHINE):
         raise typer.BadParameter(
             "expected models, tasks, layers, seeds and how to train in the TOML file alone, got some of them beside it"
         )
     plan = load_sweep(models[0])
-    values = {**vars(loading), **vars(embedding)}
-    machine = {name: values[name] for name in MACHINE if name in given}
-    return dataclasses.replace(plan, options=dataclasses.replace(plan.options, **machine, cache_dir=cache_dir))
+    machine = {name: getattr(embedding, name) for name in MACHINE if name in given}
+    options = dataclasses.replace(plan.options, **machine, cache_dir=embedding.cache_dir)
+    return dataclasses.replace(plan, options=options)
 
 
-def _plan(
-    models: Sequence[str],
-    source: TaskSources,
-    loading: Loading,
-    embedding: Embedding,
-    tuning: Tuning,
-    layers: str,
-    cache_dir: Path | None,
-) -> Sweep:
+def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuning: Tuning, layers: str) -> Sweep:
     from layerprobe.sweeps.values import Sweep, SweepModel
 
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
     return Sweep(
-        models=tuple(SweepModel(id=model, random_init=loading.random_init) for model in models),
+        models=tuple(SweepModel(id=model, random_init=embedding.random_init) for model in models),
         tasks=tasks,
         layers=listed_layers(layers),
         seeds=seeds,
         protocol=tuning.protocol(embedding),
-        options=library_options(loading, embedding, cache_dir=cache_dir),
+        options=embedding.options(),
     )
 
 
