@@ -77,14 +77,14 @@ def compare(
     if show_map and json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
-        from layerprobe.comparison.compare import check_permutations
+        from layerprobe.similarity.permutation import check_permutations
 
         check_permutations(permutations, settings["measure"], level=level, documents=source.documents is not None)
     if parquet is not None and not parquet.absolute().parent.is_dir():
         raise typer.BadParameter(f"expected a folder that exists for --parquet, got {parquet}")
     data = source.load_texts()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # after the data: what is wrong with it is reported before torch is loaded
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract
 
@@ -101,7 +101,7 @@ def compare(
             loading.find(model, random_init=loading.random_init), data.texts, options=options, progress=progress
         )
         bases = [extract(each, data.texts, options=options, progress=progress) for each in checkpoints]
-        found = compare_all(
+        comparisons = compare_all(
             tested,
             bases or [tested],
             level=level if intervals else None,
@@ -112,15 +112,15 @@ def compare(
             **settings,
         )
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
-    warnings += [warning for comparison in found.comparisons for warning in comparison.warnings]
+    warnings += [warning for comparison in comparisons.comparisons for warning in comparison.warnings]
     show_notes(data.notes, (*data.warnings, *warnings), quiet=quiet)
     if parquet is not None:
         from layerprobe.comparison.parquet import write_parquet
 
-        write_parquet(found, parquet)
+        write_parquet(comparisons, parquet)
     if json:
-        print_json(found)
+        print_json(comparisons)
     elif show_map:
-        print_maps(found)
+        print_maps(comparisons)
     else:
-        print_comparisons(found)
+        print_comparisons(comparisons)
