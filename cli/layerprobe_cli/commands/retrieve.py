@@ -68,12 +68,12 @@ def retrieve(
     log_to_stderr(quiet=quiet)
     task = source.load()
 
-    # after the data: what is wrong with it is told before torch is loaded
+    # after the data: what is wrong with it is reported before torch is loaded
     from layerprobe.retrieval.run import retrieve as score
 
     names = [model] if other is None else [model, other]
     checkpoints = [loading.find(name, random_init=loading.random_init) for name in names]
-    found: list[RetrievalScores] = []
+    by_model: list[RetrievalScores] = []
     with progress_bar(quiet=quiet) as progress:
         for checkpoint in checkpoints:
             scores = score(
@@ -86,10 +86,10 @@ def retrieve(
                 options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
                 progress=progress,
             )
-            found.append(scores)
-    warnings = [warning for scores in found for warning in scores.warnings]
+            by_model.append(scores)
+    warnings = [warning for scores in by_model for warning in scores.warnings]
     show_notes(task.notes, (*task.warnings, *warnings), quiet=quiet)
     if json:
-        print_json({"retrieval": found})
+        print_json({"retrieval": by_model})
     else:
-        print_retrieval(found)
+        print_retrieval(by_model)
