@@ -138,11 +138,11 @@ def _of_pairs(table: Table, columns: Columns | None) -> _Source:
     cleaner, judgements = Cleaner(), []
     queries, documents = dict[str, str](), dict[str, str]()
     for i, row in enumerate(table.rows):
-        asked, sought = cleaner.clean(row[query]), cleaner.clean(row[document])
-        if cleaner.keeps(asked, sought):
+        question, text = cleaner.clean(row[query]), cleaner.clean(row[document])
+        if cleaner.keeps(question, text):
             ids = (
-                queries.setdefault(asked, f"query {len(queries) + 1}"),
-                documents.setdefault(sought, f"document {len(documents) + 1}"),
+                queries.setdefault(question, f"query {len(queries) + 1}"),
+                documents.setdefault(text, f"document {len(documents) + 1}"),
             )
             judgements.append((*ids, parse_score(row[gain[0]], table.place(i)) if gain else 1.0))
     return _Source(
@@ -166,8 +166,8 @@ def _task(name: str, source: _Source, relevant_from: float | None) -> RetrievalT
             own += 1
         else:
             gains[query, document] = max(gain, gains.get((query, document), gain))
-    asked = {query for query, _ in gains}
-    kept = [query for query in source.queries if query in asked]
+    relevant = {query for query, _ in gains}
+    kept = [query for query in source.queries if query in relevant]
     if len(kept) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
         reasons = [f"{count(unknown, 'judgement')} of unknown ids"] if unknown else []
         reasons += [f"{count(own, 'judgement')} of a document with the id and the text of its query"] if own else []

@@ -65,7 +65,7 @@ class Measure(abc.ABC):
     by_cosine: ClassVar[bool] = False
     """Whether it compares cosines, of which a direction that all embeddings share takes the most."""
     json_tags: ClassVar[tuple[str, ...]] = ("name",)
-    """What JSON says beside the fields, so that the class can be told from it."""
+    """What JSON has beside the fields, from which the class follows."""
 
     normalize: Normalize = "raw"
     """raw features, or each divided by its standard deviation."""
@@ -80,12 +80,14 @@ class Measure(abc.ABC):
         Files of before say null where a measure lacks a field.
 
         Raises:
-            DataError: If there is no measure of that name.
+            DataError: If there is no measure of that name, or it is of another class.
         """
         if not isinstance(settings.get("name"), str):
             raise DataError(f"expected the name of a measure, got {settings.get('name')!r}")
         others = {key: value for key, value in settings.items() if key != "name"}
         kind, values = measure_class(settings["name"]).variant(others)
+        if not issubclass(kind, cls):
+            raise DataError(f"expected a {cls.__name__}, got a {kind.__name__}")
         known = {field.name for field in dataclasses.fields(kind)}
         return kind, {key: value for key, value in values.items() if value is not None or key in known}
 

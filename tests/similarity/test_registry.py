@@ -13,7 +13,7 @@ import pytest
 
 import layerprobe
 from layerprobe.errors import DataError
-from layerprobe.serialisation import from_json, to_dict
+from layerprobe.serialisation import from_json, to_dict, to_json
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
@@ -63,6 +63,11 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         from_json(Measure, json.dumps(settings))
+
+
+def test_another_measure_than_was_asked_for_is_refused() -> None:
+    with pytest.raises(DataError, match="expected a RBFCKA, got a CKA"):
+        from_json(RBFCKA, to_json(CKA()))
 
 
 def test_what_another_package_registers_is_a_measure_of_that_name(
