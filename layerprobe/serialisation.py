@@ -1,4 +1,8 @@
-"""Results to and from JSON, and their digests."""
+"""Results to and from JSON, and their digests.
+
+A dataclass may name class attributes in `json_tags`, which JSON then has beside the fields, and have a class method
+`class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is read back.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,8 @@ T = TypeVar("T")
 def to_dict(value: Any) -> Any:
     """Return `value` as what `json` can write."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_dict(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        names = [*getattr(value, "json_tags", ()), *(f.name for f in dataclasses.fields(value))]
+        return {name: to_dict(getattr(value, name)) for name in names}
     if isinstance(value, (tuple, list)):
         return [to_dict(item) for item in value]
     if isinstance(value, dict):
@@ -91,9 +96,11 @@ def _build(kind: Any, data: Any) -> Any:
         options = [option for option in arguments if option is not type(None)]
         return _build(options[0] if len(options) == 1 else _fitting(options, data), data)
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        hints = typing.get_type_hints(kind)
         values = _checked(dict, data)
-        if unknown := values.keys() - hints.keys():
+        if hasattr(kind, "class_of"):
+            kind, values = kind.class_of(values)
+        hints = typing.get_type_hints(kind)
+        if unknown := values.keys() - {f.name for f in dataclasses.fields(kind)}:
             raise ValueError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
         needed = {f.name for f in dataclasses.fields(kind) if f.default is f.default_factory}  # neither is given
         if missing := needed - values.keys():

@@ -37,7 +37,7 @@ from layerprobe_cli.commands import (
     score,
     sweep,
 )
-from layerprobe_cli.options import expanded
+from layerprobe_cli.options import Command, expanded
 from layerprobe_cli.output import fail, log_to_stderr
 
 app = typer.Typer(
@@ -75,7 +75,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _add(group: typer.Typer, name: str, command: Callable[..., None], panel: str | None = None) -> None:
-    group.command(name, help=_unwrapped(command), rich_help_panel=panel)(_guarded(expanded(command)))
+    group.command(name, cls=Command, help=_unwrapped(command), rich_help_panel=panel)(_guarded(expanded(command)))
 
 
 def _unwrapped(command: Callable[..., None]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from layerprobe.encoders.spec import ModelSpec
 
@@ -329,21 +330,35 @@ class Similarity:
     """How two models are compared by CKA."""
 
     kernel: Annotated[
-        Literal["linear", "rbf"],
-        option("Comparison", help="Kernel of CKA; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs."),
-    ] = "linear"
+        Literal["linear", "rbf"] | None,
+        option(
+            "Comparison",
+            help="Kernel of CKA; rbf is exp(-d² / 2σ²) with σ² the median of d² over all pairs.",
+            show_default="linear",
+        ),
+    ] = None
     estimator: Annotated[
-        Literal["debiased", "biased"],
-        option("Comparison", help="Estimator of HSIC; biased values rise with the width and have no intervals."),
-    ] = "debiased"
+        Literal["debiased", "biased"] | None,
+        option(
+            "Comparison",
+            help="Estimator of HSIC; biased values rise with the width and have no intervals.",
+            show_default="debiased",
+        ),
+    ] = None
     normalize: Annotated[
         Literal["raw", "zscore"],
         option("Comparison", help="Features as they are, or each divided by its standard deviation."),
     ] = "raw"
     bandwidth: Annotated[
-        float,
-        option("Comparison", min=1e-6, max=1e6, help="rbf: sigma in units of the root of the median squared distance."),
-    ] = 1.0
+        float | None,
+        option(
+            "Comparison",
+            min=1e-6,
+            max=1e6,
+            help="rbf: sigma in units of the root of the median squared distance.",
+            show_default="1.0",
+        ),
+    ] = None
     alignment: Annotated[
         Literal["auto", "same-index", "relative-depth", "best-match"],
         option(
@@ -354,17 +369,19 @@ class Similarity:
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
+        return self._settings("cka")
+
+    def _settings(self, measure: str, **options: int | None) -> dict[str, Any]:
         from layerprobe.similarity.values import Measure
 
-        if self.kernel == "linear" and self.bandwidth != 1.0:
-            raise typer.BadParameter("expected --kernel rbf with --bandwidth: a linear kernel has none")
-        measure = Measure(
-            kernel=self.kernel,
-            estimator=self.estimator,
-            normalize=self.normalize,
-            bandwidth_multiplier=self.bandwidth if self.kernel == "rbf" else None,
-        )
-        return {"measure": measure, "alignment": None if self.alignment == "auto" else self.alignment}
+        fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
+        given = {name: value for name, value in fields.items() if value is not None}
+        kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
+        if unknown := values.keys() - {field.name for field in dataclasses.fields(kind)}:
+            names = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
+            chosen = " ".join(getattr(kind, tag) for tag in reversed(kind.json_tags))
+            raise typer.BadParameter(f"expected no {names} with {chosen}: it has no such setting")
+        return {"measure": kind(**values), "alignment": None if self.alignment == "auto" else self.alignment}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -372,31 +389,21 @@ class AnySimilarity(Similarity):
     """How two models are compared by any measure."""
 
     measure: Annotated[
-        Literal["cka", "mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca"],
-        option("Comparison", help="Measure of similarity; --kernel, --estimator and --bandwidth are those of cka."),
+        str,
+        option(
+            "Comparison",
+            metavar="NAME",
+            help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka.",
+        ),
     ] = "cka"
     neighbours: Annotated[
-        int, option("Comparison", min=1, help="mutual-knn and cknna: nearest neighbours that count.")
-    ] = 10
+        int | None,
+        option("Comparison", min=1, help="Nearest neighbours that count, of measures by these.", show_default="10"),
+    ] = None
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
-        from layerprobe.similarity.values import Measure
-
-        if self.measure not in ("mutual-knn", "cknna") and self.neighbours != 10:
-            raise typer.BadParameter(f"expected no --neighbours with --measure {self.measure}")
-        if self.measure == "cka":
-            return Similarity.settings(self)
-        if (self.kernel, self.estimator, self.bandwidth) != ("linear", "debiased", 1.0):
-            raise typer.BadParameter(f"expected no --kernel, --estimator or --bandwidth with --measure {self.measure}")
-        measure = Measure(
-            name=self.measure,
-            normalize=self.normalize,
-            kernel=None,
-            estimator=None,
-            neighbours=self.neighbours if self.measure in ("mutual-knn", "cknna") else None,
-        )
-        return {"measure": measure, "alignment": None if self.alignment == "auto" else self.alignment}
+        return self._settings(self.measure, neighbours=self.neighbours)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -543,6 +550,19 @@ def two_numbers(text: str | None) -> tuple[float, float] | None:
 
 
 # ---- showing groups to Typer -----------------------------------------------------------------------------
+
+
+class Command(TyperCommand):
+    """A command whose help names what is registered, looked up when it is shown: other packages may add to it."""
+
+    def format_help(self, *arguments: Any) -> None:
+        """Write the help."""
+        from layerprobe.similarity.registry import MEASURES
+
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption) and parameter.help:
+                parameter.help = parameter.help.replace("{measures}", ", ".join(MEASURES))
+        super().format_help(*arguments)
 
 
 def given_options(context: typer.Context, *groups: type, others: tuple[str, ...] = ()) -> set[str]:

@@ -42,7 +42,8 @@ from layerprobe.finetuning.saved import MODEL, has_model
 from layerprobe.finetuning.tuning import check_layers, check_precision, finetune, run_folder, saved_models
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.similarity.values import Matrix, Measure
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.values import Task, TextFile
@@ -445,7 +446,7 @@ def _similarities(work: _Work, before: _Before, walked: _Walked, level: float, p
             )
         )
     return ChainSimilarities(
-        measure=Measure(),
+        measure=CKA(),
         n_texts=len(before.texts),
         reference=None if work.reference is None else work.reference.label,
         start_to_reference=before.curve,

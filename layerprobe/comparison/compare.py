@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -21,7 +20,8 @@ from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.estimates import Estimate, measure_layers
-from layerprobe.similarity.permutation import permutation_null
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.permutation import check_permutations, permutation_null
 from layerprobe.similarity.values import (
     Alignment,
     Difference,
@@ -49,26 +49,8 @@ def compare(
     device: str = "auto",
     progress: Progress = silent,
 ) -> Comparison:
-    """Return the similarity of all layers of two models on the texts that both embedded.
-
-    Args:
-        model: What `extract` gave for the model.
-        reference: What it gave for the reference, with the same texts.
-        measure: Debiased linear CKA of raw features by default.
-        alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
-            relative-depth where the depths differ.
-        level: Confidence level of intervals and bands; None leaves them out, which takes less time and memory.
-        documents: Where each text comes from, if texts of one document are not independent.
-        permutations: cka: shuffles of the texts for the null distribution; none by default.
-        device: auto, cpu, cuda or cuda:1: where CKA is computed.
-        progress: Told how much is done.
-
-    Raises:
-        MisalignedSamplesError: If the texts are not the same.
-        DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
-        DataError: If there is no document for a text, or the alignment does not fit.
-    """
-    found = compare_all(
+    """Return `compare_all` with a single reference."""
+    return compare_all(
         model,
         [reference],
         measure=measure,
@@ -78,8 +60,7 @@ def compare(
         permutations=permutations,
         device=device,
         progress=progress,
-    )
-    return found.comparisons[0]
+    ).comparisons[0]
 
 
 def compare_all(
@@ -97,22 +78,24 @@ def compare_all(
     """Return the similarity of one model to each of several references, from one pass over the texts.
 
     Args:
-        model: What `extract` gave for the model.
-        references: What it gave for the references, with the same texts.
-        measure: As for `compare`, like all that follows.
-        alignment: Of each reference on its own.
-        level: Also of the paired differences between references.
-        documents: By text.
-        permutations: For every reference.
-        device: Where CKA is computed.
-        progress: Told how much is done.
+        model: What `extract` returned for the model.
+        references: What it returned for the references, with the same texts.
+        measure: Debiased linear CKA of raw features by default.
+        alignment: same-index, relative-depth, best-match or previous-layer; same-index by default, or
+            relative-depth where the depths differ.
+        level: Confidence level of intervals and bands, and of the paired differences between references; None leaves
+            them out, which takes less time and memory.
+        documents: Which document each text is from, if texts of one document are not independent.
+        permutations: cka: shuffles of the texts for the null distribution; none by default.
+        device: auto, cpu, cuda or cuda:1: where CKA is computed.
+        progress: Called with how much is done.
 
     Raises:
         MisalignedSamplesError: If the texts are not the same.
         DegenerateLayerError: If a layer has no similarity: constant, or fewer than four texts.
         DataError: If there is no reference, no document for a text, or the alignment does not fit.
     """
-    measure = measure or Measure()
+    measure = measure or CKA()
     if not references:
         raise DataError("expected at least one model to compare with, got none")
     if len(model.texts) < MIN_SAMPLES:
@@ -139,9 +122,9 @@ def compare_all(
             clusters,
         ]
     )
-    found = stored_result(model.store, "similarity", key, Comparisons)
-    if found is None:
-        found = _compared(
+    result = stored_result(model.store, "similarity", key, Comparisons)
+    if result is None:
+        result = _compared(
             model,
             references,
             measure,
@@ -151,7 +134,7 @@ def compare_all(
             device=device,
             progress=progress,
         )
-        model.store.save_result("similarity", key, to_json(found))
+        model.store.save_result("similarity", key, to_json(result))
     if permutations:
         nulls = [
             _null(
@@ -163,13 +146,13 @@ def compare_all(
                 device=device,
                 progress=part_of(progress, start=number, share=1, whole=len(references)),
             )
-            for number, (comparison, reference) in enumerate(zip(found.comparisons, references, strict=True))
+            for number, (comparison, reference) in enumerate(zip(result.comparisons, references, strict=True))
         ]
         with_nulls = [
             dataclasses.replace(comparison, map=dataclasses.replace(comparison.map, null=null))
-            for comparison, null in zip(found.comparisons, nulls, strict=True)
+            for comparison, null in zip(result.comparisons, nulls, strict=True)
         ]
-        found = dataclasses.replace(found, comparisons=tuple(with_nulls))
+        result = dataclasses.replace(result, comparisons=tuple(with_nulls))
     named = [
         # the users' own names for the models: a moved folder has the same fingerprint
         dataclasses.replace(
@@ -182,9 +165,9 @@ def compare_all(
                 comparison, model, reference, n_documents=None if clusters is None else max(clusters) + 1
             ),
         )
-        for comparison, reference in zip(found.comparisons, references, strict=True)
+        for comparison, reference in zip(result.comparisons, references, strict=True)
     ]
-    return dataclasses.replace(found, comparisons=tuple(named))
+    return dataclasses.replace(result, comparisons=tuple(named))
 
 
 def _compared(
@@ -198,10 +181,7 @@ def _compared(
     device: str,
     progress: Progress,
 ) -> Comparisons:
-    others = [other_normalization(measure)] if measure.name == "cka" else []
-    estimates = _estimates(
-        model, references, [measure, *others], level=level, clusters=clusters, device=device, progress=progress
-    )
+    estimates = _estimates(model, references, measure, level=level, clusters=clusters, device=device, progress=progress)
     first, second = estimates[: len(references)], estimates[len(references) :]
     curves = [estimate.curve(alignment) for estimate, alignment in zip(first, alignments, strict=True)]
     comparisons = []
@@ -227,7 +207,7 @@ def _compared(
     return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
 
 
-def other_normalization(measure: Measure) -> Measure:
+def other_normalization(measure: CKA) -> CKA:
     """Return the measure of z-scored features for that of raw ones, and the other way round."""
     other: Normalize = "zscore" if measure.normalize == "raw" else "raw"
     return dataclasses.replace(measure, normalize=other)
@@ -236,20 +216,20 @@ def other_normalization(measure: Measure) -> Measure:
 def _estimates(
     model: Embeddings,
     references: Sequence[Embeddings],
-    measures: Sequence[Measure],
+    measure: Measure,
     *,
     level: float | None,
     clusters: NDArray[np.intp] | None,
     device: str,
     progress: Progress,
 ) -> Sequence[Estimate]:
-    """Return estimates, by measure and then by reference."""
-    if measures[0].name != "cka":
+    """Return an estimate a reference, and for CKA then one a reference of the other normalization."""
+    if not isinstance(measure, CKA):
         return [
             measure_layers(
                 _layers(model),
                 _layers(reference),
-                measures[0],
+                measure,
                 level=level,
                 clusters=clusters,
                 model_name=model.model.name,
@@ -263,7 +243,7 @@ def _estimates(
     position = {reference.fingerprint: number + 1 for number, reference in enumerate(others)}
     return estimate_cka(
         [(embeddings.model.name, _layers(embeddings)) for embeddings in (model, *others)],
-        measures=measures,
+        measures=[measure, other_normalization(measure)],
         pairs=[(0, position.get(reference.fingerprint, 0)) for reference in references],
         level=level,
         clusters=clusters,
@@ -280,15 +260,15 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     """
     kind = tuple[LayerDiagnostics, ...]
     key = digest([SIMILARITY_VERSION, embeddings.fingerprint])
-    found: tuple[LayerDiagnostics, ...] | None = stored_result(embeddings.store, "diagnostics", key, kind)
-    if found is None:
+    by_layer: tuple[LayerDiagnostics, ...] | None = stored_result(embeddings.store, "diagnostics", key, kind)
+    if by_layer is None:
         name, norm = embeddings.model.name, embeddings.model.norm
-        found = tuple(
+        by_layer = tuple(
             diagnose(embeddings.layer(layer), name=f"layer {layer} of {name}", norm=norm)
             for layer in range(embeddings.n_layers)
         )
-        embeddings.store.save_result("diagnostics", key, to_json(found))
-    return found
+        embeddings.store.save_result("diagnostics", key, to_json(by_layer))
+    return by_layer
 
 
 def cluster_numbers(texts: Sequence[str], documents: Mapping[str, str]) -> list[int]:
@@ -305,44 +285,26 @@ def cluster_numbers(texts: Sequence[str], documents: Mapping[str, str]) -> list[
     return [numbers[documents[text]] for text in texts]
 
 
-def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool) -> None:
-    """Raise unless a permutation null can be had.
-
-    Raises:
-        DataError: For another measure than cka, with documents, or with too few permutations for the level.
-    """
-    needed = math.ceil(1 / (1 - level) - 1e-9) - 1
-    if measure.name != "cka":
-        raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
-    if documents:
-        raise DataError(
-            "expected permutations or documents, got both: shuffling takes all texts for independent, and texts of one "
-            "document are not"
-        )
-    if permutations < needed:
-        raise DataError(f"expected at least {needed} permutations at level {level:g}, got {permutations}")
-
-
 def _null(
     model: Embeddings,
     reference: Embeddings,
-    found: SimilarityMap,
+    similarities: SimilarityMap,
     *,
     permutations: int,
     level: float,
     device: str,
     progress: Progress,
 ) -> PermutationNull:
-    key = digest(
-        [SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, found.measure, permutations, level, found.values]
-    )
+    measure, values = similarities.measure, similarities.values
+    assert isinstance(measure, CKA)
+    key = digest([SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, measure, permutations, level, values])
     null = stored_result(model.store, "null", key, PermutationNull)
     if null is None:
         null = permutation_null(
             _layers(model),
             _layers(reference),
-            found.values,
-            measure=found.measure,
+            values,
+            measure=measure,
             permutations=permutations,
             level=level,
             device=_torch_device(device),
@@ -355,7 +317,7 @@ def _null(
 def _warnings(
     comparison: Comparison, model: Embeddings, reference: Embeddings, *, n_documents: int | None
 ) -> tuple[str, ...]:
-    told = cautions(
+    warnings = cautions(
         comparison.map.measure,
         comparison.map.n_samples,
         (model.model.name, comparison.model_diagnostics),
@@ -364,12 +326,12 @@ def _warnings(
         alignment=comparison.curve.alignment,
     )
     if model.settings == reference.settings:
-        return told
+        return warnings
     differ = " and ".join(sorted({name for name, _ in model.settings.items() ^ reference.settings.items()}))
     return (
         f"{model.model.name} and {reference.model.name} were embedded with different {differ}: what differs between "
         "them may come from that",
-        *told,
+        *warnings,
     )
 
 

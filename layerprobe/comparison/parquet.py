@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.errors import DataError
 from layerprobe.files import replace_file
+from layerprobe.serialisation import to_dict
 from layerprobe.similarity.values import SimilarityMap
 
 if TYPE_CHECKING:
@@ -46,26 +47,26 @@ COLUMNS = {
 """Columns in their order, with the dtypes that pandas has for them: the same whatever was measured."""
 
 
-def similarity_table(found: Comparisons) -> pd.DataFrame:
+def similarity_table(comparisons: Comparisons) -> pd.DataFrame:
     """Return a row for every pair of layers, raw and z-scored, with interval and null distribution where they are.
 
-    The columns are `COLUMNS`: texts is the digest of the texts, on_curve whether the curve takes this pair. What the
-    measure does not have is missing.
+    The columns are `COLUMNS`: texts is the digest of the texts, on_curve whether the curve takes this pair. Settings
+    that the measure does not have are missing.
     """
     import pandas as pd
 
-    rows = [row for comparison in found.comparisons for row in _rows(comparison)]
+    rows = [row for comparison in comparisons.comparisons for row in _rows(comparison)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def write_parquet(found: Comparisons, path: Path) -> None:
+def write_parquet(comparisons: Comparisons, path: Path) -> None:
     """Write the table to a file, whole or not at all.
 
     Raises:
         DataError: If the file cannot be written.
     """
     buffer = io.BytesIO()
-    similarity_table(found).to_parquet(buffer, index=False)
+    similarity_table(comparisons).to_parquet(buffer, index=False)
     try:
         replace_file(path, buffer.getvalue())
     except OSError as error:
@@ -76,39 +77,35 @@ def _rows(comparison: Comparison) -> list[Row]:
     maps = [comparison.map, comparison.other_normalization]
     partners = set(enumerate(comparison.curve.reference_layers))
     return [
-        {**_about(comparison, found), **_cell(found, i, j), "on_curve": found is comparison.map and (i, j) in partners}
-        for found in maps
-        if found is not None
-        for i in range(found.shape[0])
-        for j in range(found.shape[1])
+        {**_about(comparison, each), **_cell(each, i, j), "on_curve": each is comparison.map and (i, j) in partners}
+        for each in maps
+        if each is not None
+        for i in range(each.shape[0])
+        for j in range(each.shape[1])
     ]
 
 
-def _about(comparison: Comparison, found: SimilarityMap) -> Row:
-    measure = found.measure
+def _about(comparison: Comparison, similarities: SimilarityMap) -> Row:
+    measure = to_dict(similarities.measure)
     return {
+        **{name: value for name, value in measure.items() if name in COLUMNS},
         "model": comparison.model.name,
         "model_revision": comparison.model.revision,
         "reference": comparison.reference.name,
         "reference_revision": comparison.reference.revision,
         "texts": comparison.texts_digest,
-        "n_samples": found.n_samples,
+        "n_samples": similarities.n_samples,
         "pooling": comparison.pooling,
-        "measure": measure.name,
-        "kernel": measure.kernel,
-        "estimator": measure.estimator,
-        "normalize": measure.normalize,
-        "bandwidth_multiplier": measure.bandwidth_multiplier,
-        "neighbours": measure.neighbours,
+        "measure": measure["name"],
     }
 
 
-def _cell(found: SimilarityMap, i: int, j: int) -> Row:
-    errors, null, sigma = found.uncertainty, found.null, found.sigma_squared
+def _cell(similarities: SimilarityMap, i: int, j: int) -> Row:
+    errors, null, sigma = similarities.uncertainty, similarities.null, similarities.sigma_squared
     return {
         "layer": i,
         "reference_layer": j,
-        "value": found.values[i][j],
+        "value": similarities.values[i][j],
         "standard_error": errors.standard_errors[i][j] if errors else None,
         "lower": errors.lower[i][j] if errors else None,
         "upper": errors.upper[i][j] if errors else None,

@@ -60,9 +60,9 @@ class Comparison:
         if len(self.curve.values) != self.model.n_layers:
             raise DataError(f"expected a curve of {self.model.n_layers} layers, got {len(self.curve.values)}")
         check_layers(self.curve.reference_layers, self.reference, what="reference layers")
-        for found, model in ((self.model_diagnostics, self.model), (self.reference_diagnostics, self.reference)):
-            if found and len(found) != model.n_layers:
-                raise DataError(f"expected diagnostics of {model.n_layers} layers of {model.name}, got {len(found)}")
+        for layers, model in ((self.model_diagnostics, self.model), (self.reference_diagnostics, self.reference)):
+            if layers and len(layers) != model.n_layers:
+                raise DataError(f"expected diagnostics of {model.n_layers} layers of {model.name}, got {len(layers)}")
         if self.steps and len(self.steps) != self.model.n_blocks:
             raise DataError(f"expected {self.model.n_blocks} steps from layer to layer, got {len(self.steps)}")
 

@@ -7,8 +7,7 @@ from numpy.typing import ArrayLike
 from scipy import stats
 
 from layerprobe.errors import DataError
-from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix
-from layerprobe.similarity.neighbours import unit_rows
+from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix, unit_rows
 
 SPREAD = 1e-12
 """Values that differ by less, relative to the largest, are equal but for the rounding of cosines."""

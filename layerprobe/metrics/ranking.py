@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import MisalignedSamplesError
-from layerprobe.similarity.checks import finite_matrix
-from layerprobe.similarity.neighbours import unit_rows
+from layerprobe.metrics.names import Metric
+from layerprobe.similarity.checks import finite_matrix, unit_rows
 
 BLOCK = 2**24
 """Scores that are in memory at a time: 64 MB."""
@@ -29,11 +29,11 @@ def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: 
     Raises:
         DegenerateLayerError: If a value is not finite, or a row has no direction.
     """
-    found = np.empty((len(rows), layer.shape[1]), np.float32)
+    result = np.empty((len(rows), layer.shape[1]), np.float32)
     for start in range(0, len(rows), ROWS):
         block = finite_matrix(layer[rows[start : start + ROWS]], name=name)
-        found[start : start + ROWS] = unit_rows(block, name=name) if units else block
-    return found
+        result[start : start + ROWS] = unit_rows(block, name=name) if units else block
+    return result
 
 
 def relevant_ranks(
@@ -84,6 +84,16 @@ def _rank(scores: NDArray[np.float32], document: int) -> int:
     return 1 + int(higher) + int(equal_and_earlier)
 
 
+def ranking_metrics(ranks: Ranks, gains: NDArray[np.float64]) -> dict[Metric, float]:
+    """Return what the ranking for one query scores by every metric of retrieval, 0 .. 1."""
+    return {
+        "ndcg@10": ndcg(ranks, gains),
+        "mrr": reciprocal_rank(ranks),
+        "mrr@10": reciprocal_rank(ranks, CUTOFF),
+        "recall@10": recall(ranks),
+    }
+
+
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:
     """Return the normalised discounted cumulative gain of the first `cutoff` documents, 0 .. 1.
 
@@ -105,8 +115,8 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
     order = np.argsort(ranks)[:cutoff]
     order = order[ranks[order] <= cutoff]
     ideal = np.sort(gains)[::-1][:cutoff]
-    found, best = gains[order] / np.log2(ranks[order] + 1.0), ideal / np.log2(np.arange(2.0, len(ideal) + 2))
-    return float(found.sum() / best.sum())
+    gained, best = gains[order] / np.log2(ranks[order] + 1.0), ideal / np.log2(np.arange(2.0, len(ideal) + 2))
+    return float(gained.sum() / best.sum())
 
 
 def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:

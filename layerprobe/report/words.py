@@ -81,9 +81,7 @@ def measure(found: SimilarityMap) -> str:
 
 def short_measure(study: Study) -> str:
     """Return the name of the measure for axes and tables, such as `CKA`."""
-    names = {"mutual-knn": "mutual kNN", "procrustes": "Procrustes"}
-    name = study.comparison.map.measure.name
-    return names.get(name, name.upper())
+    return study.comparison.map.measure.short_name
 
 
 def features(found: SimilarityMap) -> str:

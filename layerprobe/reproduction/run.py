@@ -39,7 +39,7 @@ from layerprobe.reproduction.paper import (
     planned_models,
     read_paper,
 )
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.study.predict import predict_drop
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
@@ -278,9 +278,7 @@ def _compared(
     for pair in pairs:
         model, reference = embedded[pair.model], embedded[pair.reference]
         comparison = compare(model, reference, device=options.device, progress=progress)
-        biased = compare(
-            model, reference, measure=Measure(estimator="biased"), device=options.device, progress=progress
-        )
+        biased = compare(model, reference, measure=CKA(estimator="biased"), device=options.device, progress=progress)
         prediction = predict_drop(comparison, rule=PLATEAU)
         done.append(reproduced_pair(pair, by_id[pair.model], by_id[pair.reference], comparison, biased, prediction))
     borne_out = sum(pair.bears_out for pair in done)

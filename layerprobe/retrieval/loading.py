@@ -59,12 +59,12 @@ def load_retrieval(
         tables = hub_retrieval_tables(str(source), split)
     else:
         tables = {"pairs": read_table(path)}
-    found = _of_pairs(tables["pairs"], columns) if "pairs" in tables else _of_records(tables)
-    return _task(str(source), found, relevant_from)
+    texts = _of_pairs(tables["pairs"], columns) if "pairs" in tables else _of_records(tables)
+    return _task(str(source), texts, relevant_from)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _Source:
     """What a source has, as it has it."""
 
     queries: dict[str, str]
@@ -91,13 +91,13 @@ def _folder_tables(folder: Path, split: str) -> dict[str, Table]:
 
 
 def _only(files: Iterable[Path], stem: str) -> Path | None:
-    found = [file for file in files if file.stem == stem]
-    if len(found) > 1:
-        raise TaskError(f"{' and '.join(file.name for file in found)} could both be {stem}: leave one of them")
-    return found[0] if found else None
+    named = [file for file in files if file.stem == stem]
+    if len(named) > 1:
+        raise TaskError(f"{' and '.join(file.name for file in named)} could both be {stem}: leave one of them")
+    return named[0] if named else None
 
 
-def _of_records(tables: dict[str, Table]) -> _Found:
+def _of_records(tables: dict[str, Table]) -> _Source:
     warnings: list[str] = []
     documents, queries = (_records(tables[name], unit, warnings) for name, unit in _UNITS)
     table, (query, document, gain) = judgement_columns(tables["qrels"])
@@ -105,7 +105,7 @@ def _of_records(tables: dict[str, Table]) -> _Found:
         (row[query].strip(), row[document].strip(), parse_score(row[gain], table.place(i)))
         for i, row in enumerate(table.rows)
     ]
-    return _Found(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
+    return _Source(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
 
 
 _UNITS = (("corpus", "document"), ("queries", "text"))
@@ -132,20 +132,20 @@ def _records(table: Table, unit: str, warnings: list[str]) -> dict[str, str]:
     return texts
 
 
-def _of_pairs(table: Table, columns: Columns | None) -> _Found:
+def _of_pairs(table: Table, columns: Columns | None) -> _Source:
     """Number the distinct queries and documents of a table from 1."""
     table, (query, document, *gain) = query_columns(table, columns)
     cleaner, judgements = Cleaner(), []
     queries, documents = dict[str, str](), dict[str, str]()
     for i, row in enumerate(table.rows):
-        asked, sought = cleaner.clean(row[query]), cleaner.clean(row[document])
-        if cleaner.keeps(asked, sought):
+        question, text = cleaner.clean(row[query]), cleaner.clean(row[document])
+        if cleaner.keeps(question, text):
             ids = (
-                queries.setdefault(asked, f"query {len(queries) + 1}"),
-                documents.setdefault(sought, f"document {len(documents) + 1}"),
+                queries.setdefault(question, f"query {len(queries) + 1}"),
+                documents.setdefault(text, f"document {len(documents) + 1}"),
             )
             judgements.append((*ids, parse_score(row[gain[0]], table.place(i)) if gain else 1.0))
-    return _Found(
+    return _Source(
         queries={name: text for text, name in queries.items()},
         documents={name: text for text, name in documents.items()},
         judgements=judgements,
@@ -153,37 +153,37 @@ def _of_pairs(table: Table, columns: Columns | None) -> _Found:
     )
 
 
-def _task(name: str, found: _Found, relevant_from: float | None) -> RetrievalTask:
+def _task(name: str, source: _Source, relevant_from: float | None) -> RetrievalTask:
     """Keep what can be scored, and count the rest."""
     gains: dict[tuple[str, str], float] = {}
     unknown = own = 0
-    for query, document, gain in found.judgements:
+    for query, document, gain in source.judgements:
         if gain <= 0 or (relevant_from is not None and gain < relevant_from):
             continue
-        if query not in found.queries or document not in found.documents:
+        if query not in source.queries or document not in source.documents:
             unknown += 1
-        elif query == document and same_text(found.queries[query], found.documents[document]):
+        elif query == document and same_text(source.queries[query], source.documents[document]):
             own += 1
         else:
             gains[query, document] = max(gain, gains.get((query, document), gain))
-    asked = {query for query, _ in gains}
-    kept = [query for query in found.queries if query in asked]
-    if len(kept) < MIN_EXAMPLES or len(found.documents) < MIN_EXAMPLES:
+    relevant = {query for query, _ in gains}
+    kept = [query for query in source.queries if query in relevant]
+    if len(kept) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
         reasons = [f"{count(unknown, 'judgement')} of unknown ids"] if unknown else []
         reasons += [f"{count(own, 'judgement')} of a document with the id and the text of its query"] if own else []
         raise TaskError(
-            f"{name} has {len(kept)} queries with a relevant document and {count(len(found.documents), 'document')}, "
+            f"{name} has {len(kept)} queries with a relevant document and {count(len(source.documents), 'document')}, "
             f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
     number = {query: i for i, query in enumerate(kept)}
-    place = {document: i for i, document in enumerate(found.documents)}
-    left = len(found.queries) - len(kept)
+    place = {document: i for i, document in enumerate(source.documents)}
+    left = len(source.queries) - len(kept)
     notes = [
         f"read {len(kept):,} queries, {count(len(place), 'document')} and "
         f"{count(len(gains), 'pair')} of them that belong together"
     ]
-    notes += [f"left out {left:,} of {len(found.queries):,} queries without a relevant document"] if left else []
-    warnings = list(found.warnings)
+    notes += [f"left out {left:,} of {len(source.queries):,} queries without a relevant document"] if left else []
+    warnings = list(source.warnings)
     warnings += (
         [f"{count(unknown, 'judgement')} left out: the query or the document is unknown or empty"] if unknown else []
     )
@@ -193,9 +193,9 @@ def _task(name: str, found: _Found, relevant_from: float | None) -> RetrievalTas
     task = RetrievalTask(
         name=name,
         query_ids=tuple(kept),
-        queries=tuple(found.queries[query] for query in kept),
+        queries=tuple(source.queries[query] for query in kept),
         document_ids=tuple(place),
-        documents=tuple(found.documents.values()),
+        documents=tuple(source.documents.values()),
         relevance=tuple((number[query], place[document], gain) for (query, document), gain in gains.items()),
         notes=tuple(notes),
         warnings=tuple(warnings),

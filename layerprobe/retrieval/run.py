@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,20 +16,12 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.metrics.names import RETRIEVAL_METRICS, Metric
-from layerprobe.metrics.ranking import CUTOFF, float32_rows, ndcg, recall, reciprocal_rank, relevant_ranks
+from layerprobe.metrics.ranking import float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.progress import Progress, silent
 from layerprobe.retrieval.values import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.similarity.values import Difference, Interval
 
 Values = NDArray[np.float64]
-Measure = Callable[[NDArray[np.int64], Values], float]
-
-MEASURES: dict[Metric, Measure] = {
-    "ndcg@10": ndcg,
-    "mrr": lambda ranks, _: reciprocal_rank(ranks),
-    "mrr@10": lambda ranks, _: reciprocal_rank(ranks, CUTOFF),
-    "recall@10": lambda ranks, _: recall(ranks),
-}
 
 
 def retrieve(
@@ -47,16 +39,16 @@ def retrieve(
 
     Args:
         model: A name, a folder, or a `ModelSpec`.
-        task: What `load_retrieval` gave.
+        task: What `load_retrieval` returned.
         query_prompt: Put before every query, such as "query: "; by default the prompt of the options.
         document_prompt: Put before every document.
         ranking: cosine, or dot: the inner product.
         level: Confidence level of intervals.
         options: How to load and embed.
-        progress: Told what is being done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
-        ModelError: If the model cannot be had or truncated.
+        ModelError: If the model cannot be loaded or truncated.
         DataError: As `evaluate_retrieval`.
         StoreError: If the store cannot be written.
     """
@@ -87,12 +79,12 @@ def evaluate_retrieval(
     Memory is that of one layer and of blocks of 64 MB.
 
     Args:
-        queries: What `extract` gave for the queries, with their prompt.
+        queries: What `extract` returned for the queries, with their prompt.
         documents: The same for the documents.
         task: Which queries and documents, and what is relevant.
         ranking: cosine, or dot: the inner product.
         level: Confidence level of intervals.
-        progress: Told the layers that are done.
+        progress: Called with the layers that are done.
 
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
@@ -111,9 +103,9 @@ def evaluate_retrieval(
         ranks = judged.ranks(
             queries.layer(layer), documents.layer(layer), ranking, name=f"layer {layer} of {queries.model.name}"
         )
-        for metric in RETRIEVAL_METRICS:
-            values = (100 * MEASURES[metric](*each) for each in zip(ranks, judged.gains, strict=True))
-            by_query[metric].append(tuple(values))
+        scores = [ranking_metrics(*each) for each in zip(ranks, judged.gains, strict=True)]
+        for metric, layers in by_query.items():
+            layers.append(tuple(100 * score[metric] for score in scores))
         progress(f"ranking by {queries.model.name}", layer + 1, queries.n_layers)
     return RetrievalScores(
         model=queries.model,
@@ -180,9 +172,9 @@ class _Judged:
         self, queries: NDArray[np.float32], documents: NDArray[np.float32], ranking: Ranking, *, name: str
     ) -> list[NDArray[np.int64]]:
         units = ranking == "cosine"
-        asked = float32_rows(queries, self.queries, units=units, name=f"{name} for queries")
-        sought = float32_rows(documents, self.texts, units=units, name=f"{name} for documents")
-        return list(relevant_ranks(asked, sought, self.documents, self.relevant, self.own))
+        query_rows = float32_rows(queries, self.queries, units=units, name=f"{name} for queries")
+        text_rows = float32_rows(documents, self.texts, units=units, name=f"{name} for documents")
+        return list(relevant_ranks(query_rows, text_rows, self.documents, self.relevant, self.own))
 
 
 # ---- intervals over queries ---------------------------------------------------------------------------
@@ -197,10 +189,10 @@ def _mean(values: Values, level: float) -> Interval:
 def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ...]:
     """Return each layer less the last; with m differences each interval is at 1 - (1 - level) / m."""
     *others, last = layers
-    found = []
+    differences = []
     for layer, values in enumerate(others):
         mean = _mean(values - last, 1 - (1 - level) / len(others))
-        found.append(
+        differences.append(
             Difference(
                 label=f"layer {layer} less layer {len(others)}",
                 value=mean.value,
@@ -211,7 +203,7 @@ def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ..
                 p_value=min(1.0, len(others) * _p_value(mean, len(last) - 1)),
             )
         )
-    return tuple(found)
+    return tuple(differences)
 
 
 def _p_value(mean: Interval, degrees: int) -> float:

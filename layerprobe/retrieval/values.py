@@ -73,12 +73,12 @@ class RetrievalTask:
         """
         numbers = {name: number for number, name in enumerate(self.document_ids)}
         judged = {(query, document) for query, document, _ in self.relevance}
-        found = []
+        own = []
         for query, (name, text) in enumerate(zip(self.query_ids, self.queries, strict=True)):
             document = numbers.get(name, -1)
             itself = document >= 0 and _words(text) in _words(self.documents[document])
-            found.append(document if itself and (query, document) not in judged else -1)
-        return tuple(found)
+            own.append(document if itself and (query, document) not in judged else -1)
+        return tuple(own)
 
     @property
     def digest(self) -> str:

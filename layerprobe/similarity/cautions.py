@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
-from layerprobe.similarity.values import NEIGHBOUR_MEASURES, Alignment, LayerDiagnostics, Measure
-
-Diagnosed: TypeAlias = tuple[str, tuple[LayerDiagnostics, ...]]
-"""A model's name and its layers."""
-
-CHANCE = 0.05
-"""Similarity of independent layers that is told: more than the intervals of 100 texts hide."""
+from layerprobe.similarity.values import Alignment, Diagnosed, LayerDiagnostics, Measure
 
 COPIES = 0.01
-"""Share of rows that are copies that is told: one text in a hundred no longer counts once."""
+"""Share of rows that are copies from which on it is warned of: one text in a hundred no longer counts once."""
 
 INFLATION = 0.01
-"""Debiased CKA that copies alone give independent layers that is told: the second decimal is no longer right."""
+"""Debiased CKA that copies alone give independent layers: above, the second decimal is no longer right."""
 
 FEW_SAMPLES = 100
 """Below, an interval of CKA is wider than +- 0.07: more than neighbouring layers of most encoders differ by."""
-
-SPREAD = 0.35
-"""Standard error of debiased CKA x sqrt(n): 0.25 to 0.31 between layers of MiniLM on STS-B, 0.38 of Gaussian layers."""
 
 OUTLIER_WEIGHT = 0.25
 """Share of HSIC(K, K) in one or three features: layers alike in these alone have a linear CKA of at least this."""
@@ -37,16 +26,11 @@ ANISOTROPY = 0.9
 """Mean cosine above which the common direction takes nine tenths of every cosine, the texts the rest."""
 
 LEFT_OUT = 0.1
-"""Share of features without variance that is told: a few are dead in healthy models, 3 of 384 in MiniLM."""
-
-QUARTER_CIRCLE = 8 / (3 * math.pi)
-"""Mean over root mean square of the singular values of a large random matrix."""
+"""Share of features without variance from which on it is warned of: a few are dead in healthy models, 3 of 384 in
+MiniLM."""
 
 HALF_PRECISION = ("float16", "bfloat16")
 """Three and two digits: the difference of texts that point the same way has fewer."""
-
-CCA_MEASURES = ("svcca", "pwcca")
-"""Blind to the scale of features, so that every direction of noise counts as much as any other."""
 
 MANY_TO_CHOOSE = 1000
 """Below, the largest debiased CKA of 13 that differ by chance alone is too high in the second decimal: simulated layers
@@ -69,17 +53,14 @@ def cautions(
 ) -> tuple[str, ...]:
     """Return what makes similarities of these layers unlike what they seem, one line a cause and model.
 
-    Independent layers have a mean biased linear CKA of sqrt(a b), a and b their chance CKAs, and share
-    k / (n - 1) of k neighbours. By m copies among n rows, independent layers of chance CKA c get a debiased linear
-    CKA of about x / (1 + x), x = 2 m / n x c / (1 - c). With variance shares v of features and
-    |K|^2 = tr(K)^2 / ((n - 1) c), a feature's part of HSIC(K, K) is at least v^2 (n - 1) c. Independent layers of d
-    and e features have a mean squared canonical correlation of max(d, e) / (n - 1), and of effective rank r a
-    Procrustes similarity of 0.85 sqrt(r / (n - 1)) or more.
+    By m copies among n rows, independent layers of chance CKA c get a debiased linear CKA of about x / (1 + x),
+    x = 2 m / n x c / (1 - c). With variance shares v of features and |K|^2 = tr(K)^2 / ((n - 1) c), a feature's part
+    of HSIC(K, K) is at least v^2 (n - 1) c. What independent layers have is for each measure to say.
 
     Args:
         measure: What was or will be computed.
         n_samples: Rows that are compared.
-        model: Its name and what `diagnose` found, by layer.
+        model: Its name and the diagnostics of its layers.
         reference: The same of the reference.
         n_clusters: Documents that intervals take as units; None where texts are.
         alignment: Of the curve, where there is one.
@@ -88,8 +69,7 @@ def cautions(
         Sentences without a line break that say where, what, why it matters and what to do; none where nothing is
         wrong.
 
-    Source: Josse and Holmes 2016 (arXiv 1307.7383) for the mean of biased CKA; copies: by the mean of the
-    inner products of copies, to first order, and confirmed by simulation.
+    Source: copies: by the mean of the inner products of copies, to first order, and confirmed by simulation.
 
     Example:
         >>> layer = LayerDiagnostics(
@@ -97,28 +77,27 @@ def cautions(
         ...     mean_norm=1.0, mean_cosine=0.3, top_dimension_share=0.01, top_three_share=0.03,
         ...     effective_rank=670.0, intrinsic_dimension=20.0, chance_cka=0.22,
         ... )
-        >>> cautions(Measure(), 2758, ("electra", (layer,)), ("bert", (layer,)))
+        >>> from layerprobe.similarity.measures.cka import CKA
+        >>> cautions(CKA(), 2758, ("electra", (layer,)), ("bert", (layer,)))
         ()
-        >>> cautions(Measure(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
+        >>> cautions(CKA(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
         'layer 0 of electra and layer 0 of bert: independent layers with these spec'
     """
-    found = [
+    lines = [
         _few_samples(measure, n_samples),
         _few_documents(n_clusters),
         _best_match(alignment, n_samples, reference),
-        _chance(measure, n_samples, model, reference),
+        measure.chance(n_samples, model, reference) if model[1] and reference[1] else None,
     ]
     for name, layers in (model, reference):
-        found += [check(measure, name, layers) for check in CHECKS]
-    return tuple(dict.fromkeys(line for line in found if line))
+        lines += [check(measure, name, layers) for check in CHECKS]
+    return tuple(dict.fromkeys(line for line in lines if line))
 
 
 def _few_samples(measure: Measure, n: int) -> str | None:
     if n >= FEW_SAMPLES:
         return None
-    wide = f"debiased CKA has 95% intervals of about ± {2 * SPREAD / math.sqrt(n):.2f}, more than layers differ by"
-    why = wide if measure.estimator == "debiased" else "another sample of texts would give other similarities"
-    return f"{n} texts are few: {why}: compare on {FEW_SAMPLES} texts or more, better 1000"
+    return f"{n} texts are few: {measure.sampling_error(n)}: compare on {FEW_SAMPLES} texts or more, better 1000"
 
 
 def _few_documents(n: int | None) -> str | None:
@@ -137,80 +116,6 @@ def _best_match(alignment: Alignment | None, n: int, reference: Diagnosed) -> st
         f"best-match takes the largest of several values, which with {n} texts may be largest by chance and is then "
         "too high, and the intervals take the choice for given: compare by same-index or relative-depth, or on "
         f"{MANY_TO_CHOOSE} texts or more"
-    )
-
-
-def _chance(measure: Measure, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-    """Tell the similarity of independent layers where it is far from 0."""
-    if not model[1] or not reference[1]:
-        return None
-    if measure.estimator == "biased":
-        return _chance_cka(measure, model, reference)
-    if measure.name == "mutual-knn":
-        return _chance_neighbours(measure, n)
-    if measure.name == "procrustes":
-        return _chance_overlap(n, model, reference)
-    if measure.name in CCA_MEASURES:
-        return _chance_correlation(measure, n, (model, reference))
-    return None
-
-
-def _chance_cka(measure: Measure, model: Diagnosed, reference: Diagnosed) -> str | None:
-    first, second = (max(layers, key=lambda layer: layer.chance_cka) for _, layers in (model, reference))
-    chance = math.sqrt(first.chance_cka * second.chance_cka)
-    if chance <= CHANCE:
-        return None
-    where = " and ".join(
-        f"layer {layers.index(layer)} of {name}" for (name, layers), layer in ((model, first), (reference, second))
-    )
-    # Both flatten the spectrum, which raises the level.
-    more = " or more" if measure.normalize == "zscore" or measure.kernel == "rbf" else ""
-    return (
-        f"{where}: independent layers with these spectra would show a biased CKA of {chance:.2f}{more}, which lies "
-        "under every value: compare with --estimator debiased, or on more texts"
-    )
-
-
-def _chance_neighbours(measure: Measure, n: int) -> str | None:
-    assert measure.neighbours is not None
-    chance = min(measure.neighbours / (n - 1), 1.0)
-    if chance <= CHANCE:
-        return None
-    return (
-        f"{measure.neighbours} neighbours among {n} texts are many: independent layers would share {chance:.0%} of "
-        "them: compare with fewer neighbours, or on more texts"
-    )
-
-
-def _chance_overlap(n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-    """Tell the mean sum of singular values of X^T Y for independent layers.
-
-    Their squares sum to 1 / (n - 1) on average; of r values that fill a quarter circle, the sum is then
-    8 / (3 pi) sqrt(r / (n - 1)). With r the effective rank this is 1 to 25 % too low.
-    """
-    rank = min(max(layer.effective_rank for layer in layers) for _, layers in (model, reference))
-    chance = QUARTER_CIRCLE * math.sqrt(rank / (n - 1))
-    if chance <= CHANCE:
-        return None
-    return (
-        f"{model[0]} and {reference[0]} have layers of effective rank {rank:.0f} or more: on {n} "
-        f"texts independent ones would show a Procrustes similarity of {chance:.2f} or more: compare by cka, or "
-        "against texts in another order"
-    )
-
-
-def _chance_correlation(measure: Measure, n: int, models: tuple[Diagnosed, Diagnosed]) -> str | None:
-    """Tell the mean squared canonical correlation of independent layers, max(d, e) / (n - 1)."""
-    width, name = max((layer.n_features, name) for name, layers in models for layer in layers)
-    chance = width / (n - 1)
-    if chance <= CHANCE:
-        return None
-    start = f"{name} has {width} features on {n} texts: "
-    wanted = f"compare by cka, or on {math.ceil(width / CHANCE)} texts or more"
-    if n <= width:
-        return f"{start}any two layers of full rank then correlate fully, so {measure.title} is meaningless: {wanted}"
-    return (
-        f"{start}independent layers would show canonical correlations of up to about {math.sqrt(chance):.2f}: {wanted}"
     )
 
 
@@ -238,7 +143,7 @@ def _inflation(layer: LayerDiagnostics) -> float:
 
 
 def _outliers(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
-    if measure.normalize != "raw" or measure.name == "pwcca":
+    if measure.normalize != "raw" or not measure.outliers:
         return None
     counts = {i: count for i, layer in enumerate(layers) if (count := _outlying(layer))}
     if not counts:
@@ -287,7 +192,7 @@ def _constant_features(measure: Measure, name: str, layers: Sequence[LayerDiagno
 
 def _anisotropy(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
     where = [i for i, layer in enumerate(layers) if layer.mean_cosine > ANISOTROPY]
-    if measure.name not in NEIGHBOUR_MEASURES or not where:
+    if not measure.by_cosine or not where:
         return None
     worst = max(where, key=lambda i: layers[i].mean_cosine)
     return (

@@ -88,6 +88,24 @@ def centred_layer(X: ArrayLike, *, name: str) -> Array:
     return centred
 
 
+def unit_rows(matrix: Array, *, name: str) -> Array:
+    """Return the rows divided by their lengths.
+
+    Raises:
+        DegenerateLayerError: If a row is zero, or too long for float64.
+    """
+    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+    bad = ~((norms > 0) & np.isfinite(norms))
+    if bad.any():
+        row = int(bad.argmax())
+        what = "is zero" if norms[row, 0] == 0 else "is too long for float64"
+        raise DegenerateLayerError(
+            f"{name} {what} in row {row}, expected embeddings with a direction: remove texts without tokens"
+        )
+    units: Array = matrix / norms
+    return units
+
+
 def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
     """Return by how much each feature may vary through rounding alone: of its own storage, and of sums over all.
 

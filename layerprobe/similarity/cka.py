@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,16 +29,15 @@ from layerprobe.similarity.inference import (
     interval,
     spread,
 )
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,
     Difference,
     Estimator,
     Interval,
-    Kernel,
     MapUncertainty,
     Matrix,
-    Measure,
     Normalize,
     SimilarityCurve,
     SimilarityMap,
@@ -76,7 +75,7 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased",
         >>> linear_cka(X, X**2) < 0.1 < linear_cka(X, X**2, estimator="biased")
         True
     """
-    return _cka(X, Y, Measure(kernel="linear", estimator=estimator, normalize=normalize))
+    return _cka(X, Y, CKA(estimator=estimator, normalize=normalize))
 
 
 def rbf_cka(
@@ -104,10 +103,7 @@ def rbf_cka(
         biased: [0, 1]. debiased: [-1, 1], can be negative. Bounds hold up to rounding: nothing is clamped.
 
     Raises:
-        DataError: If an argument is no matrix of real numbers, the multiplier is not positive and finite, or the
-            estimator is unknown.
-        DegenerateLayerError: If a layer is constant, not finite, has fewer than 4 rows, or most rows are equal.
-        MisalignedSamplesError: If the numbers of rows differ.
+        LayerProbeError: As in `linear_cka`, or if the multiplier is not positive and finite, or most rows are equal.
 
     Source: Kornblith et al. 2019 (arXiv 1905.00414), equation 4 and section 3.
 
@@ -116,7 +112,7 @@ def rbf_cka(
         >>> round(rbf_cka(X, 3 * X + 1), 12)
         1.0
     """
-    measure = Measure(kernel="rbf", estimator=estimator, bandwidth_multiplier=bandwidth_multiplier, normalize=normalize)
+    measure = RBFCKA(estimator=estimator, bandwidth_multiplier=bandwidth_multiplier, normalize=normalize)
     return _cka(X, Y, measure)
 
 
@@ -124,7 +120,7 @@ def cka_interval(
     X: ArrayLike,
     Y: ArrayLike,
     *,
-    measure: Measure | None = None,
+    measure: CKA | None = None,
     level: float = LEVEL,
     clusters: ArrayLike | None = None,
 ) -> Interval:
@@ -145,11 +141,11 @@ def cka_interval(
 
     Example:
         >>> X, noise = np.random.default_rng(0).normal(size=(2, 200, 8))
-        >>> found = cka_interval(X, X + noise)
-        >>> found.lower < found.value < found.upper
+        >>> debiased = cka_interval(X, X + noise)
+        >>> debiased.lower < debiased.value < debiased.upper
         True
     """
-    measure = measure or Measure()
+    measure = measure or CKA()
     if measure.estimator != "debiased":
         raise DataError(
             f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"
@@ -161,65 +157,10 @@ def cka_interval(
     return Interval(value=value, standard_error=error.standard_error, lower=lower, upper=upper, level=level)
 
 
-def cka_map(
-    model_layers: Iterable[Any],
-    reference_layers: Iterable[Any],
-    *,
-    kernel: Kernel = "linear",
-    estimator: Estimator = "debiased",
-    bandwidth_multiplier: float = 1.0,
-    normalize: Normalize = "raw",
-    level: float = LEVEL,
-    model_name: str = "the model",
-    reference_name: str = "the reference",
-) -> SimilarityMap:
-    """Compare every layer of one model with every layer of another.
-
-    Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer. Arrays,
-            memory maps, or other objects whose rows can be sliced: rows are read block by block.
-        reference_layers: The same of the reference, for the same samples in the same order.
-        kernel: linear or rbf.
-        estimator: debiased or biased.
-        bandwidth_multiplier: rbf: sigma in units of the root of the median squared distance.
-        normalize: raw, or zscore to divide every feature by its standard deviation first.
-        level: Confidence level of the intervals; only the debiased estimator has them.
-        model_name: What messages call the model.
-        reference_name: What messages call the reference.
-
-    Returns:
-        values[i][j] is `linear_cka` or `rbf_cka` of layer i of the model and layer j of the reference. biased:
-        [0, 1]; debiased: [-1, 1], can be negative; up to rounding.
-
-    Raises:
-        DataError: If a model has no layers, a layer is no matrix of real numbers, or an option is unknown.
-        DegenerateLayerError: If a layer is constant, not finite, has fewer than 4 rows, or, for rbf, most rows
-            are equal; the message names the layer.
-        MisalignedSamplesError: If layers have different numbers of rows.
-
-    Source: Kornblith et al. 2019 (arXiv 1905.00414), equation 4.
-
-    Example:
-        >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
-        >>> result = cka_map(layers, layers[:2])
-        >>> len(result.values), len(result.values[0]), round(result.values[1][1], 12), result.n_samples
-        (3, 2, 1.0, 50)
-    """
-    measure = Measure(
-        kernel=kernel,
-        estimator=estimator,
-        bandwidth_multiplier=bandwidth_multiplier if kernel == "rbf" else None,
-        normalize=normalize,
-    )
-    models = [(model_name, list(model_layers)), (reference_name, list(reference_layers))]
-    (estimate,) = estimate_cka(models, measures=[measure], pairs=[(0, 1)], level=level)
-    return estimate.map
-
-
 def estimate_cka(
     models: Sequence[tuple[str, Sequence[Any]]],
     *,
-    measures: Sequence[Measure] = (Measure(),),
+    measures: Sequence[CKA] = (CKA(),),
     pairs: Sequence[tuple[int, int]] | None = None,
     level: float | None = LEVEL,
     clusters: ArrayLike | None = None,
@@ -237,7 +178,7 @@ def estimate_cka(
             samples (layers, layers, n) numbers less memory a pair.
         clusters: (n,) labels of documents, where these and not the samples are independent of each other.
         device: cpu, cuda or cuda:1: where products are made.
-        progress: Told the tiles that are done.
+        progress: Called with the tiles that are done.
 
     Returns:
         For every measure the pairs in their order.
@@ -269,7 +210,7 @@ def estimate_cka(
 
 def _estimates(
     models: Sequence[NamedLayers],
-    measures: Sequence[Measure],
+    measures: Sequence[CKA],
     pairs: Sequence[tuple[int, int]],
     *,
     level: float | None,
@@ -279,11 +220,11 @@ def _estimates(
 ) -> list[CKAEstimate]:
     # Only the debiased estimator has intervals.
     per_sample = level is not None and any(measure.estimator == "debiased" for measure in measures)
-    found = sums_of(models, measures, pairs, per_sample=per_sample, device=device, progress=progress)
-    n_samples = len(next(iter(found.values())).rows[0].diagonal)
+    sums = sums_of(models, measures, pairs, per_sample=per_sample, device=device, progress=progress)
+    n_samples = len(next(iter(sums.values())).rows[0].diagonal)
     numbers = None if clusters is None else cluster_numbers(clusters, n_samples)
     return [
-        CKAEstimate(measure=measure, sums=found[measure, pair], level=level, clusters=numbers)
+        CKAEstimate(measure=measure, sums=sums[measure, pair], level=level, clusters=numbers)
         for measure in measures
         for pair in pairs
     ]
@@ -293,7 +234,7 @@ def _estimates(
 class CKAEstimate:
     """CKA of two models with what every sample adds to it, from which intervals, bands and tests follow."""
 
-    measure: Measure
+    measure: CKA
     sums: Sums
     level: float | None
     """None: no uncertainties."""
@@ -303,7 +244,6 @@ class CKAEstimate:
     @cached_property
     def values(self) -> Array:
         """(layers, layers) CKA."""
-        assert self.measure.estimator is not None
         return cka_values(self.sums.pair, self.sums.rows, self.sums.columns, self.measure.estimator)
 
     @property
@@ -319,7 +259,7 @@ class CKAEstimate:
 
     @property
     def method(self) -> str:
-        """How the errors are had, in a few words."""
+        """How the errors are computed, in a few words."""
         return "influence of each sample" if self.clusters is None else "influence of each document"
 
     @cached_property
@@ -434,6 +374,6 @@ def as_matrix(values: Array) -> Matrix:
     return tuple(tuple(float(value) for value in row) for row in values)
 
 
-def _cka(X: ArrayLike, Y: ArrayLike, measure: Measure) -> float:
+def _cka(X: ArrayLike, Y: ArrayLike, measure: CKA) -> float:
     (estimate,) = _estimates([[("X", np.asarray(X))], [("Y", np.asarray(Y))]], [measure], [(0, 1)], level=None)
     return float(estimate.values[0, 0])

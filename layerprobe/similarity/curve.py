@@ -7,7 +7,7 @@ from layerprobe.errors import DataError
 from layerprobe.similarity.values import Alignment, SimilarityCurve, SimilarityMap
 
 
-def similarity_curve(found: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
+def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "same-index") -> SimilarityCurve:
     """Return the similarity of each layer of the model to its partner in the reference.
 
     same-index: layer l against layer l. relative-depth: layer l of n blocks against layer round(l m / n) of m
@@ -16,7 +16,7 @@ def similarity_curve(found: SimilarityMap, *, alignment: Alignment = "same-index
     itself: layer l against l - 1, which says how little block l changes; layer 0 against itself.
 
     Args:
-        found: Every layer of the model against every layer of the reference.
+        similarities: Every layer of the model against every layer of the reference.
         alignment: How partners are chosen.
 
     Returns:
@@ -26,22 +26,22 @@ def similarity_curve(found: SimilarityMap, *, alignment: Alignment = "same-index
         DataError: If same-index is asked for models of different depth, or the alignment is unknown.
 
     Example:
-        >>> from layerprobe.similarity.values import Measure, SimilarityMap
+        >>> from layerprobe.similarity.measures.cka import CKA
         >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))
-        >>> three_by_two = SimilarityMap(measure=Measure(), values=values, n_samples=50)
+        >>> three_by_two = SimilarityMap(measure=CKA(), values=values, n_samples=50)
         >>> similarity_curve(three_by_two, alignment="relative-depth").values
         (0.9, 0.7, 0.2)
         >>> similarity_curve(three_by_two, alignment="best-match").reference_layers
         (0, 1, 0)
     """
     check_choice(alignment, Alignment, name="alignment")
-    partners = _partners(found, alignment)
-    values = tuple(row[partner] for row, partner in zip(found.values, partners, strict=True))
+    partners = _partners(similarities, alignment)
+    values = tuple(row[partner] for row, partner in zip(similarities.values, partners, strict=True))
     return SimilarityCurve(values=values, reference_layers=partners, alignment=alignment)
 
 
-def _partners(found: SimilarityMap, alignment: Alignment) -> tuple[int, ...]:
-    rows = found.values
+def _partners(similarities: SimilarityMap, alignment: Alignment) -> tuple[int, ...]:
+    rows = similarities.values
     n, m = len(rows) - 1, len(rows[0]) - 1
     if alignment == "best-match":
         return tuple(row.index(max(row)) for row in rows)

@@ -78,8 +78,8 @@ def diagnose(
 
     Example:
         >>> X = np.random.default_rng(0).normal(size=(500, 8)) @ np.eye(8, 64)
-        >>> found = diagnose(X, name="layer 3 of bert-tiny", norm="none")
-        >>> round(found.effective_rank, 1), found.constant_features, round(found.chance_cka, 3)
+        >>> layer = diagnose(X, name="layer 3 of bert-tiny", norm="none")
+        >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)
         (7.9, 56, 0.016)
     """
     array = _checked(layer, name=name)

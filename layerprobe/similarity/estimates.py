@@ -19,11 +19,12 @@ from layerprobe.progress import Progress, part_of, silent
 from layerprobe.similarity.checks import MIN_SAMPLES, Array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.inference import MIN_UNITS, band_width, cluster_numbers, difference_label, tested
-from layerprobe.similarity.measures import MEASURES, measure_map, samples_without_groups, without_groups
+from layerprobe.similarity.maps import layer_measure, measure_map, samples_without_groups, without_groups
 from layerprobe.similarity.values import (
     Alignment,
     CurveUncertainty,
     Difference,
+    LayerMeasure,
     Matrix,
     Measure,
     SimilarityCurve,
@@ -70,41 +71,37 @@ def measure_layers(
     Args:
         model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
         reference_layers: The same of the reference, for the same samples in the same order.
-        measure: Which, with how many neighbours, and whether of raw or z-scored features.
+        measure: Any but CKA.
         level: Confidence level of intervals and bands of curves; None leaves them out.
         clusters: (n,) the document of each sample, where documents are the independent units.
         model_name: What messages call the model.
         reference_name: What messages call the reference.
-        progress: Told how much is done.
+        progress: Called with how much is done.
 
     Returns:
-        The map, and what curves and tests are had from. There are no intervals with fewer than five samples or
+        The map, and what curves and tests are computed from. There are no intervals with fewer than five samples or
         documents, nor where the samples that stay without a group are too few for the measure.
 
     Raises:
-        DataError: If a model has no layers, a layer is no matrix of real numbers, or there are not so many
-            neighbours.
+        DataError: If a model has no layers, a layer is no matrix of real numbers, the measure is CKA, or it takes
+            more samples.
         DegenerateLayerError: If a layer has no such similarity; the message names the layer.
         MisalignedSamplesError: If layers have different numbers of rows.
 
     Example:
+        >>> from layerprobe.similarity.measures.procrustes import Procrustes
         >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
-        >>> measure = Measure(name="procrustes", kernel=None, estimator=None)
-        >>> measure_layers(layers, layers, measure).curve("same-index").values[0].__round__(12)
+        >>> round(measure_layers(layers, layers, Procrustes()).curve("same-index").values[0], 12)
         1.0
     """
     if level is not None:
         check_level(level)
     if len(model_layers) == 0:
         raise DataError(f"{model_name} has no layers, expected at least one")
-    n = len(model_layers[0])
-    if measure.neighbours is not None and measure.neighbours >= n:
-        raise DataError(
-            f"neighbours is {measure.neighbours}, expected 1 to {n - 1} for {n} texts: use fewer neighbours or more "
-            "texts"
-        )
+    n, checked = len(model_layers[0]), layer_measure(measure)
+    checked.check_samples(n)
     numbers = None if clusters is None else cluster_numbers(clusters, n)
-    kept = [] if level is None else _without_groups(n, numbers, measure)
+    kept = [] if level is None else _without_groups(n, numbers, checked)
     values = measure_map(
         model_layers,
         reference_layers,
@@ -124,7 +121,7 @@ def measure_layers(
     )
 
 
-def _without_groups(n: int, clusters: NDArray[np.intp] | None, measure: Measure) -> list[NDArray[np.bool_]]:
+def _without_groups(n: int, clusters: NDArray[np.intp] | None, measure: LayerMeasure[Any]) -> list[NDArray[np.bool_]]:
     """Return which samples stay, for every group that is left out; none where these are too few."""
     units = np.arange(n) if clusters is None else clusters
     n_units = int(units.max()) + 1
@@ -132,9 +129,7 @@ def _without_groups(n: int, clusters: NDArray[np.intp] | None, measure: Measure)
         return []
     kept = samples_without_groups(units, groups=min(GROUPS, n_units))
     fewest = min(int(rows.sum()) for rows in kept)
-    # With as many neighbours as other samples every value is 1, and the errors would be 0.
-    enough = MIN_SAMPLES if measure.neighbours is None else max(MIN_SAMPLES, measure.neighbours + 2)
-    return kept if fewest >= enough else []
+    return kept if fewest >= max(MIN_SAMPLES, measure.least_samples) else []
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -154,13 +149,13 @@ class MeasureEstimate:
     n_clusters: int | None = None
     """Documents, where they and not texts are the independent units."""
     progress: Progress = silent
-    """Told how much is done."""
+    """Called with how much is done."""
     _replicates: dict[Pair, Array | None] = field(default_factory=dict)
-    """What `replicates` found, by pair."""
+    """What `replicates` returned, by pair."""
 
     @property
     def method(self) -> str:
-        """How the errors are had, in a few words."""
+        """How the errors are computed, in a few words."""
         how = "tenths of the" if len(self.kept) == GROUPS else "single"
         return f"leaving out {how} {'texts' if self.n_clusters is None else 'documents'}"
 
@@ -185,9 +180,9 @@ class MeasureEstimate:
         The covariance of the errors is (G - 1) / G sum_g (theta_g - mean)(theta_g - mean)^T over the G groups left
         out: 10, or single texts or documents where there are fewer. Intervals are Student's with G - 1 degrees of
         freedom; their ends, unlike the values, are cut to the range of the measure. No bootstrap: two copies of a
-        sample are each other's nearest neighbours in every layer, which makes any two layers alike. For mutual-knn
-        and cknna the errors are too large, by 1.4 to 1.7 in simulations of 150 to 1500 samples: a sample that leaves
-        changes the neighbours of others, which a jackknife counts more than once.
+        sample are each other's nearest neighbours in every layer, which makes any two layers alike. For measures by
+        nearest neighbours the errors are too large, by 1.4 to 1.7 in simulations of 150 to 1500 samples: a sample
+        that leaves changes the neighbours of others, which a jackknife counts more than once.
 
         Raises:
             DataError: If same-index is asked for models of different depth.
@@ -196,14 +191,14 @@ class MeasureEstimate:
         chapter 11.
         """
         curve = similarity_curve(self.map, alignment=alignment)
-        found = []
+        by_layer = []
         for at in enumerate(curve.reference_layers):
             replicates = self.replicates(at)
             if replicates is None:
                 return curve
-            found.append(replicates)
-            self.progress("estimating errors", len(curve.values) + len(found), 2 * len(curve.values))
-        return dataclasses.replace(curve, uncertainty=self._uncertainty(np.array(curve.values), np.stack(found)))
+            by_layer.append(replicates)
+            self.progress("estimating errors", len(curve.values) + len(by_layer), 2 * len(curve.values))
+        return dataclasses.replace(curve, uncertainty=self._uncertainty(np.array(curve.values), np.stack(by_layer)))
 
     def _uncertainty(self, values: Array, replicates: Array) -> CurveUncertainty:
         """Return that of (layers,) values, from (layers, groups) replicates."""
@@ -214,7 +209,7 @@ class MeasureEstimate:
         errors = np.sqrt(np.diag(covariance))
         student, normal = (d.isf((1 - self.level) / 2) for d in (stats.t(groups - 1), stats.norm))
         width = band_width(covariance, level=self.level) * student / normal
-        lowest, highest = MEASURES[self.map.measure.name].range
+        lowest, highest = self.map.measure.range
 
         def around(quantile: float) -> tuple[float, ...]:
             # A value may leave the range by rounding, and stays inside its interval.
@@ -248,9 +243,8 @@ class MeasureEstimate:
         Returns:
             One for each; none where one of the values has no interval.
         """
-        found = [self._difference(other, here, there) for here, there in at]
-        told = tuple(difference for difference in found if difference is not None)
-        return told if len(told) == len(found) else ()
+        differences = tuple(each for here, there in at if (each := self._difference(other, here, there)))
+        return differences if len(differences) == len(at) else ()
 
     def _difference(self, other: MeasureEstimate, here: Pair, there: Pair) -> Difference | None:
         first, second = self.replicates(here), other.replicates(there)

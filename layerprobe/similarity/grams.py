@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import squareform
 
-from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.checks import Array, centred_layer
+from layerprobe.similarity.measures.cka import check_bandwidth_multiplier
 
 
 def linear_gram(X: ArrayLike) -> Array:
@@ -90,16 +89,6 @@ def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> flo
     check_bandwidth_multiplier(bandwidth_multiplier)
     distances = squared_distances(centred_layer(X, name="X"))
     return sigma_squared(distances, bandwidth_multiplier=bandwidth_multiplier, name="X")
-
-
-def check_bandwidth_multiplier(multiplier: float) -> None:
-    """Raise unless the multiplier is positive and finite.
-
-    Raises:
-        DataError: If it is not.
-    """
-    if not 0 < multiplier < math.inf:
-        raise DataError(f"bandwidth_multiplier is {multiplier}, expected a positive finite number such as 1.0")
 
 
 def squared_distances(centred: Array) -> Array:

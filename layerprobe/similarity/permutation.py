@@ -19,6 +19,7 @@ from layerprobe.similarity.cka import as_matrix
 from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, NamedLayers, sums_of
 from layerprobe.similarity.engine.rows import Rows
 from layerprobe.similarity.engine.sums import cka_values
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import Measure, PermutationNull
 
 CPU_MEMORY, CUDA_MEMORY = 2**28, 2**31
@@ -33,7 +34,7 @@ def permutation_null(
     reference_layers: Sequence[Rows],
     values: ArrayLike,
     *,
-    measure: Measure,
+    measure: CKA,
     permutations: int = 200,
     level: float = LEVEL,
     seed: int = 0,
@@ -66,7 +67,7 @@ def permutation_null(
         level: Of the threshold; 0.95 for a test at 5 %.
         seed: Of the orders.
         device: cpu, cuda or cuda:1: where products are made.
-        progress: Told the permutations that are done.
+        progress: Called with the permutations that are done.
 
     Returns:
         p: [1 / (1 + R), 1]. threshold and mean: in the range of the measure, can be negative. calibrated: [0, 1] up
@@ -84,18 +85,17 @@ def permutation_null(
     document are not. The bandwidth of rbf beyond 4096 samples varies a little with the order, by about 0.1 %.
 
     Example:
-        >>> from layerprobe.similarity.cka import cka_map
+        >>> from layerprobe.similarity.cka import estimate_cka
         >>> rng = np.random.default_rng(1)
         >>> model = [rng.normal(size=(50, 8)) for _ in range(2)]
         >>> reference = [model[0] @ rng.normal(size=(8, 4)), rng.normal(size=(50, 4))]
-        >>> found = cka_map(model, reference)
-        >>> null = permutation_null(model, reference, found.values, measure=found.measure, permutations=99)
+        >>> (estimate,) = estimate_cka([("a", model), ("b", reference)])
+        >>> null = permutation_null(model, reference, estimate.values, measure=CKA(), permutations=99)
         >>> null.p_values[0][0], null.maximum_p_value, null.calibrated[1][1]
         (0.01, 0.01, 0.0)
     """
-    check_level(level)
-    _check_permutations(permutations, level)
-    observed = _checked(values, model_layers, reference_layers, measure)
+    check_permutations(permutations, measure, level=level)
+    observed = _checked(values, model_layers, reference_layers)
     null = shuffled_maps(
         model_layers,
         reference_layers,
@@ -125,7 +125,7 @@ def shuffled_maps(
     model_layers: Sequence[Rows],
     reference_layers: Sequence[Rows],
     *,
-    measure: Measure,
+    measure: CKA,
     permutations: int,
     seed: int = 0,
     device: str = "cpu",
@@ -182,17 +182,16 @@ def _maps(
     reference: NamedLayers,
     orders: Sequence[NDArray[np.intp]],
     *,
-    measure: Measure,
+    measure: CKA,
     device: str,
     progress: Progress,
 ) -> Iterator[Array]:
     """Yield a map for every order, from one pass over the tiles."""
     shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in orders]
     pairs = [(0, number) for number in range(1, len(orders) + 1)]
-    found = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=progress)
+    by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=progress)
     for pair in pairs:
-        sums = found[measure, pair]
-        assert measure.estimator is not None
+        sums = by_pair[measure, pair]
         yield cka_values(sums.pair, sums.rows, sums.columns, measure.estimator)
 
 
@@ -200,10 +199,10 @@ def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -
     """Return for how many permutations the work memory of the engine's Gram path suffices."""
     on_cuda = device.startswith("cuda")
     tile = min(reference[0].shape[0], CUDA_TILE if on_cuda else CPU_TILE)
-    wide = any(layer.dtype.kind in "iu" or layer.dtype.itemsize > 4 for layer in itertools.chain(model, reference))
+    float64 = any(layer.dtype.kind in "iu" or layer.dtype.itemsize > 4 for layer in itertools.chain(model, reference))
     # A tile, and the rows that it and the one before were made of.
     numbers = [sum(tile * (tile + 2 * layer.shape[1]) for layer in layers) for layers in (model, reference)]
-    memory = (CUDA_MEMORY if on_cuda else CPU_MEMORY) // (8 if wide else 4)
+    memory = (CUDA_MEMORY if on_cuda else CPU_MEMORY) // (8 if float64 else 4)
     return max(1, (memory - numbers[0]) // numbers[1])
 
 
@@ -216,19 +215,31 @@ def _named(layers: Sequence[Rows], name: str) -> NamedLayers:
     return named
 
 
-def _check_permutations(permutations: int, level: float) -> None:
+def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool = False) -> None:
+    """Raise unless a null distribution can be computed.
+
+    Raises:
+        DataError: If the measure is not CKA, documents and not texts are independent, the level is not between 0 and
+            1, or p can never be as small as 1 - level.
+    """
+    if not isinstance(measure, CKA):
+        raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
+    if documents:
+        raise DataError(
+            "expected permutations or documents, got both: shuffling assumes that all texts are independent, and texts "
+            "of one document are not"
+        )
+    check_level(level)
     # Rounded, because 1 / (1 - 0.9) is a little more than 10.
     needed = math.ceil(round(1 / (1 - level), 6)) - 1
     if permutations < needed:
         raise DataError(
-            f"expected at least {needed} permutations at level {level}, got {permutations}: "
-            "with fewer no similarity can be told from chance"
+            f"expected at least {needed} permutations at level {level:g}, got {permutations}: "
+            "with fewer no similarity is above chance"
         )
 
 
-def _checked(values: ArrayLike, model: Sequence[Rows], reference: Sequence[Rows], measure: Measure) -> Array:
-    if measure.name != "cka":
-        raise DataError(f"expected a measure of CKA, got {measure.title}")
+def _checked(values: ArrayLike, model: Sequence[Rows], reference: Sequence[Rows]) -> Array:
     observed = np.asarray(values, dtype=np.float64)
     expected = len(model), len(reference)
     if observed.shape != expected or not np.isfinite(observed).all():

@@ -2,87 +2,179 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
+from layerprobe.similarity.registry import MEASURES
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 Kernel = Literal["linear", "rbf"]
 Estimator = Literal["debiased", "biased"]
 Normalize = Literal["raw", "zscore"]
 Alignment = Literal["same-index", "relative-depth", "best-match", "previous-layer"]
-MeasureName = Literal["cka", "mutual-knn", "cknna", "rsa", "procrustes", "svcca", "pwcca"]
+Invariance = Literal[
+    "translation",
+    "isotropic-scaling",
+    "permutation",
+    "orthogonal",
+    "invertible-linear",
+    "row-scaling",
+    "row-shift",
+]
+"""What may be done to either layer: X + 1 c^T; aX with a > 0; features in another order; XQ with orthogonal Q; XA with
+invertible A; D X with positive diagonal D; X + r 1^T."""
+ROTATIONS: frozenset[Invariance] = frozenset({"isotropic-scaling", "permutation", "orthogonal"})
 
-
-NEIGHBOUR_MEASURES = ("mutual-knn", "cknna")
+CHANCE = 0.05
+"""Similarity of independent layers from which on it is warned of: more than the intervals of 100 texts hide."""
 
 Matrix = tuple[tuple[float, ...], ...]
 """matrix[i][j]: layer i of the model, layer j of the reference."""
+Prepared = TypeVar("Prepared")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class Measure(abc.ABC):
     """How two layers are compared: everything that a similarity depends on beside the data.
 
-    Example:
-        >>> Measure(kernel="rbf", bandwidth_multiplier=1.0).title
-        'debiased RBF CKA'
-        >>> Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=10, normalize="zscore").title
-        'mutual kNN (k = 10) of z-scored features'
+    Subclasses are frozen dataclasses whose fields are the settings that they have, each with a default. They are
+    registered in `MEASURES`, or by another package under the entry points `layerprobe.measures`.
     """
 
-    name: MeasureName = "cka"
-    """cka, or one of the measures beside it."""
+    name: ClassVar[str]
+    """As registered, for the command line and JSON."""
+    short_name: ClassVar[str]
+    """For axes and the heads of tables."""
+    source: ClassVar[str]
+    """The paper that defines it."""
+    range: ClassVar[tuple[float, float]]
+    """Of its values, up to rounding; nothing is clamped."""
+    symmetric: ClassVar[bool]
+    """Whether exchanging the layers leaves the value as it is."""
+    invariances: ClassVar[frozenset[Invariance]]
+    """All that leave the value as it is, whichever layer they are applied to; those not named change it."""
+    outliers: ClassVar[bool] = True
+    """Whether a few features of large variance can decide over the value."""
+    by_cosine: ClassVar[bool] = False
+    """Whether it compares cosines, of which a direction that all embeddings share takes the most."""
+    json_tags: ClassVar[tuple[str, ...]] = ("name",)
+    """What JSON has beside the fields, from which the class follows."""
+
     normalize: Normalize = "raw"
     """raw features, or each divided by its standard deviation."""
-    kernel: Kernel | None = "linear"
-    """cka: linear, or rbf with K = exp(-d^2 / (2 sigma^2)); None for other measures."""
-    estimator: Estimator | None = "debiased"
-    """cka: debiased (Song et al. 2012) or biased (Gretton et al. 2005); None for other measures."""
-    bandwidth_multiplier: float | None = None
-    """rbf: sigma = multiplier x the square root of the median of d^2 over i < j."""
-    neighbours: int | None = None
-    """mutual-knn, cknna: how many nearest neighbours of each sample count."""
 
     def __post_init__(self) -> None:
-        check_choice(self.name, MeasureName, name="measure")
         check_choice(self.normalize, Normalize, name="normalize")
-        if (self.name == "cka") != (self.kernel is not None) or (self.name == "cka") != (self.estimator is not None):
-            raise DataError(f"expected a kernel and an estimator for cka and for no other measure, got {self}")
-        if self.name == "cka":
-            check_choice(self.kernel, Kernel, name="kernel")
-            check_choice(self.estimator, Estimator, name="estimator")
-        if (self.kernel == "rbf") != (self.bandwidth_multiplier is not None):
-            raise DataError(f"expected a bandwidth multiplier for the rbf kernel and for no other, got {self}")
-        if self.bandwidth_multiplier is not None and not 0 < self.bandwidth_multiplier < math.inf:
-            raise DataError(
-                f"bandwidth_multiplier is {self.bandwidth_multiplier}, expected a positive finite number such as 1.0"
-            )
-        if (self.name in NEIGHBOUR_MEASURES) != (self.neighbours is not None):
-            raise DataError(f"expected neighbours for {' and '.join(NEIGHBOUR_MEASURES)} alone, got {self}")
-        if self.neighbours is not None and self.neighbours < 1:
-            raise DataError(f"expected at least one neighbour, got {self.neighbours}")
+
+    @classmethod
+    def class_of(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
+        """Return the class of a measure and its fields from what JSON says.
+
+        Files of before say null where a measure lacks a field.
+
+        Raises:
+            DataError: If there is no measure of that name, or it is of another class.
+        """
+        if not isinstance(settings.get("name"), str):
+            raise DataError(f"expected the name of a measure, got {settings.get('name')!r}")
+        others = {key: value for key, value in settings.items() if key != "name"}
+        kind, values = measure_class(settings["name"]).variant(others)
+        if not issubclass(kind, cls):
+            raise DataError(f"expected a {cls.__name__}, got a {kind.__name__}")
+        known = {field.name for field in dataclasses.fields(kind)}
+        return kind, {key: value for key, value in values.items() if value is not None or key in known}
+
+    @classmethod
+    def variant(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
+        """Return the class and the fields for some settings, where a name stands for several classes."""
+        return cls, settings
 
     @property
     def title(self) -> str:
         """What people call it."""
-        names = {
-            "mutual-knn": f"mutual kNN (k = {self.neighbours})",
-            "cknna": f"CKNNA (k = {self.neighbours})",
-            "rsa": "RSA",
-            "procrustes": "Procrustes similarity",
-            "svcca": "SVCCA",
-            "pwcca": "PWCCA",
-        }
-        features = "" if self.normalize == "raw" else " of z-scored features"
-        if self.name != "cka":
-            return names[self.name] + features
-        kernel = "RBF" if self.kernel == "rbf" else "linear"
-        width = "" if self.bandwidth_multiplier in (None, 1.0) else f" (bandwidth x {self.bandwidth_multiplier:g})"
-        return f"{self.estimator} {kernel} CKA{width}{features}"
+        return self.long_name + ("" if self.normalize == "raw" else " of z-scored features")
+
+    @property
+    def long_name(self) -> str:
+        """What people call it, of whatever features."""
+        return self.short_name
+
+    @property
+    @abc.abstractmethod
+    def conventions(self) -> tuple[str, ...]:
+        """Everything that its values depend on beside features and texts, in words."""
+
+    def sampling_error(self, n: int) -> str:
+        """Return how far values on n texts may be off, in words."""
+        return "another sample of texts would give other similarities"
+
+    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+        """Return a warning where independent layers have a similarity above `CHANCE`, None elsewhere.
+
+        Args:
+            n: Texts.
+            model: Its name and its layers, at least one.
+            reference: The same of the reference.
+        """
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerMeasure(Measure, Generic[Prepared]):
+    """A measure with work that is done once a layer, and work that is done for every pair; all but CKA."""
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """Its name."""
+        return (self.title[0].upper() + self.title[1:],)
+
+    @property
+    def least_samples(self) -> int:
+        """Texts below which its values say nothing, where that is more than the four that every measure needs."""
+        return 0
+
+    def check_samples(self, n: int) -> None:
+        """Raise if it is not defined for n texts.
+
+        Raises:
+            DataError: If it takes more.
+        """
+
+    @abc.abstractmethod
+    def prepare(self, layer: ArrayLike, *, name: str) -> Prepared:
+        """Return what comparing needs of a layer, (n, d) raw or z-scored embeddings that messages call `name`.
+
+        Raises:
+            DataError: If it is no matrix of real numbers.
+            DegenerateLayerError: If it has no such similarity.
+        """
+
+    @abc.abstractmethod
+    def compare(self, first: Prepared, second: Prepared) -> float:
+        """Return the value of two prepared layers.
+
+        Raises:
+            MisalignedSamplesError: If the numbers of samples differ.
+        """
+
+
+def measure_class(name: str) -> type[Measure]:
+    """Return the class that is registered under a name.
+
+    Raises:
+        DataError: If there is none, or it is no measure of that name.
+    """
+    kind = MEASURES[name]
+    if not (issubclass(kind, Measure) and kind.name == name):
+        raise DataError(f"expected {kind.__module__}:{kind.__name__} to be a Measure with the name {name!r}")
+    return kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +206,7 @@ class MapUncertainty:
     upper: Matrix
     """Of the pointwise interval."""
     method: str
-    """How the standard errors were had, in a few words."""
+    """How the standard errors were computed, in a few words."""
     n_clusters: int | None = None
     """Documents, where they and not texts are the independent units."""
 
@@ -199,7 +291,7 @@ class CurveUncertainty:
     covariance: Matrix
     """Of the errors of two layers of the model: samples that raise one often raise the next."""
     method: str = ""
-    """How the errors were had, in a few words."""
+    """How the errors were computed, in a few words."""
     n_clusters: int | None = None
     """Documents, where they and not texts are the independent units."""
 
@@ -292,6 +384,10 @@ class LayerDiagnostics:
     """From the ratio of the distances to the two nearest neighbours; None where copies leave none."""
     chance_cka: float
     """Biased linear CKA of independent layers with this spectrum: near 0 for many samples, near 1 for few."""
+
+
+Diagnosed: TypeAlias = tuple[str, tuple[LayerDiagnostics, ...]]
+"""A model's name and its layers."""
 
 
 def _matrices(part: MapUncertainty | PermutationNull | None) -> list[tuple[str, Matrix]]:

@@ -227,12 +227,11 @@ def predict_drop(
             baselines[other] = tuned_rule(other)(seen).recommended_layer
     by_plateau = None
     if not comparison.alone:
-        measure = comparison.map.measure
         by_plateau = plateau_rule(
             comparison.curve,
             model=model,
             reference=reference,
-            measure="CKA" if measure.name == "cka" else measure.title,
+            measure=comparison.map.measure.short_name,
         )
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=tuned.record)

@@ -33,9 +33,9 @@ import torch
 from numpy.typing import NDArray
 
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka, rbf_cka
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
 
-LINEAR, RBF = Measure(), Measure(kernel="rbf", bandwidth_multiplier=1.0)
+LINEAR, RBF = CKA(), RBFCKA(bandwidth_multiplier=1.0)
 SHOWN_PAIRS = 2  # of torch_cka, a side
 STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
@@ -53,7 +53,7 @@ def layers_of(n: int, d: int, n_layers: int, *, seed: int) -> Layers:
     ]
 
 
-def ours(a: Sequence[object], b: Sequence[object], measure: Measure, *, level: float | None) -> NDArray[np.float64]:
+def ours(a: Sequence[object], b: Sequence[object], measure: CKA, *, level: float | None) -> NDArray[np.float64]:
     """Return the map; with a level also everything that is uncertain about it."""
     (estimate,) = estimate_cka([("a", a), ("b", b)], measures=[measure], level=level)
     assert isinstance(estimate, CKAEstimate)

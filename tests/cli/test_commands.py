@@ -314,8 +314,8 @@ def test_help_loads_no_model_library() -> None:
     code = (
         "import sys; from layerprobe_cli.main import app\n"
         "from typer.testing import CliRunner\n"
-        "assert CliRunner().invoke(app, ['run', '--help']).exit_code == 0\n"
-        "heavy = {'torch', 'transformers', 'plotly', 'datasets', 'pandas', 'scipy'} & set(sys.modules)\n"
+        "assert all(CliRunner().invoke(app, [name, '--help']).exit_code == 0 for name in ('run', 'compare'))\n"
+        "heavy = {'torch', 'transformers', 'plotly', 'datasets', 'pandas', 'scipy', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -9,7 +9,8 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome
 from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.scoring.values import LayerScores
-from layerprobe.similarity.values import Measure, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Provenance, Study
 
 CURVE = (0.9, 0.88, 0.87, 0.4)
@@ -39,7 +40,7 @@ def study_of(model: ModelDescription, *, reference: str = "org/reference", sente
             reference=described(reference),
             texts_digest="0" * 64,
             pooling="mean",
-            map=SimilarityMap(measure=Measure(), values=rows, n_samples=50),
+            map=SimilarityMap(measure=CKA(), values=rows, n_samples=50),
             curve=SimilarityCurve(values=CURVE, reference_layers=(0, 1, 2, 3), alignment="same-index"),
         ),
         prediction=DropPrediction(

@@ -14,7 +14,8 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
 from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.scoring.values import LayerScores
-from layerprobe.similarity.values import Measure, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Provenance, Study
 
 from .similarities import with_intervals
@@ -49,7 +50,7 @@ def cka_map(diagonal: Sequence[float], columns: int) -> SimilarityMap:
         tuple(round(peak * math.exp(-abs(i * scale - j) / columns) + 0.0, 4) for j in range(columns))
         for i, peak in enumerate(diagonal)
     )
-    return SimilarityMap(measure=Measure(), values=values, n_samples=2552)
+    return SimilarityMap(measure=CKA(), values=values, n_samples=2552)
 
 
 def outcome(layer: int, parameters: int, mean: float, seeds: int) -> LayerOutcome:

@@ -13,13 +13,13 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_names
 from layerprobe.prediction.rules import plateau_rule
 from layerprobe.prediction.values import DropPrediction
+from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.values import (
     CurveUncertainty,
     Difference,
     LayerDiagnostics,
     MapUncertainty,
     Matrix,
-    Measure,
     PermutationNull,
     SimilarityCurve,
     SimilarityMap,
@@ -171,7 +171,7 @@ def rbf(found: SimilarityMap, multiplier: float) -> SimilarityMap:
     rows, columns = found.shape
     return dataclasses.replace(
         found,
-        measure=Measure(kernel="rbf", bandwidth_multiplier=multiplier),
+        measure=RBFCKA(bandwidth_multiplier=multiplier),
         sigma_squared=((1.5,) * rows, (2.5,) * columns),
         sigma_samples=2048,
     )

@@ -17,7 +17,7 @@ from layerprobe.report.figures import similarity
 from layerprobe.report.figures.scores import parameters_against_score, seeds, tmft, zero_shot
 from layerprobe.report.figures.similarity import cka_curve, cka_map, other_map, read_by_rule
 from layerprobe.report.page import render
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.study.values import Study
 
 from .conftest import STUDIES, confirmed, outcome
@@ -141,7 +141,7 @@ def test_everything_drawn_lies_inside_the_axis() -> None:
 
 
 def test_another_measure_has_its_own_name(plain: Study) -> None:
-    measure = Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=10)
+    measure = MutualKNN(neighbours=10)
     found = dataclasses.replace(plain.comparison.map, measure=measure)
     study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
     assert cka_curve(study).layout.yaxis.title.text == "Mutual kNN (k = 10)<br>against bert-base-cased"

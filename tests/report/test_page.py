@@ -17,7 +17,7 @@ from layerprobe.report import words
 from layerprobe.report.data import layer_csv
 from layerprobe.report.page import render, write_report
 from layerprobe.serialisation import from_json, to_dict
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Study
 
 from .conftest import HOSTILE, STUDIES
@@ -187,7 +187,7 @@ def test_documents_are_told_where_they_are_the_units(measured: Study) -> None:
 
 
 def test_another_measure_than_cka_is_told(plain: Study) -> None:
-    measure = Measure(name="rsa", kernel=None, estimator=None)
+    measure = RSA()
     found = dataclasses.replace(plain.comparison.map, measure=measure)
     study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
     assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in Page(render(study)).text

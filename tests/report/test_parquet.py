@@ -16,15 +16,18 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.estimates import measure_layers
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.neighbours import MutualKNN
+from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Measure, SimilarityMap
 
-KNN = Measure(name="mutual-knn", kernel=None, estimator=None, neighbours=3)
+KNN = MutualKNN(neighbours=3)
 MEASURES = (
-    Measure(),
-    Measure(estimator="biased"),
-    Measure(kernel="rbf", bandwidth_multiplier=1.0),
+    CKA(),
+    CKA(estimator="biased"),
+    RBFCKA(bandwidth_multiplier=1.0),
     KNN,
-    Measure(name="rsa", kernel=None, estimator=None),
+    RSA(),
 )
 BERT = ModelDescription(
     name="bert",
@@ -40,7 +43,7 @@ BERT = ModelDescription(
 
 def compared(measure: Measure) -> Comparisons:
     model, reference = np.random.default_rng(0).normal(size=(2, 3, 20, 4))
-    if measure.name == "cka":
+    if isinstance(measure, CKA):
         (estimate,) = estimate_cka([("a", model), ("b", reference)], measures=[measure])
         found, curve = estimate.map, estimate.curve("same-index")
     else:
@@ -59,7 +62,7 @@ def compared(measure: Measure) -> Comparisons:
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.title)
 def test_files_have_one_schema_whatever_the_measure(measure: Measure, tmp_path: Path) -> None:
-    write_parquet(compared(Measure()), tmp_path / "cka.parquet")
+    write_parquet(compared(CKA()), tmp_path / "cka.parquet")
     write_parquet(compared(measure), tmp_path / "other.parquet")
     first, other = (parquet.read_schema(tmp_path / name).remove_metadata() for name in ("cka.parquet", "other.parquet"))
     assert other.names == list(COLUMNS)
@@ -67,7 +70,7 @@ def test_files_have_one_schema_whatever_the_measure(measure: Measure, tmp_path: 
 
 
 def test_what_a_measure_does_not_have_is_missing() -> None:
-    cka, knn = similarity_table(compared(Measure())), similarity_table(compared(KNN))
+    cka, knn = similarity_table(compared(CKA())), similarity_table(compared(KNN))
     assert cka.dtypes.astype(str).to_dict() == knn.dtypes.astype(str).to_dict() == COLUMNS
     assert cka.kernel.tolist() == ["linear"] * 9
     assert cka.neighbours.isna().all()
@@ -77,7 +80,7 @@ def test_what_a_measure_does_not_have_is_missing() -> None:
 
 
 def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:
-    found = compared(Measure(kernel="rbf", bandwidth_multiplier=0.5))
+    found = compared(RBFCKA(bandwidth_multiplier=0.5))
     write_parquet(found, tmp_path / "map.parquet")
     table = pd.read_parquet(tmp_path / "map.parquet")
     values: SimilarityMap = found.comparisons[0].map
@@ -91,4 +94,4 @@ def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Pa
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot write .*; choose another --parquet"):
-        write_parquet(compared(Measure()), tmp_path / "missing" / "map.parquet")
+        write_parquet(compared(CKA()), tmp_path / "missing" / "map.parquet")

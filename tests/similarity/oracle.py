@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from layerprobe.checks import LEVEL
+from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.grams import linear_gram, rbf_gram
 from layerprobe.similarity.hsic import centre, hsic
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.values import SimilarityMap
 
 Array = NDArray[np.float64]
 
 MEASURES = [
-    Measure(
-        kernel=kernel,
-        estimator=estimator,
-        normalize=normalize,
-        bandwidth_multiplier=1.0 if kernel == "rbf" else None,
-    )
-    for kernel in ("linear", "rbf")
+    kind(estimator=estimator, normalize=normalize)
+    for kind in (CKA, RBFCKA)
     for estimator in ("debiased", "biased")
     for normalize in ("raw", "zscore")
 ]
-LINEAR, RBF = Measure(), Measure(kernel="rbf", bandwidth_multiplier=1.0)
+LINEAR, RBF = CKA(), RBFCKA()
 
 
-def cka(X: ArrayLike, Y: ArrayLike, measure: Measure = LINEAR) -> float:
+def cka(X: ArrayLike, Y: ArrayLike, measure: CKA = LINEAR) -> float:
     """HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L))."""
     return cka_of_grams(gram(X, measure), gram(Y, measure), measure)
 
 
-def cka_of_grams(K: Array, L: Array, measure: Measure = LINEAR) -> float:
+def cka_of_grams(K: Array, L: Array, measure: CKA = LINEAR) -> float:
     both, first, second = (hsic(*pair, estimator=measure.estimator) for pair in ((K, L), (K, K), (L, L)))
     return both / np.sqrt(first * second)
 
 
-def cka_map(model: list[Array], reference: list[Array], measure: Measure = LINEAR) -> Array:
+def cka_map(model: list[Array], reference: list[Array], measure: CKA = LINEAR) -> Array:
     return np.array([[cka(X, Y, measure) for Y in reference] for X in model])
 
 
-def gram(X: ArrayLike, measure: Measure) -> Array:
+def gram(X: ArrayLike, measure: CKA) -> Array:
     X = zscored(X) if measure.normalize == "zscore" else np.asarray(X)
     if measure.kernel == "linear":
         return linear_gram(X)
@@ -53,6 +53,21 @@ def zscored(X: ArrayLike) -> Array:
     X = np.asarray(X, dtype=np.float64)
     X = X[:, np.ptp(X, axis=0) > 0]
     return (X - X.mean(axis=0)) / X.std(axis=0)
+
+
+def map_by_cka(
+    model: Iterable[Any],
+    reference: Iterable[Any],
+    *,
+    measure: CKA = LINEAR,
+    level: float = LEVEL,
+    model_name: str = "the model",
+    reference_name: str = "the reference",
+) -> SimilarityMap:
+    """The map of the engine, not of the definitions."""
+    models = [(model_name, list(model)), (reference_name, list(reference))]
+    (estimate,) = estimate_cka(models, measures=[measure], level=level)
+    return estimate.map
 
 
 def unit(K: Array) -> Array:

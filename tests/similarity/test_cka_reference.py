@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from layerprobe.similarity.cka import cka_map, linear_cka, rbf_cka
+from layerprobe.similarity.cka import linear_cka, rbf_cka
 from layerprobe.similarity.engine.passes import sums_of
 from layerprobe.similarity.engine.sums import cka_values
 from layerprobe.similarity.grams import linear_gram, rbf_gram, rbf_sigma_squared, squared_distances
 from layerprobe.similarity.hsic import hsic
-from layerprobe.similarity.values import Measure
-from tests.similarity.oracle import brute_force_hsic
+from layerprobe.similarity.measures.cka import CKA
+from tests.similarity.oracle import brute_force_hsic, map_by_cka
 
 REFERENCE = Path(__file__).parents[2].parent / "shared" / "reference"
 CASES = [
@@ -91,7 +91,7 @@ def test_float32_input_is_within_its_own_rounding(case: Any) -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, TOLERANCE), (np.float32, 2e-6)])
 def test_both_paths_give_the_oracle(case: Any, path: Any, per_sample: bool, dtype: type, tolerance: float) -> None:
     X, Y, oracle = case
-    measures = [Measure(), Measure(estimator="biased")]
+    measures = [CKA(), CKA(estimator="biased")]
     models = [[("X", X.astype(dtype))], [("Y", Y.astype(dtype))]]
     found = sums_of(models, measures, [(0, 1)], path=path, per_sample=per_sample, tile=37)
     values = [cka_values(s.pair, s.rows, s.columns, m.estimator).item() for (m, _), s in found.items()]
@@ -102,7 +102,7 @@ def test_both_paths_give_the_oracle(case: Any, path: Any, per_sample: bool, dtyp
 def test_outlier_dimensions_keep_their_negative_value(oracles: dict[str, Any]) -> None:
     with np.load(REFERENCE / f"{CASES[3]}.npz") as arrays:
         X, Y = arrays["X"], arrays["Y"]
-    value = cka_map([X], [Y]).values[0][0]
+    value = map_by_cka([X], [Y]).values[0][0]
     assert value < 0
     np.testing.assert_allclose(value, oracles[CASES[3]]["linear_debiased"], rtol=0, atol=TOLERANCE)
 

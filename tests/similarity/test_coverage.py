@@ -17,8 +17,8 @@ from layerprobe.checks import LEVEL
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka
 from layerprobe.similarity.inference import curve_uncertainty
 from layerprobe.similarity.label_free import infonce_influences
+from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.ranks import rank_influences
-from layerprobe.similarity.values import Measure
 from tests.similarity.oracle import LINEAR, RBF
 
 pytestmark = pytest.mark.slow
@@ -82,13 +82,13 @@ def independent_and_narrow(rng: np.random.Generator, n: int) -> Layers:
     return [normal(rng, n, 3)], [normal(rng, n, 3)]
 
 
-def estimate(layers: Layers, measure: Measure = LINEAR, *, level: float | None = LEVEL) -> CKAEstimate:
+def estimate(layers: Layers, measure: CKA = LINEAR, *, level: float | None = LEVEL) -> CKAEstimate:
     (found,) = estimate_cka([("model", layers[0]), ("reference", layers[1])], measures=[measure], level=level)
     return found
 
 
 @functools.cache
-def truth(model: Model, measure: Measure = LINEAR) -> NDArray[np.float64]:
+def truth(model: Model, measure: CKA = LINEAR) -> NDArray[np.float64]:
     """(layers, layers) CKA of all samples there are."""
     rng = np.random.default_rng(1)
     if measure.kernel == "linear":
@@ -107,7 +107,7 @@ def assert_within(found: float, low: float, high: float, *, repetitions: int, p:
     assert low - 2 * error <= found <= high + 2 * error
 
 
-def covered(model: Model, n: int, value: float, *, measure: Measure = LINEAR, repetitions: int) -> float:
+def covered(model: Model, n: int, value: float, *, measure: CKA = LINEAR, repetitions: int) -> float:
     """How often the interval holds the value."""
     rng = np.random.default_rng(n)
     hits = []

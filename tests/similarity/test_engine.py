@@ -18,16 +18,16 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.similarity.cka import cka_map, estimate_cka
+from layerprobe.similarity.cka import estimate_cka
 from layerprobe.similarity.engine.features import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, linear_gram
 from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, sums_of
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
 from layerprobe.similarity.grams import rbf_sigma_squared
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from tests.similarity import oracle
-from tests.similarity.oracle import LINEAR, MEASURES, RBF
+from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
 
 Array = NDArray[Any]
 
@@ -37,12 +37,12 @@ measures = pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: meas
 debiased = pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
 
 
-def value(X: Array, Y: Array, measure: Measure = LINEAR, **options: Any) -> float:
+def value(X: Array, Y: Array, measure: CKA = LINEAR, **options: Any) -> float:
     """CKA of two layers by the engine."""
     return float(values([[X], [Y]], [measure], **options)[0, 0, 0])
 
 
-def values(models: Sequence[Sequence[Array]], measures: Sequence[Measure], **options: Any) -> Array:
+def values(models: Sequence[Sequence[Array]], measures: Sequence[CKA], **options: Any) -> Array:
     """(measures, layers, layers) CKA of two models."""
     options = {"per_sample": False} | options
     found = sums_of(named(models), measures, [(0, 1)], **options)
@@ -53,7 +53,7 @@ def named(models: Sequence[Sequence[Array]]) -> list[list[tuple[str, Array]]]:
     return [[(f"layer {i} of model {m}", X) for i, X in enumerate(layers)] for m, layers in enumerate(models)]
 
 
-def cka_of(sums: Sums, measure: Measure) -> Array:
+def cka_of(sums: Sums, measure: CKA) -> Array:
     return cka_values(sums.pair, sums.rows, sums.columns, measure.estimator)
 
 
@@ -76,7 +76,7 @@ def models() -> list[list[Array]]:
 @measures
 @given(seed=seeds, n=st.integers(4, 60), d=st.integers(1, 70), e=st.integers(1, 70), tile=st.integers(1, 70))
 @quick
-def test_cka_is_that_of_the_definitions(measure: Measure, seed: int, n: int, d: int, e: int, tile: int) -> None:
+def test_cka_is_that_of_the_definitions(measure: CKA, seed: int, n: int, d: int, e: int, tile: int) -> None:
     X, Y = related(np.random.default_rng(seed), n, d, e)
     # Few samples can lie so that centring leaves next to nothing.
     assume(max(oracle.condition(oracle.gram(Z, measure)) for Z in (X, Y)) < 1e3)
@@ -86,13 +86,13 @@ def test_cka_is_that_of_the_definitions(measure: Measure, seed: int, n: int, d: 
 
 
 @measures
-def test_a_map_is_that_of_the_definitions(measure: Measure, models: list) -> None:
+def test_a_map_is_that_of_the_definitions(measure: CKA, models: list) -> None:
     expected = oracle.cka_map(*models, measure)
     np.testing.assert_allclose(values(models, [measure])[0], expected, rtol=0, atol=1e-12)
 
 
 @measures
-def test_a_model_against_itself_has_ones_on_the_diagonal(measure: Measure, models: list) -> None:
+def test_a_model_against_itself_has_ones_on_the_diagonal(measure: CKA, models: list) -> None:
     for dtype, tolerance in ((np.float64, 1e-12), (np.float32, 2e-6)):
         layers = [X.astype(dtype) for X in models[0]]
         found = values([layers, layers], [measure])[0]
@@ -110,7 +110,7 @@ def test_measures_are_had_together_as_apart(models: list) -> None:
 
 
 def test_both_estimators_come_from_the_same_sums(models: list) -> None:
-    both = [Measure(), Measure(estimator="biased")]
+    both = [CKA(), CKA(estimator="biased")]
     found = sums_of(named(models), both, [(0, 1)], per_sample=False)
     assert found[both[0], (0, 1)].pair is found[both[1], (0, 1)].pair
 
@@ -120,14 +120,14 @@ def test_bandwidths_are_in_units_of_the_layer(models: list) -> None:
     expected = [[rbf_sigma_squared(X) for X in layers] for layers in models]
     for found, sigma in zip(estimate.map.sigma_squared, expected, strict=True):
         np.testing.assert_allclose(found, sigma, rtol=1e-12)
-    zscored = cka_map(*models, kernel="rbf", normalize="zscore", bandwidth_multiplier=0.5)
+    zscored = map_by_cka(*models, measure=RBFCKA(normalize="zscore", bandwidth_multiplier=0.5))
     expected = [rbf_sigma_squared(oracle.zscored(X), bandwidth_multiplier=0.5) for X in models[0]]
     np.testing.assert_allclose(zscored.sigma_squared[0], expected, rtol=1e-12)
 
 
 def test_the_median_of_many_samples_is_that_of_some() -> None:
     X = np.random.default_rng(0).normal(size=(MEDIAN_SAMPLES + 400, 2)).astype(np.float32)
-    found = cka_map([X], [X], kernel="rbf")
+    found = map_by_cka([X], [X], measure=RBF)
     assert found.sigma_samples == MEDIAN_SAMPLES
     # |x - y|^2 / 2 is chi-squared with two degrees of freedom, whose median is 2 ln 2.
     np.testing.assert_allclose(found.sigma_squared[0][0], 4 * np.log(2), rtol=0.02)
@@ -147,7 +147,7 @@ def test_ten_models_at_once_are_their_pairs() -> None:
 
 @debiased
 @pytest.mark.parametrize("path", ["gram", "auto"])
-def test_the_order_of_models_changes_nothing(measure: Measure, path: Any, models: list) -> None:
+def test_the_order_of_models_changes_nothing(measure: CKA, path: Any, models: list) -> None:
     third = [np.random.default_rng(1).normal(size=(67, 4))]
     first = sums_of(named([*models, third]), [measure], [(0, 1), (0, 2), (2, 1), (0, 0)], path=path)
     second = sums_of(named([third, *models[::-1]]), [measure], [(1, 2), (2, 0), (0, 1), (2, 2)], path=path)
@@ -167,7 +167,7 @@ def test_the_order_of_models_changes_nothing(measure: Measure, path: Any, models
 @given(seed=seeds, n=st.integers(8, 40), d=st.integers(2, 20), power=st.floats(-12, 12), shift=st.floats(-100, 100))
 @quick
 def test_shift_rotation_and_scale_change_nothing(
-    measure: Measure, seed: int, n: int, d: int, power: float, shift: float
+    measure: CKA, seed: int, n: int, d: int, power: float, shift: float
 ) -> None:
     rng = np.random.default_rng(seed)
     X, Y = related(rng, n, d, 7)
@@ -180,7 +180,7 @@ def test_shift_rotation_and_scale_change_nothing(
 @measures
 @given(seed=seeds, n=st.integers(8, 40), d=st.integers(1, 20), tile=st.integers(3, 50))
 @quick
-def test_the_order_of_samples_changes_nothing(measure: Measure, seed: int, n: int, d: int, tile: int) -> None:
+def test_the_order_of_samples_changes_nothing(measure: CKA, seed: int, n: int, d: int, tile: int) -> None:
     rng = np.random.default_rng(seed)
     X, Y = related(rng, n, d, 7)
     order = rng.permutation(n)
@@ -190,7 +190,7 @@ def test_the_order_of_samples_changes_nothing(measure: Measure, seed: int, n: in
 @measures
 @given(seed=seeds)
 @quick
-def test_an_invertible_map_changes_the_value(measure: Measure, seed: int) -> None:
+def test_an_invertible_map_changes_the_value(measure: CKA, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(60, 6))
     # z-scoring undoes the stretching of a feature, not the mixing of two.
@@ -203,7 +203,7 @@ def test_an_invertible_map_changes_the_value(measure: Measure, seed: int) -> Non
 @measures
 @given(seed=seeds)
 @quick
-def test_the_rows_of_one_model_in_another_order_are_unlike(measure: Measure, seed: int) -> None:
+def test_the_rows_of_one_model_in_another_order_are_unlike(measure: CKA, seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(200, 3))
     assert value(X, rng.permutation(X), measure) < 0.3 < 1 - 1e-12 < value(X, X, measure) + 1e-9
@@ -212,7 +212,7 @@ def test_the_rows_of_one_model_in_another_order_are_unlike(measure: Measure, see
 @pytest.mark.parametrize("measure", [m for m in MEASURES if m.normalize == "zscore"], ids=lambda measure: measure.title)
 @given(seed=seeds, n=st.integers(8, 40), d=st.integers(1, 20))
 @quick
-def test_z_scores_have_no_units(measure: Measure, seed: int, n: int, d: int) -> None:
+def test_z_scores_have_no_units(measure: CKA, seed: int, n: int, d: int) -> None:
     rng = np.random.default_rng(seed)
     X, Y = related(rng, n, d, 7)
     scaled = X * 10 ** rng.uniform(-6, 6, size=d) * rng.choice([-1, 1], size=d)
@@ -238,7 +238,7 @@ def test_negative_values_are_kept() -> None:
 
 @debiased
 @pytest.mark.parametrize("tile", [3, 7, 33, 66, 67, 68, 1000])
-def test_tiles_change_nothing(measure: Measure, tile: int, models: list) -> None:
+def test_tiles_change_nothing(measure: CKA, tile: int, models: list) -> None:
     found, whole = (
         sums_of(named(models), [measure], [(0, 1)], path="gram", tile=size)[measure, (0, 1)] for size in (tile, 67)
     )
@@ -270,7 +270,7 @@ def assert_same_sums(found: Sums, expected: Sums, *, tolerance: float) -> None:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 2e-6)])
 @pytest.mark.parametrize("normalize", ["raw", "zscore"])
 def test_both_paths_give_the_same(dtype: type, tolerance: float, normalize: Any, models: list) -> None:
-    measure = Measure(normalize=normalize)
+    measure = CKA(normalize=normalize)
     given = named([[X.astype(dtype) for X in layers] for layers in models])
     gram, features = (
         sums_of(given, [measure], [(0, 1)], path=path, tile=20)[measure, (0, 1)] for path in ("gram", "features")
@@ -349,7 +349,7 @@ def test_the_path_is_chosen_by_the_number_of_samples(n: int, d: int, path: Any) 
 
 
 @debiased
-def test_the_number_of_threads_changes_nothing(measure: Measure) -> None:
+def test_the_number_of_threads_changes_nothing(measure: CKA) -> None:
     rng = np.random.default_rng(0)  # large enough that torch splits the work of a tile
     models = [[rng.normal(size=(700, 40)) for _ in range(2)] for _ in range(2)]
     before = torch.get_num_threads()
@@ -368,7 +368,7 @@ def test_the_number_of_threads_changes_nothing(measure: Measure) -> None:
 def test_bandwidths_far_from_the_median_cost_no_digits(multiplier: float, estimator: Any) -> None:
     """K is nearly 0 or nearly 1 everywhere: float32 would lose what differs."""
     X, Y = related(np.random.default_rng(0), 150, 20, 30)
-    measure = Measure(kernel="rbf", bandwidth_multiplier=multiplier, estimator=estimator)
+    measure = RBFCKA(bandwidth_multiplier=multiplier, estimator=estimator)
     expected = value(X.astype(np.float32).astype(np.float64), Y.astype(np.float32).astype(np.float64), measure)
     assert value(X.astype(np.float32), Y.astype(np.float32), measure) == pytest.approx(expected, abs=1e-6)
 
@@ -396,7 +396,7 @@ def test_layout_and_dtype_change_nothing(normalize: Any, tmp_path: Path) -> None
     rng = np.random.default_rng(0)
     whole = rng.integers(-50, 50, size=(40, 9))
     Y = rng.normal(size=(40, 5)) + whole[:, :5] / 50
-    chosen = [Measure(normalize=normalize), dataclasses.replace(RBF, normalize=normalize)]
+    chosen = [CKA(normalize=normalize), dataclasses.replace(RBF, normalize=normalize)]
     expected = [oracle.cka(whole, Y, measure) for measure in chosen]
     np.save(tmp_path / "X.npy", whole.astype(np.float32))
     every_second = np.repeat(np.repeat(whole, 2, axis=0), 2, axis=1).astype(np.float32)[::2, ::2]
@@ -421,7 +421,7 @@ def test_layout_and_dtype_change_nothing(normalize: Any, tmp_path: Path) -> None
 
 @measures
 @pytest.mark.parametrize("cosine", [0.5, 0.9, 0.99, 0.999])
-def test_a_common_direction_costs_no_digits(measure: Measure, cosine: float) -> None:
+def test_a_common_direction_costs_no_digits(measure: CKA, cosine: float) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(500, 64)) * np.linspace(0.5, 1.5, 64)
     Y = X[:, ::2] + rng.normal(size=(500, 32))
@@ -444,7 +444,7 @@ def anisotropic(X: Array, cosine: float) -> Array:
 
 @measures
 @pytest.mark.parametrize(("mean", "deviation"), [(300, 1), (0, 30), (300, 30)])
-def test_outlier_features_cost_no_digits(measure: Measure, mean: float, deviation: float) -> None:
+def test_outlier_features_cost_no_digits(measure: CKA, mean: float, deviation: float) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(2, 400, 48))
     Y += 0.3 * X
@@ -456,7 +456,7 @@ def test_outlier_features_cost_no_digits(measure: Measure, mean: float, deviatio
 
 
 @measures
-def test_copies_of_rows_are_samples_like_others(measure: Measure) -> None:
+def test_copies_of_rows_are_samples_like_others(measure: CKA) -> None:
     rng = np.random.default_rng(0)
     X, Y = related(rng, 40, 20, 10)
     rows = np.concatenate([np.arange(40), rng.integers(40, size=30)])
@@ -467,7 +467,7 @@ def test_copies_of_rows_are_samples_like_others(measure: Measure) -> None:
 
 @measures
 @pytest.mark.parametrize("scale", [1e-38, 1e-30, 1e-20, 1e20, 1e30, 1e37])
-def test_the_range_of_float32_is_no_limit(measure: Measure, scale: float) -> None:
+def test_the_range_of_float32_is_no_limit(measure: CKA, scale: float) -> None:
     X, Y = related(np.random.default_rng(0), 50, 12, 9)
     scaled = (scale * X).astype(np.float32)
     expected = oracle.cka(scaled.astype(np.float64) / scale, Y, measure)
@@ -476,7 +476,7 @@ def test_the_range_of_float32_is_no_limit(measure: Measure, scale: float) -> Non
 
 @measures
 @pytest.mark.parametrize("scale", [1e-200, 1e200])
-def test_the_range_of_float64_is_one(measure: Measure, scale: float) -> None:
+def test_the_range_of_float64_is_one(measure: CKA, scale: float) -> None:
     X, Y = related(np.random.default_rng(0), 20, 6, 5)
     match = r"layer 0 of model 1 has values too large or too small to square in float64, expected embeddings"
     with pytest.raises(DegenerateLayerError, match=match):
@@ -555,7 +555,7 @@ def test_many_samples_are_read_block_by_block(per_sample: bool) -> None:
 
 
 @debiased
-def test_gram_matrices_are_never_whole(measure: Measure) -> None:
+def test_gram_matrices_are_never_whole(measure: CKA) -> None:
     n, d, e, tile = 4400, 12, 8, 128
     X, Y = Generated(n, d, seed=0), Generated(n, e, seed=1)
     with LargestTensor() as made:
@@ -588,7 +588,7 @@ def precision(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @debiased
-def test_products_are_precise_whatever_the_process_allows(measure: Measure, precision: str) -> None:
+def test_products_are_precise_whatever_the_process_allows(measure: CKA, precision: str) -> None:
     X = Generated(100, 5, seed=0)
     value(X, X, measure, path="gram")
     assert X.precisions == {"highest"}

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.similarity.cka import CKAEstimate, cka_interval, cka_map, estimate_cka
+from layerprobe.similarity.cka import CKAEstimate, cka_interval, estimate_cka
 from layerprobe.similarity.engine.sums import influence, pair_variance
 from layerprobe.similarity.inference import (
     Spread,
@@ -23,9 +23,9 @@ from layerprobe.similarity.inference import (
     interval,
     spread,
 )
-from layerprobe.similarity.values import Measure
+from layerprobe.similarity.measures.cka import CKA
 from tests.similarity import oracle
-from tests.similarity.oracle import LINEAR, MEASURES, RBF
+from tests.similarity.oracle import LINEAR, MEASURES, RBF, map_by_cka
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ def related(n: int, *, layers: int = 1, seed: int = 0) -> tuple[list[Array], lis
     return models[0], models[1]
 
 
-def estimate(n: int, *, layers: int = 1, seed: int = 0, measure: Measure = LINEAR, **options: Any) -> CKAEstimate:
+def estimate(n: int, *, layers: int = 1, seed: int = 0, measure: CKA = LINEAR, **options: Any) -> CKAEstimate:
     model, reference = related(n, layers=layers, seed=seed)
     (found,) = estimate_cka([("model", model), ("reference", reference)], measures=[measure], **options)
     return found
@@ -60,7 +60,7 @@ def psi_of(found: CKAEstimate, at: tuple[int, int] = (0, 0)) -> Array:
 
 
 @debiased
-def test_influence_is_that_of_leaving_a_sample_out(measure: Measure) -> None:
+def test_influence_is_that_of_leaving_a_sample_out(measure: CKA) -> None:
     model, reference = related(60)
     found = estimate(60, measure=measure)
     pseudo = oracle.jackknife(oracle.gram(model[0], measure), oracle.gram(reference[0], measure))
@@ -72,14 +72,14 @@ def test_influence_is_that_of_leaving_a_sample_out(measure: Measure) -> None:
 @debiased
 @given(seed=seeds, n=st.integers(8, 60))
 @quick
-def test_influences_have_mean_zero(measure: Measure, seed: int, n: int) -> None:
+def test_influences_have_mean_zero(measure: CKA, seed: int, n: int) -> None:
     psi = psi_of(estimate(n, seed=seed, measure=measure))
     assert psi.shape == (n,)
     assert abs(psi.mean()) < 1e-12 * np.abs(psi).max()
 
 
 @debiased
-def test_influence_is_its_formula(measure: Measure) -> None:
+def test_influence_is_its_formula(measure: CKA) -> None:
     model, reference = related(30, layers=2)
     found = estimate(30, layers=2, measure=measure)
     for at in np.ndindex(2, 2):
@@ -90,7 +90,7 @@ def test_influence_is_its_formula(measure: Measure) -> None:
 
 @debiased
 @pytest.mark.parametrize("n", [12, 300])
-def test_pair_variance_is_its_definition(measure: Measure, n: int) -> None:
+def test_pair_variance_is_its_definition(measure: CKA, n: int) -> None:
     """2 zeta_2 / (n (n - 1)), zeta_2 the mean square of n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2) over i != j."""
     model, reference = related(n, layers=2)
     found = estimate(n, layers=2, measure=measure)
@@ -264,7 +264,7 @@ def test_a_level_is_between_zero_and_one(level: float) -> None:
         lambda: interval(0.5, some_spread(0.1), level=level),
         lambda: band_width(np.eye(2), level=level),
         lambda: estimate(30, level=level),
-        lambda: cka_map(*related(30), level=level),
+        lambda: map_by_cka(*related(30), level=level),
     ):
         with pytest.raises(DataError, match=match):
             call()
@@ -272,7 +272,7 @@ def test_a_level_is_between_zero_and_one(level: float) -> None:
 
 @debiased
 @pytest.mark.parametrize(("dtype", "width"), [(np.float64, 1e-12), (np.float32, 2e-6)])
-def test_copies_have_an_interval_of_no_width(measure: Measure, dtype: type, width: float) -> None:
+def test_copies_have_an_interval_of_no_width(measure: CKA, dtype: type, width: float) -> None:
     X = related(50)[0][0].astype(dtype)
     (found,) = estimate_cka([("a", [X]), ("b", [X, (2 * X).astype(dtype)])], measures=[measure])
     errors = found.map.uncertainty
@@ -283,7 +283,7 @@ def test_copies_have_an_interval_of_no_width(measure: Measure, dtype: type, widt
 
 
 @debiased
-def test_a_map_has_the_interval_of_every_value(measure: Measure) -> None:
+def test_a_map_has_the_interval_of_every_value(measure: CKA) -> None:
     found = estimate(80, layers=3, measure=measure)
     errors = found.map.uncertainty
     assert (errors.level, errors.method) == (0.95, "influence of each sample")
@@ -295,14 +295,14 @@ def test_a_map_has_the_interval_of_every_value(measure: Measure) -> None:
 
 
 def test_other_estimators_and_levels_have_no_interval() -> None:
-    for found in (estimate(30, measure=Measure(estimator="biased")), estimate(30, level=None)):
+    for found in (estimate(30, measure=CKA(estimator="biased")), estimate(30, level=None)):
         assert found.map.uncertainty is None
         assert found.curve("same-index").uncertainty is None
         assert found.steps(found.curve("same-index")) == ()
         assert found.differences(found, [((0, 0), (0, 0))]) == ()
     both = estimate_cka(
         [(name, layers) for name, layers in zip("ab", related(30), strict=True)],
-        measures=[Measure(estimator="biased"), LINEAR],
+        measures=[CKA(estimator="biased"), LINEAR],
     )
     assert [found.map.uncertainty is None for found in both] == [True, False]
 
@@ -315,7 +315,7 @@ def test_intervals_need_five_samples() -> None:
 
 
 @debiased
-def test_two_layers_have_the_interval_of_their_map(measure: Measure) -> None:
+def test_two_layers_have_the_interval_of_their_map(measure: CKA) -> None:
     (X,), (Y,) = related(40)
     found, of_map = cka_interval(X, Y, measure=measure, level=0.9), estimate(40, measure=measure, level=0.9).map
     errors = of_map.uncertainty
@@ -326,7 +326,7 @@ def test_two_layers_have_the_interval_of_their_map(measure: Measure) -> None:
     expected = estimate(40, measure=measure, clusters=documents).map.uncertainty.standard_errors[0][0]
     assert clustered.standard_error == expected
     with pytest.raises(DataError, match="expected the debiased estimator for an interval, got biased linear CKA"):
-        cka_interval(X, Y, measure=Measure(estimator="biased"))
+        cka_interval(X, Y, measure=CKA(estimator="biased"))
     with pytest.raises(DataError, match="expected at least 5 samples or clusters for an interval, got 4"):
         cka_interval(X[:4], Y[:4])
     with pytest.raises(MisalignedSamplesError, match="Y has 39 samples, expected the 40 of X"):
@@ -338,7 +338,7 @@ def test_two_layers_have_the_interval_of_their_map(measure: Measure) -> None:
 
 @pytest.mark.parametrize("measure", [LINEAR, RBF], ids=lambda measure: measure.title)
 @pytest.mark.parametrize("level", [0.8, 0.95])
-def test_a_band_holds_the_pointwise_intervals(measure: Measure, level: float) -> None:
+def test_a_band_holds_the_pointwise_intervals(measure: CKA, level: float) -> None:
     found = estimate(80, layers=6, measure=measure, level=level)
     curve = found.curve("same-index")
     errors = curve.uncertainty
@@ -449,7 +449,7 @@ def test_equal_similarities_do_not_differ() -> None:
 
 @debiased
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_copies_of_layers_do_not_differ(measure: Measure, dtype: type) -> None:
+def test_copies_of_layers_do_not_differ(measure: CKA, dtype: type) -> None:
     """As where the first layers were frozen: all is rounding, the values and their errors."""
     layers = [np.random.default_rng(d).normal(size=(300, d)).astype(dtype) for d in (20, 30, 64, 40, 50)]
     (found,) = estimate_cka([("base", layers), ("tuned", layers)], measures=[measure])

@@ -12,16 +12,12 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.similarity.estimates import GROUPS, MeasureEstimate, measure_layers
-from layerprobe.similarity.measures import MEASURES, measure_map, samples_without_groups
-from layerprobe.similarity.values import NEIGHBOUR_MEASURES, CurveUncertainty, Measure, MeasureName, Normalize
+from layerprobe.similarity.maps import measure_map, samples_without_groups
+from layerprobe.similarity.values import CurveUncertainty, Normalize
+from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, measured
 
 Array = NDArray[np.float64]
-measures = pytest.mark.parametrize("name", list(MEASURES))
-
-
-def measured(name: MeasureName, normalize: Normalize = "raw", neighbours: int = 5) -> Measure:
-    k = neighbours if name in NEIGHBOUR_MEASURES else None
-    return Measure(name=name, kernel=None, estimator=None, neighbours=k, normalize=normalize)
+measures = pytest.mark.parametrize("name", BESIDE_CKA)
 
 
 def pair(n: int, *, noise: float = 1.0, d: int = 4, layers: int = 2, seed: int = 0) -> tuple[Array, Array]:
@@ -31,7 +27,7 @@ def pair(n: int, *, noise: float = 1.0, d: int = 4, layers: int = 2, seed: int =
     return X, X + noise * rng.normal(size=X.shape)
 
 
-def width(name: MeasureName) -> int:
+def width(name: str) -> int:
     """Features with which a measure is defined on four samples."""
     return 1 if name in ("svcca", "pwcca") else 4
 
@@ -45,7 +41,7 @@ def uncertainty(estimate: MeasureEstimate) -> CurveUncertainty:
 @measures
 @pytest.mark.parametrize("normalize", ["raw", "zscore"])
 @pytest.mark.parametrize("n", [43, 8])
-def test_the_covariance_is_that_of_values_without_one_group(name: MeasureName, normalize: Normalize, n: int) -> None:
+def test_the_covariance_is_that_of_values_without_one_group(name: str, normalize: Normalize, n: int) -> None:
     X, Y = pair(n, d=width(name))
     measure = measured(name, normalize, neighbours=min(5, n - 3))
     n_groups = min(n, GROUPS)
@@ -70,7 +66,7 @@ def pairs_of_layers(n: int, repeats: int) -> Iterator[tuple[Array, Array]]:
 
 
 @measures
-def test_standard_errors_are_the_spread_over_samples(name: MeasureName) -> None:
+def test_standard_errors_are_the_spread_over_samples(name: str) -> None:
     """Of measures by neighbours they are too large, as the docstring says."""
     found = [measure_layers([X], [Y], measured(name)) for X, Y in pairs_of_layers(150, 80)]
     spread = np.std([estimate.map.values[0][0] for estimate in found], ddof=1)
@@ -98,10 +94,10 @@ def test_intervals_and_tests_have_the_degrees_of_freedom_of_their_groups(n: int)
 
 @measures
 @pytest.mark.parametrize("n", [5, 6, 12])
-def test_ends_are_in_the_range_of_the_measure_and_around_the_values(name: MeasureName, n: int) -> None:
+def test_ends_are_in_the_range_of_the_measure_and_around_the_values(name: str, n: int) -> None:
     X, Y = pair(n, noise=0.2, d=width(name))
     estimate = measure_layers(X, np.concatenate([Y[:1], X[1:]]), measured(name, neighbours=2))
-    lowest, highest = MEASURES[name].range
+    lowest, highest = measured(name).range
     values, found = estimate.curve("same-index").values, uncertainty(estimate)
     for ends in (found.lower, found.band_lower):
         assert all(lowest - 1e-12 <= end <= value for end, value in zip(ends, values, strict=True))
@@ -123,7 +119,7 @@ def assert_no_errors(estimate: MeasureEstimate) -> None:
 
 
 @measures
-def test_four_texts_have_values_and_no_intervals(name: MeasureName) -> None:
+def test_four_texts_have_values_and_no_intervals(name: str) -> None:
     X, Y = pair(4, d=width(name))
     assert_no_errors(measure_layers(X, Y, measured(name, neighbours=3)))
 
@@ -168,7 +164,7 @@ def test_one_document_that_holds_most_texts_leaves_no_intervals() -> None:
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
 @pytest.mark.parametrize(("n", "most"), [(12, 8), (150, 133)])
-def test_neighbours_that_are_too_many_without_a_group_leave_no_intervals(name: MeasureName, n: int, most: int) -> None:
+def test_neighbours_that_are_too_many_without_a_group_leave_no_intervals(name: str, n: int, most: int) -> None:
     """The largest group of 12 texts has 2, so that 10 stay: with 9 neighbours all would be neighbours."""
     X, Y = pair(n)
     assert max(uncertainty(measure_layers(X, Y, measured(name, neighbours=most))).covariance[0]) > 0
@@ -177,7 +173,7 @@ def test_neighbours_that_are_too_many_without_a_group_leave_no_intervals(name: M
 
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
-def test_neighbours_beyond_the_other_texts_are_refused_before_anything_is_read(name: MeasureName) -> None:
+def test_neighbours_beyond_the_other_texts_are_refused_before_anything_is_read(name: str) -> None:
     broken: Any = [np.full((12, 3), np.nan)]
     with pytest.raises(DataError, match="neighbours is 12, expected 1 to 11 for 12 texts: use fewer neighbours or mor"):
         measure_layers(broken, broken, measured(name, neighbours=12))

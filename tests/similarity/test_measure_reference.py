@@ -13,10 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.similarity.cca import principal_subspace, pwcca, svcca
-from layerprobe.similarity.dissimilarity import rsa
-from layerprobe.similarity.neighbours import cknna, local_kernel, mutual_knn
-from layerprobe.similarity.shape import procrustes
+from layerprobe.similarity.measures.cca import principal_subspace
+from layerprobe.similarity.measures.neighbours import CKNNA
+from tests.similarity.beside_cka import cknna, mutual_knn, procrustes, pwcca, rsa, svcca
 
 Array = NDArray[np.float64]
 Case = tuple[Array, Array, dict[str, float]]
@@ -81,7 +80,7 @@ def test_mutual_knn_of_inner_products_is_another_number(case: Case) -> None:
 def test_cknna_is_that_of_platonic_but_for_its_epsilon(case: Case) -> None:
     X, Y, peers = case
     n = len(X)
-    x, y = (local_kernel(Z, name="Z", neighbours=10).self_hsic / (n * (n - 3)) for Z in (X, Y))
+    x, y = (CKNNA(neighbours=10).prepare(Z, name="Z").self_hsic / (n * (n - 3)) for Z in (X, Y))
     with_epsilon = cknna(X, Y) * np.sqrt(x * y) / (np.sqrt(x * y) + 1e-6)
     np.testing.assert_allclose(with_epsilon, peers["platonic cknna k=10 (L2-normalised)"], rtol=0, atol=1e-6)
 

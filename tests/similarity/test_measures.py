@@ -13,38 +13,23 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
-from layerprobe.similarity.cca import pwcca, svcca
-from layerprobe.similarity.dissimilarity import rsa
-from layerprobe.similarity.measures import MEASURES, Invariance, measure_map, zscored
-from layerprobe.similarity.neighbours import cknna, mutual_knn
-from layerprobe.similarity.shape import procrustes
-from layerprobe.similarity.values import NEIGHBOUR_MEASURES, Measure, MeasureName, Normalize
+from layerprobe.similarity.estimates import measure_layers
+from layerprobe.similarity.maps import layer_similarity, measure_map, zscored
+from layerprobe.similarity.measures.cka import CKA
+from layerprobe.similarity.values import Invariance, Normalize, measure_class
+from tests.similarity.beside_cka import BESIDE_CKA, NEIGHBOUR_MEASURES, cknna, measured, rsa, svcca
 
 Array = NDArray[np.float64]
-FUNCTIONS: dict[MeasureName, Callable[..., float]] = {
-    "mutual-knn": mutual_knn,
-    "cknna": cknna,
-    "rsa": rsa,
-    "procrustes": procrustes,
-    "svcca": svcca,
-    "pwcca": pwcca,
-}
 INVARIANCES: tuple[Invariance, ...] = typing.get_args(Invariance)
-DECLARED = [(name, kind) for name in MEASURES for kind in INVARIANCES if kind in MEASURES[name].invariances]
-NOT_DECLARED = [(name, kind) for name in MEASURES for kind in INVARIANCES if kind not in MEASURES[name].invariances]
-NEIGHBOURS = 5
-measures = pytest.mark.parametrize("name", list(MEASURES))
+DECLARED = [(name, kind) for name in BESIDE_CKA for kind in INVARIANCES if kind in measured(name).invariances]
+NOT_DECLARED = [(name, kind) for name in BESIDE_CKA for kind in INVARIANCES if kind not in measured(name).invariances]
+measures = pytest.mark.parametrize("name", BESIDE_CKA)
 seeds = st.integers(0, 2**32 - 1)
 quick = settings(max_examples=20, deadline=None)
 
 
-def measured(name: MeasureName, normalize: Normalize = "raw") -> Measure:
-    neighbours = NEIGHBOURS if name in NEIGHBOUR_MEASURES else None
-    return Measure(name=name, kernel=None, estimator=None, neighbours=neighbours, normalize=normalize)
-
-
-def value(name: MeasureName, X: Any, Y: Any) -> float:
-    return FUNCTIONS[name](X, Y, **({"neighbours": NEIGHBOURS} if name in NEIGHBOUR_MEASURES else {}))
+def value(name: str, X: Any, Y: Any) -> float:
+    return layer_similarity(X, Y, measured(name))
 
 
 def layers(seed: int) -> tuple[Array, Array, np.random.Generator]:
@@ -76,9 +61,7 @@ def changed(X: Array, kind: Invariance, rng: np.random.Generator) -> Array:
 @pytest.mark.parametrize(("name", "kind"), DECLARED)
 @given(seed=seeds)
 @quick
-def test_what_is_declared_leaves_the_value_of_either_layer_as_it_is(
-    name: MeasureName, kind: Invariance, seed: int
-) -> None:
+def test_what_is_declared_leaves_the_value_of_either_layer_as_it_is(name: str, kind: Invariance, seed: int) -> None:
     X, Y, rng = layers(seed)
     expected = value(name, X, Y)
     np.testing.assert_allclose(value(name, changed(X, kind, rng), Y), expected, rtol=0, atol=1e-8)
@@ -86,7 +69,7 @@ def test_what_is_declared_leaves_the_value_of_either_layer_as_it_is(
 
 
 @pytest.mark.parametrize(("name", "kind"), NOT_DECLARED)
-def test_what_is_not_declared_changes_the_value(name: MeasureName, kind: Invariance) -> None:
+def test_what_is_not_declared_changes_the_value(name: str, kind: Invariance) -> None:
     X, Y, rng = layers(3)
     assert abs(value(name, changed(X, kind, rng), Y) - value(name, X, Y)) > 1e-3
 
@@ -94,11 +77,9 @@ def test_what_is_not_declared_changes_the_value(name: MeasureName, kind: Invaria
 @measures
 @given(seed=seeds)
 @quick
-def test_values_are_in_the_declared_range_and_those_of_a_layer_with_itself_are_one(
-    name: MeasureName, seed: int
-) -> None:
+def test_values_are_in_the_declared_range_and_those_of_a_layer_with_itself_are_one(name: str, seed: int) -> None:
     X, Y, _ = layers(seed)
-    lowest, highest = MEASURES[name].range
+    lowest, highest = measured(name).range
     assert lowest - 1e-12 <= value(name, X, Y) <= highest + 1e-12
     np.testing.assert_allclose(value(name, X, X), 1, rtol=0, atol=1e-12)
 
@@ -106,40 +87,53 @@ def test_values_are_in_the_declared_range_and_those_of_a_layer_with_itself_are_o
 @measures
 @given(seed=seeds)
 @quick
-def test_order_of_samples_changes_nothing(name: MeasureName, seed: int) -> None:
+def test_order_of_samples_changes_nothing(name: str, seed: int) -> None:
     X, Y, rng = layers(seed)
     order = rng.permutation(len(X))
     np.testing.assert_allclose(value(name, X[order], Y[order]), value(name, X, Y), rtol=0, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURES if MEASURES[name].symmetric])
+@pytest.mark.parametrize("name", [name for name in BESIDE_CKA if measured(name).symmetric])
 @given(seed=seeds)
 @quick
-def test_symmetric_measures_are(name: MeasureName, seed: int) -> None:
+def test_symmetric_measures_are(name: str, seed: int) -> None:
     X, Y, _ = layers(seed)
     np.testing.assert_allclose(value(name, Y, X), value(name, X, Y), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", [name for name in MEASURES if not MEASURES[name].symmetric])
-def test_the_others_are_not(name: MeasureName) -> None:
+@pytest.mark.parametrize("name", [name for name in BESIDE_CKA if not measured(name).symmetric])
+def test_the_others_are_not(name: str) -> None:
     X, Y, _ = layers(3)
     assert abs(value(name, X, Y) - value(name, Y, X)) > 5e-4
 
 
 @measures
-def test_rows_in_another_order_are_less_alike(name: MeasureName) -> None:
+def test_rows_in_another_order_are_less_alike(name: str) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(300, 4))
     assert value(name, X, rng.permutation(X)) < 0.2
 
 
-def test_every_measure_but_cka_is_registered_under_its_name() -> None:
-    assert set(MEASURES) == set(typing.get_args(MeasureName)) - {"cka"} == set(FUNCTIONS)
-    assert all(name == measure.name for name, measure in MEASURES.items())
+def test_every_measure_has_a_name_and_a_source() -> None:
+    for name in BESIDE_CKA:
+        assert measured(name).name == name
+        assert measured(name).source
+
+
+@pytest.mark.parametrize("name", [*NEIGHBOUR_MEASURES])
+def test_neighbours_are_at_least_one(name: str) -> None:
+    with pytest.raises(DataError, match="expected at least one neighbour, got 0"):
+        measured(name, neighbours=0)
+
+
+@pytest.mark.parametrize("name", ["cka", *BESIDE_CKA])
+def test_features_are_raw_or_zscored(name: str) -> None:
+    with pytest.raises(DataError, match="normalize is 'unit', expected one of 'raw', 'zscore'"):
+        measure_class(name)(normalize="unit")
 
 
 @measures
-def test_a_map_holds_the_value_of_every_pair(name: MeasureName) -> None:
+def test_a_map_holds_the_value_of_every_pair(name: str) -> None:
     rng = np.random.default_rng(0)
     model = [rng.normal(size=(40, d)) for d in (3, 4, 5)]
     reference = [model[1] + 0.5 * rng.normal(size=(40, 4)), model[2]]
@@ -150,7 +144,7 @@ def test_a_map_holds_the_value_of_every_pair(name: MeasureName) -> None:
 
 
 @measures
-def test_a_map_of_zscored_features_does_not_know_their_scales(name: MeasureName) -> None:
+def test_a_map_of_zscored_features_does_not_know_their_scales(name: str) -> None:
     rng = np.random.default_rng(0)
     X, Y = rng.normal(size=(2, 40, 4))
     Y += X
@@ -200,9 +194,7 @@ def test_layers_of_the_model_are_prepared_one_at_a_time() -> None:
         (np.eye(3), "has 3 samples, expected at least 4"),
     ],
 )
-def test_a_broken_layer_is_refused_by_name(
-    name: MeasureName, normalize: Normalize, broken: NDArray[Any], message: str
-) -> None:
+def test_a_broken_layer_is_refused_by_name(name: str, normalize: Normalize, broken: NDArray[Any], message: str) -> None:
     X = np.random.default_rng(0).normal(size=(40, 5))
     measure = measured(name, normalize)
     with pytest.raises(DataError, match="^layer 1 of bert " + message):
@@ -214,7 +206,7 @@ def test_a_broken_layer_is_refused_by_name(
 
 
 @measures
-def test_layers_of_different_samples_are_refused(name: MeasureName) -> None:
+def test_layers_of_different_samples_are_refused(name: str) -> None:
     X = np.random.default_rng(0).normal(size=(40, 5))
     with pytest.raises(MisalignedSamplesError, match="X has 40 samples, expected the 39 of Y: embed the same texts"):
         value(name, X, X[:39])
@@ -223,15 +215,15 @@ def test_layers_of_different_samples_are_refused(name: MeasureName) -> None:
 
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
-@pytest.mark.parametrize("neighbours", [0, 8, 10])
-def test_there_are_as_many_neighbours_as_other_samples(name: MeasureName, neighbours: int) -> None:
+@pytest.mark.parametrize("neighbours", [8, 10])
+def test_there_are_as_many_neighbours_as_other_samples(name: str, neighbours: int) -> None:
     X = np.random.default_rng(0).normal(size=(8, 3))
     with pytest.raises(DataError, match=f"neighbours is {neighbours}, expected 1 to 7, the other samples of X"):
-        FUNCTIONS[name](X, X, neighbours=neighbours)
+        layer_similarity(X, X, measured(name, neighbours=neighbours))
 
 
 @pytest.mark.parametrize("name", NEIGHBOUR_MEASURES)
-def test_a_row_of_zeros_has_no_neighbours(name: MeasureName) -> None:
+def test_a_row_of_zeros_has_no_neighbours(name: str) -> None:
     X = np.random.default_rng(0).normal(size=(20, 3))
     X[4] = 0
     with pytest.raises(DegenerateLayerError, match="X is zero in row 4, expected embeddings with a direction"):
@@ -257,7 +249,7 @@ def test_cosines_that_are_all_equal_have_no_local_kernel() -> None:
 
 
 @pytest.mark.parametrize("name", ["svcca", "pwcca"])
-def test_canonical_correlations_that_are_one_for_any_data_are_refused(name: MeasureName) -> None:
+def test_canonical_correlations_that_are_one_for_any_data_are_refused(name: str) -> None:
     """Independent layers: peers call them alike, at 1.0."""
     X, Y = (np.linalg.qr(Z)[0] for Z in np.random.default_rng(0).normal(size=(2, 30, 15)))
     message = "keep 15 and 15 dimensions of 30 samples, expected at most 29 together: 1 canonical correlations are 1"
@@ -285,13 +277,15 @@ def test_a_model_without_layers_is_refused(side: str) -> None:
 
 def test_cka_is_sent_to_its_own_map() -> None:
     X = np.random.default_rng(0).normal(size=(1, 20, 3))
-    message = "measure is 'cka', expected one of 'mutual-knn', 'cknna', .*: cka has its own map"
+    message = "expected a measure of two layers, got debiased linear CKA: use estimate_cka"
     with pytest.raises(DataError, match=message):
-        measure_map(X, X, Measure())
+        measure_map(X, X, CKA())
+    with pytest.raises(DataError, match=message):
+        measure_layers(X, X, CKA())
 
 
 @measures
-def test_arguments_are_left_as_they_were(name: MeasureName) -> None:
+def test_arguments_are_left_as_they_were(name: str) -> None:
     X = np.random.default_rng(0).normal(size=(20, 4)) + 1
     X.setflags(write=False)
     value(name, X, X)
@@ -299,6 +293,6 @@ def test_arguments_are_left_as_they_were(name: MeasureName) -> None:
 
 
 @measures
-def test_float16_does_not_overflow(name: MeasureName) -> None:
+def test_float16_does_not_overflow(name: str) -> None:
     X = (300 * np.random.default_rng(0).normal(size=(40, 8))).astype(np.float16)
     assert value(name, X, X[:, :5]) == value(name, X.astype(np.float64), X[:, :5].astype(np.float64))

@@ -17,25 +17,27 @@ from layerprobe.checks import LEVEL
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity import permutation
-from layerprobe.similarity.cka import cka_map
 from layerprobe.similarity.diagnostics import diagnose
 from layerprobe.similarity.engine.passes import CPU_TILE
 from layerprobe.similarity.grams import linear_gram, rbf_gram
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.permutation import permutation_null, shuffled_maps
-from layerprobe.similarity.values import Measure, PermutationNull, SimilarityMap
+from layerprobe.similarity.values import PermutationNull, SimilarityMap
+from tests.similarity.oracle import map_by_cka
 
 Array = NDArray[Any]
 Layers = list[Array]
 
 MEASURES = [
-    Measure(kernel=kernel, estimator=estimator, normalize=normalize, bandwidth_multiplier=width)
-    for (kernel, width), estimator, normalize in itertools.product(
-        (("linear", None), ("rbf", 0.7)), ("debiased", "biased"), ("raw", "zscore")
+    dataclasses.replace(kernel, estimator=estimator, normalize=normalize)
+    for kernel, estimator, normalize in itertools.product(
+        (CKA(), RBFCKA(bandwidth_multiplier=0.7)), ("debiased", "biased"), ("raw", "zscore")
     )
 ]
 
 
-def title(measure: Measure) -> str:
+def title(measure: CKA) -> str:
     return measure.title
 
 
@@ -50,21 +52,14 @@ def dependent(seed: int) -> tuple[Layers, Layers]:
     return model, [model[0] + rng.normal(size=model[0].shape) / 4, np.hstack(model)]
 
 
-def map_of(model: Layers, reference: Layers, measure: Measure) -> SimilarityMap:
-    return cka_map(
-        model,
-        reference,
-        kernel=measure.kernel or "linear",
-        estimator=measure.estimator or "debiased",
-        normalize=measure.normalize,
-        bandwidth_multiplier=measure.bandwidth_multiplier or 1.0,
-    )
+def map_of(model: Layers, reference: Layers, measure: CKA) -> SimilarityMap:
+    return map_by_cka(model, reference, measure=measure)
 
 
 def null_of(
     model: Layers,
     reference: Layers,
-    measure: Measure = MEASURES[0],
+    measure: CKA = MEASURES[0],
     *,
     permutations: int = 39,
     level: float = LEVEL,
@@ -80,7 +75,7 @@ def null_of(
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=title)
-def test_shuffled_maps_are_maps_of_shuffled_arrays(measure: Measure) -> None:
+def test_shuffled_maps_are_maps_of_shuffled_arrays(measure: CKA) -> None:
     model, reference = independent(0, n=23, widths=(5, 3, 7))
     rng = np.random.default_rng(3)
     orders = [rng.permutation(23) for _ in range(5)]
@@ -90,7 +85,7 @@ def test_shuffled_maps_are_maps_of_shuffled_arrays(measure: Measure) -> None:
 
 
 @pytest.mark.parametrize("measure", [MEASURES[0], MEASURES[5]], ids=title)
-def test_more_samples_than_a_tile_are_shuffled_as_a_whole(measure: Measure) -> None:
+def test_more_samples_than_a_tile_are_shuffled_as_a_whole(measure: CKA) -> None:
     model, reference = independent(0, n=CPU_TILE + 100)
     order = np.random.default_rng(0).permutation(CPU_TILE + 100)
     expected = map_of(model, [layer[order] for layer in reference], measure).values
@@ -169,7 +164,7 @@ def test_the_maximum_is_no_surer_than_the_surest_pair(nulls_of_independent_layer
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=title)
-def test_dependent_layers_have_the_smallest_p(measure: Measure) -> None:
+def test_dependent_layers_have_the_smallest_p(measure: CKA) -> None:
     null = null_of(*dependent(0), measure, permutations=19)
     assert null.p_values[0] == (0.05, 0.05)
     assert null.maximum_p_value == 0.05
@@ -177,7 +172,7 @@ def test_dependent_layers_have_the_smallest_p(measure: Measure) -> None:
 
 
 @pytest.mark.parametrize("measure", MEASURES, ids=title)
-def test_the_mean_is_the_one_over_all_permutations(measure: Measure) -> None:
+def test_the_mean_is_the_one_over_all_permutations(measure: CKA) -> None:
     model, reference = independent(1, n=24, widths=(30, 3))
     maps = shuffled_maps(model, reference, measure=measure, permutations=400)
     expected = np.zeros((2, 2))
@@ -188,7 +183,7 @@ def test_the_mean_is_the_one_over_all_permutations(measure: Measure) -> None:
     assert (np.abs(maps.mean(axis=0) - expected) < 4 * errors).all()
 
 
-def chance_of(layer: Array, measure: Measure) -> float:
+def chance_of(layer: Array, measure: CKA) -> float:
     n = len(layer)
     if measure.normalize == "zscore":
         layer = layer / layer.std(axis=0)
@@ -206,7 +201,7 @@ def chance_of(layer: Array, measure: Measure) -> float:
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("measure", MEASURES, ids=title)
-def test_a_layer_and_itself_stay_the_same(measure: Measure, dtype: type[np.floating]) -> None:
+def test_a_layer_and_itself_stay_the_same(measure: CKA, dtype: type[np.floating]) -> None:
     model = [layer.astype(dtype) for layer in independent(0, n=40)[0]]
     null = null_of(model, model, measure)
     np.testing.assert_allclose(np.diag(null.calibrated), 1, rtol=0, atol=1e-5)
@@ -274,8 +269,8 @@ def test_a_level_lies_between_0_and_1(level: float) -> None:
 
 def test_only_cka_has_a_null() -> None:
     model, reference = independent(0)
-    measure = Measure(name="rsa", kernel=None, estimator=None)
-    with pytest.raises(DataError, match="a measure of CKA, got RSA"):
+    measure = RSA()
+    with pytest.raises(DataError, match="expected permutations for cka alone, got 200 for RSA"):
         permutation_null(model, reference, np.zeros((2, 2)), measure=measure)
 
 

@@ -30,19 +30,23 @@ from layerprobe.readings.read import rank_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.serialisation import from_json, to_json
-from layerprobe.similarity.cka import cka_map, estimate_cka
-from layerprobe.similarity.measures import measure_map
-from layerprobe.similarity.values import Measure, MeasureName, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.maps import measure_map
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, cautions, default_rule, predict, predict_drop
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.values import Examples, Task
 from tests.models import tiny_model, tiny_tokenizer
+from tests.similarity.beside_cka import measured
+from tests.similarity.oracle import map_by_cka
 from tests.toy_task import toy_pairs, toy_task
 
 TEXTS = ("a b c", "d", "the quick fox", "a b c d e f g h", "h g f", "b")
-RBF = Measure(kernel="rbf", bandwidth_multiplier=1.0)
+RBF = RBFCKA(bandwidth_multiplier=1.0)
 SHORT = Protocol(epochs=1, learning_rate=1e-3, batch_size=16)
 
 
@@ -366,8 +370,8 @@ def kept_in(root: Path, embeddings: Embeddings) -> Embeddings:
 def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], cache: Path) -> None:
     found = compare(embedded["electra"], embedded["bert"], measure=RBF)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
-    assert found.map == cka_map(*layers, kernel="rbf")
-    assert found.other_normalization == cka_map(*layers, kernel="rbf", normalize="zscore")
+    assert found.map == map_by_cka(*layers, measure=RBF)
+    assert found.other_normalization == map_by_cka(*layers, measure=RBFCKA(normalize="zscore"))
     assert (found.map.measure, found.pooling) == (RBF, "mean")
     assert [d.norm for d in found.model_diagnostics] == ["none"] * 4
     assert [step.label for step in found.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
@@ -375,7 +379,7 @@ def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], 
 
 
 def test_biased_values_have_no_intervals(embedded: dict[str, Embeddings]) -> None:
-    found = compare(embedded["electra"], embedded["bert"], measure=Measure(estimator="biased"))
+    found = compare(embedded["electra"], embedded["bert"], measure=CKA(estimator="biased"))
     assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
 
 
@@ -400,9 +404,8 @@ def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embed
 
 
 @pytest.mark.parametrize("name", ["mutual-knn", "cknna", "rsa", "procrustes"])
-def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: MeasureName) -> None:
-    neighbours = 3 if name in ("mutual-knn", "cknna") else None
-    measure = Measure(name=name, kernel=None, estimator=None, neighbours=neighbours)
+def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: str) -> None:
+    measure = measured(name, neighbours=3)
     found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
     first = found.comparisons[0]
@@ -430,7 +433,7 @@ def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -
     assert by_hand.map.uncertainty is not None
     np.testing.assert_allclose(by_hand.map.uncertainty.standard_errors, errors.standard_errors, rtol=1e-4)
     assert any("documents are few" in warning for warning in found.warnings)
-    measure = Measure(name="rsa", kernel=None, estimator=None)
+    measure = RSA()
     assert any("documents are few" in w for w in compare(*pair, measure=measure, documents=documents).warnings)
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         compare(*pair, documents={texts[0]: "a"})
@@ -464,7 +467,7 @@ def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -
         compare(
             embedded["electra"],
             embedded["bert"],
-            measure=Measure(name="rsa", kernel=None, estimator=None),
+            measure=RSA(),
             permutations=19,
         )
 
@@ -472,7 +475,7 @@ def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -
 def test_warnings_name_the_model_as_its_caller_does(
     embedded: dict[str, Embeddings], models: dict[str, str], options: Options, tmp_path: Path
 ) -> None:
-    biased = Measure(estimator="biased")
+    biased = CKA(estimator="biased")
     compare(embedded["electra"], embedded["bert"], measure=biased)
     shutil.copytree(models["bert"], tmp_path / "moved")
     moved = extract(str(tmp_path / "moved"), embedded["bert"].texts, options=options)
@@ -488,8 +491,8 @@ def test_a_comparison_is_made_once_for_its_settings(
         {},
         {"measure": RBF},
         {"measure": dataclasses.replace(RBF, bandwidth_multiplier=0.5)},
-        {"measure": Measure(estimator="biased")},
-        {"measure": Measure(normalize="zscore")},
+        {"measure": CKA(estimator="biased")},
+        {"measure": CKA(normalize="zscore")},
         {"level": 0.9},
         {"alignment": "best-match"},
     ]
@@ -603,7 +606,7 @@ def compared(model: ModelDescription, reference: ModelDescription, values: tuple
         reference=reference,
         texts_digest="0",
         pooling="mean",
-        map=SimilarityMap(measure=Measure(), values=rows, n_samples=9),
+        map=SimilarityMap(measure=CKA(), values=rows, n_samples=9),
         curve=SimilarityCurve(values=values, reference_layers=(0, 1, 2, 3, 4), alignment="same-index"),
     )
 

@@ -60,7 +60,7 @@ def compare(
     if show_map and output.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
-        from layerprobe.comparison.compare import check_permutations
+        from layerprobe.similarity.permutation import check_permutations
 
         check_permutations(permutations, settings["measure"], level=level, documents=source.documents is not None)
     if parquet is not None and not parquet.absolute().parent.is_dir():

@@ -32,8 +32,6 @@ UNCERTAIN = {
 }
 """Words of studies with intervals."""
 
-ESTIMATORS = {"debiased": "Song et al. 2012", "biased": "Gretton et al. 2005"}
-
 
 def provenance(study: Study) -> Markup:
     """Return the models, the data, the conventions and the machine."""
@@ -91,22 +89,12 @@ def _facts(study: Study) -> Markup:
 def _similarity(study: Study) -> str:
     """Return every convention that the similarities depend on."""
     found = study.comparison.map
-    said = [*_measure(found), words.features(found).lower(), f"{found.n_samples} texts", _intervals(found)]
+    median = [f"the median over {found.sigma_samples} texts"] if found.sigma_samples else []
+    said = [*found.measure.conventions, *median, words.features(found).lower()]
+    said += [f"{found.n_samples} texts", _intervals(found)]
     if found.null is not None:
         said.append(f"{found.null.permutations} permutations for what chance reaches")
-    return "; ".join([*filter(None, said), f"{study.comparison.curve.alignment} alignment"])
-
-
-def _measure(found: SimilarityMap) -> tuple[str, ...]:
-    measure = found.measure
-    if measure.estimator is None:
-        return (words.measure(found),)
-    estimator = f"{measure.estimator} HSIC ({ESTIMATORS[measure.estimator]})"
-    if measure.kernel == "linear":
-        return "linear kernel", estimator
-    samples = "" if found.sigma_samples is None else f", the median over {found.sigma_samples} texts"
-    width = f"σ = {measure.bandwidth_multiplier:g} × the root of the median of d² over i < j{samples}"
-    return f"RBF kernel exp(−d²/2σ²), {width}", estimator
+    return "; ".join([*said, f"{study.comparison.curve.alignment} alignment"])
 
 
 def _intervals(found: SimilarityMap) -> str:

@@ -50,7 +50,7 @@ def feature_sums(
         per_sample: Whether to keep per-sample parts and fourth moments, for standard errors: a second pass over
             the rows.
         memory: Bytes of cross-covariances at a time; more than that takes more passes.
-        progress: Told the products that are done.
+        progress: Called with the products that are done.
     """
     wanted = sorted(_wanted(len(layers), pairs))
     samples: dict[Pair, Tensor] = {}
@@ -105,16 +105,16 @@ def _blocks(n: int) -> Iterator[slice]:
 
 
 def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: Sequence[Pair]) -> dict[Pair, Tensor]:
-    found = {
+    covariances = {
         (i, j): torch.zeros(layers[i].width + 2, layers[j].width + 2, dtype=torch.float64, device=layers[i].mean.device)
         for i, j in batch
     }
     read = sorted({i for pair in batch for i in pair})
     for rows in _blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=False) for i in read}
-        for (i, j), covariance in found.items():
+        for (i, j), covariance in covariances.items():
             covariance += factors[i].T @ factors[j]
-    return found
+    return covariances
 
 
 def _inner(covariance: Tensor, a: Gram, b: Gram) -> float:
@@ -137,12 +137,12 @@ def _per_sample(
     dtype = layers[0].dtype
     read = sorted({i for pair in covariances for i in pair})
     narrow = {pair: covariance.to(dtype) for pair, covariance in covariances.items()}
-    found = {(i, j): -grams[i].diagonal * grams[j].diagonal for i, j in covariances}
+    samples = {(i, j): -grams[i].diagonal * grams[j].diagonal for i, j in covariances}
     for rows in _blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=True) for i in read}
         for (i, j), covariance in narrow.items():
-            found[i, j][rows] += ((factors[i] @ covariance) * factors[j]).sum(dim=1).cpu()
-    return found
+            samples[i, j][rows] += ((factors[i] @ covariance) * factors[j]).sum(dim=1).cpu()
+    return samples
 
 
 def _moments(
@@ -159,9 +159,9 @@ def _moments(
             for g in grams
         ]
     )
-    ((own, found),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 2)
+    ((own, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 2)
     scale = n * (n - 1) / (len(chosen) * (len(chosen) - 1))
-    moments = {pair: sums.moments for pair, sums in found.items() if sums.moments is not None}
+    moments = {pair: sums.moments for pair, sums in of_pairs.items() if sums.moments is not None}
     return (
         [None if layer.fourth is None else scale * layer.fourth for layer in own],
         {pair: (scale * both, scale * left, scale * right) for pair, (both, left, right) in moments.items()},

@@ -16,7 +16,8 @@ from layerprobe.similarity.engine.grams import NARROW, NeedsFloat64Error, linear
 from layerprobe.similarity.engine.rows import CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import Group, tile_sums
-from layerprobe.similarity.values import Kernel, Measure, Normalize
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.values import Kernel, Normalize
 
 Path = Literal["auto", "gram", "features"]
 Pair = tuple[int, int]
@@ -38,7 +39,7 @@ class Sums:
 
 def sums_of(
     models: Sequence[NamedLayers],
-    measures: Sequence[Measure],
+    measures: Sequence[CKA],
     pairs: Sequence[Pair],
     *,
     per_sample: bool = True,
@@ -46,7 +47,7 @@ def sums_of(
     tile: int | None = None,
     path: Path = "auto",
     progress: Progress = silent,
-) -> dict[tuple[Measure, Pair], Sums]:
+) -> dict[tuple[CKA, Pair], Sums]:
     """Return the sums of every measure and pair of models.
 
     Measures that differ in the estimator alone share their sums, and bandwidths share their distances.
@@ -59,7 +60,7 @@ def sums_of(
         device: Where products are made.
         tile: Rows of a tile of the Gram matrices; by the device by default.
         path: gram, features (linear kernel alone), or auto for the one that takes fewer operations.
-        progress: Told the tiles that are done.
+        progress: Called with the tiles that are done.
 
     Raises:
         DataError: If a layer is no matrix of real numbers.
@@ -70,7 +71,7 @@ def sums_of(
     slices = [slice(end - len(layers), end) for end, layers in zip(ends, models, strict=True)]
     of_pairs = {(a, b): (slices[a], slices[b]) for a, b in pairs}
     sources = list(itertools.chain.from_iterable(models))
-    found: dict[tuple[Measure, Pair], Sums] = {}
+    by_measure: dict[tuple[CKA, Pair], Sums] = {}
     kinds = _kinds(measures)
     with _full_precision():
         for number, (normalize, kernel) in enumerate(kinds):
@@ -78,28 +79,32 @@ def sums_of(
             report = part_of(progress, start=number, share=1, whole=len(kinds))
 
             def sums_in(
-                *, wide: bool, same: list[Measure] = same, report: Progress = report
+                *, float64: bool, same: list[CKA] = same, report: Progress = report
             ) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
-                layers = centred_layers(sources, normalize=same[0].normalize, device=device, wide=wide)
+                layers = centred_layers(sources, normalize=same[0].normalize, device=device, float64=float64)
                 return _pass(layers, same, of_pairs, per_sample=per_sample, tile=tile, path=path, report=report)
 
             try:
-                sums = sums_in(wide=any((m.bandwidth_multiplier or 1) < NARROW for m in same))
+                sums = sums_in(float64=any((_bandwidth(m) or 1) < NARROW for m in same))
             except NeedsFloat64Error:
-                sums = sums_in(wide=True)
+                sums = sums_in(float64=True)
             for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
-                own, of_pair = sums[measure.bandwidth_multiplier]
-                found[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
-    return found
+                own, of_pair = sums[_bandwidth(measure)]
+                by_measure[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
+    return by_measure
 
 
-def _kinds(measures: Sequence[Measure]) -> list[tuple[Normalize, Kernel]]:
-    return list(dict.fromkeys((m.normalize, m.kernel) for m in measures if m.kernel is not None))
+def _kinds(measures: Sequence[CKA]) -> list[tuple[Normalize, Kernel]]:
+    return list(dict.fromkeys((m.normalize, m.kernel) for m in measures))
+
+
+def _bandwidth(measure: CKA) -> float | None:
+    return measure.bandwidth_multiplier if isinstance(measure, RBFCKA) else None
 
 
 def _pass(
     layers: list[CentredLayer],
-    measures: Sequence[Measure],
+    measures: Sequence[CKA],
     pairs: Mapping[Pair, tuple[slice, slice]],
     *,
     per_sample: bool,
@@ -109,7 +114,7 @@ def _pass(
 ) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
     """Return sums by bandwidth multiplier."""
     tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)
-    multipliers = list(dict.fromkeys(m.bandwidth_multiplier for m in measures))
+    multipliers = list(dict.fromkeys(map(_bandwidth, measures)))
     if measures[0].kernel == "linear":
         grams = [linear_gram(layer) for layer in layers]
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):

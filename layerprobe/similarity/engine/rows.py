@@ -95,12 +95,12 @@ class CentredLayer:
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
         if self.kept is not None:
             values = values[:, self.kept]
-        found = torch.empty(len(values), self.width + 2, dtype=self.dtype, device=values.device)
-        torch.sub(values, self.mean, out=found[:, :-2])
-        found[:, :-2].mul_(self.scale)
-        found[:, -2 if left else -1] = additive[chosen]
-        found[:, -1 if left else -2] = 1
-        return found
+        factors = torch.empty(len(values), self.width + 2, dtype=self.dtype, device=values.device)
+        torch.sub(values, self.mean, out=factors[:, :-2])
+        factors[:, :-2].mul_(self.scale)
+        factors[:, -2 if left else -1] = additive[chosen]
+        factors[:, -1 if left else -2] = 1
+        return factors
 
 
 def centred_layers(
@@ -108,7 +108,7 @@ def centred_layers(
     *,
     normalize: Normalize = "raw",
     device: torch.device | str = "cpu",
-    wide: bool = False,
+    float64: bool = False,
 ) -> list[CentredLayer]:
     """Read layers three times: for their means, their scales, and the norms of their rows.
 
@@ -120,7 +120,7 @@ def centred_layers(
         sources: What messages call a layer, and its (n, d) embeddings, n >= 4, of any real dtype; d may differ.
         normalize: raw, or zscore to divide every feature by its standard deviation; constant ones are left out.
         device: Where products are made.
-        wide: Whether products are made in float64 whatever the layers are.
+        float64: Whether products are made in float64 whatever the layers are.
 
     Raises:
         DataError: If one is no matrix of real numbers.
@@ -130,17 +130,17 @@ def centred_layers(
     """
     for name, source in sources:
         _check(source, name=name, first=sources[0])
-    wide = wide or any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
+    float64 = float64 or any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
     # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
-    for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
-        found = [
+    for dtype in (torch.float64,) if float64 else (torch.float32, torch.float64):
+        centred = [
             _centred(source, name=name, normalize=normalize, device=torch.device(device), dtype=dtype)
             for name, source in sources
         ]
-        layers = [layer for layer in found if layer is not None]
-        if len(layers) == len(found):
+        layers = [layer for layer in centred if layer is not None]
+        if len(layers) == len(centred):
             return layers
-    names = ", ".join(name for (name, _), layer in zip(sources, found, strict=True) if layer is None)
+    names = ", ".join(name for (name, _), layer in zip(sources, centred, strict=True) if layer is None)
     raise DegenerateLayerError(f"{names} has values too large or too small to square in float64, expected embeddings")
 
 

@@ -43,11 +43,11 @@ def tile_sums(
         pairs: Models to compare, each with the slices of its layers in `layers`.
         per_sample: Whether to keep per-sample parts and fourth moments, for standard errors.
         tile: Rows of a tile.
-        progress: Told the tiles that are done.
+        progress: Called with the tiles that are done.
     """
     n = layers[0].n_samples
     device, dtype = layers[0].mean.device, layers[0].dtype
-    found = [_Accumulator(layers, group, pairs, per_sample=per_sample) for group in groups]
+    accumulators = [_Accumulator(layers, group, pairs, per_sample=per_sample) for group in groups]
     buffer = torch.empty(len(layers) * min(tile, n) ** 2, dtype=dtype, device=device)
     base = torch.empty_like(buffer) if len(groups) > 1 else buffer
     additive = [gram.additive for gram in groups[0].grams]
@@ -64,13 +64,13 @@ def tile_sums(
         products = base[:size].view(shape)
         for product, left, layer, a in zip(products, lefts, layers, additive, strict=True):
             torch.mm(left, layer.factor(columns, a, left=False).T, out=product)
-        for accumulator in found:
+        for accumulator in accumulators:
             values = buffer[:size].view(shape)
             accumulator.centre(products, values, rows, columns)
             accumulator.add(values, rows, columns)
         done += shape[1] * shape[2] * (1 if rows == columns else 2)
         progress("comparing", done, n * n)
-    return [accumulator.sums() for accumulator in found]
+    return [accumulator.sums() for accumulator in accumulators]
 
 
 class _Accumulator:

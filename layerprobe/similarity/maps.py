@@ -1,0 +1,188 @@
+"""Maps of all layers by the measures beside CKA, which has its own engine.
+
+Knows arrays and names of layers; knows no files, no models and no measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.progress import Progress, silent
+from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, rounding
+from layerprobe.similarity.values import LayerMeasure, Matrix, Measure
+
+
+def measure_map(
+    model_layers: Collection[ArrayLike],
+    reference_layers: Iterable[ArrayLike],
+    measure: Measure,
+    *,
+    model_name: str = "the model",
+    reference_name: str = "the reference",
+    progress: Progress = silent,
+) -> Matrix:
+    """Compare every layer of one model with every layer of another.
+
+    Each layer is read and prepared once. What was prepared of the reference stays in memory, that of the model is
+    made one layer at a time: per layer 16 n k bytes for neighbours, 4 n^2 for RSA, 8 n d for the others.
+    Layers may be loaded while they are iterated over.
+
+    Args:
+        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
+        reference_layers: The same of the reference, for the same samples in the same order.
+        measure: Any but CKA.
+        model_name: What messages call the model.
+        reference_name: What messages call the reference.
+        progress: Called with the layers of the model that are done.
+
+    Returns:
+        values[i][j] of layer i of the model and layer j of the reference, in the range that the measure declares.
+
+    Raises:
+        DataError: If a model has no layers, a layer is no matrix of real numbers, the measure is CKA, or it takes
+            more samples.
+        DegenerateLayerError: If a layer has no such similarity; the message names the layer.
+        MisalignedSamplesError: If layers have different numbers of rows.
+
+    Example:
+        >>> from layerprobe.similarity.measures.rsa import RSA
+        >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
+        >>> values = measure_map(layers, layers[:2], RSA())
+        >>> len(values), len(values[0]), round(values[1][1], 12)
+        (3, 2, 1.0)
+    """
+    checked = layer_measure(measure)
+    reference = list(_prepared(reference_layers, checked, model=reference_name))
+    values: list[tuple[float, ...]] = []
+    for layer in _prepared(model_layers, checked, model=model_name):
+        values.append(tuple(checked.compare(layer, other) for other in reference))
+        progress("comparing layers", len(values), len(model_layers))
+    return tuple(values)
+
+
+def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
+    """Return the similarity of two layers.
+
+    Args:
+        X: (n, d) embeddings, n >= 4.
+        Y: (n, e) embeddings of the same samples in the same order.
+        measure: Any but CKA.
+        names: What messages call the layers.
+
+    Returns:
+        The value, in the range that the measure declares, up to rounding.
+
+    Raises:
+        DataError: If an argument is no matrix of real numbers, the measure is CKA, or it takes more samples.
+        DegenerateLayerError: If a layer has no such similarity.
+        MisalignedSamplesError: If the numbers of rows differ.
+    """
+    checked = layer_measure(measure)
+    first = _prepare(X, checked, name=names[0])
+    return checked.compare(first, _prepare(Y, checked, name=names[1]))
+
+
+def without_groups(
+    model_layer: ArrayLike,
+    reference_layer: ArrayLike,
+    measure: Measure,
+    *,
+    kept: Sequence[NDArray[np.bool_]],
+    names: tuple[str, str] = ("the model's layer", "the reference's layer"),
+) -> Array:
+    """Return the values of a similarity that remain when one group of samples at a time is left out.
+
+    Args:
+        model_layer: (n, d) embeddings.
+        reference_layer: (n, e) embeddings of the same samples in the same order.
+        measure: Any but CKA.
+        kept: (n,) for every group, which samples stay, as `samples_without_groups` returns them.
+        names: What messages call the layers.
+
+    Returns:
+        (groups,)
+
+    Raises:
+        DataError: If a layer is no matrix of real numbers, the measure is CKA, or it takes more samples.
+        DegenerateLayerError: If a layer has no such similarity without one of the groups.
+        MisalignedSamplesError: If the numbers of rows differ.
+    """
+    X, Y = np.asarray(model_layer), np.asarray(reference_layer)
+    n = len(finite_matrix(X, name=names[0]))
+    check_same_samples(len(finite_matrix(Y, name=names[1])), n, name=names[1], other=names[0])
+    return np.array([layer_similarity(X[rows], Y[rows], measure, names=names) for rows in kept])
+
+
+def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 0) -> list[NDArray[np.bool_]]:
+    """Return which samples stay when one random group of units at a time is left out.
+
+    Args:
+        units: (n,) the unit of each sample, counted from 0: its own number, or that of its document.
+        groups: At most as many as there are units; they differ in size by at most one unit.
+        seed: Decides the groups.
+
+    Returns:
+        (n,) for every group.
+
+    Example:
+        >>> documents = np.array([0, 0, 1, 1, 1, 2])
+        >>> sorted(int(kept.sum()) for kept in samples_without_groups(documents, groups=3))
+        [3, 4, 5]
+    """
+    parts = np.array_split(np.random.default_rng(seed).permutation(int(units.max()) + 1), groups)
+    return [~np.isin(units, part) for part in parts]
+
+
+def zscored(X: ArrayLike, *, name: str) -> Array:
+    """Return the centred features divided by their standard deviations, without those that are constant.
+
+    Args:
+        X: (n, d) embeddings, n >= 4.
+        name: What messages call it.
+
+    Returns:
+        (n, at most d), columns of mean 0 and variance 1; features that vary by no more than the rounding of the
+        dtype are left out.
+
+    Raises:
+        DataError: If it is no matrix of real numbers.
+        DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
+    """
+    centred, layer = centred_layer(X, name=name), finite_matrix(X, name=name)
+    floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), np.asarray(X).dtype)
+    varying = centred[:, np.abs(centred).max(axis=0) > floor]
+    scores: Array = varying / varying.std(axis=0)
+    return scores
+
+
+def layer_measure(measure: Measure) -> LayerMeasure[Any]:
+    """Return the measure.
+
+    Raises:
+        DataError: If it is CKA.
+    """
+    if not isinstance(measure, LayerMeasure):
+        raise DataError(f"expected a measure of two layers, got {measure.title}: use estimate_cka")
+    return measure
+
+
+def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Any:
+    return measure.prepare(zscored(layer, name=name) if measure.normalize == "zscore" else layer, name=name)
+
+
+def _prepared(layers: Iterable[ArrayLike], measure: LayerMeasure[Any], *, model: str) -> Iterator[Any]:
+    """Yield one a layer.
+
+    Raises:
+        DataError: If there are none.
+    """
+    i = -1
+    for i, layer in enumerate(layers):
+        yield _prepare(layer, measure, name=f"layer {i} of {model}")
+    if i < 0:
+        raise DataError(f"{model} has no layers, expected at least one")

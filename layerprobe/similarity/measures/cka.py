@@ -1,0 +1,129 @@
+"""Centred kernel alignment as a measure: its kernel and estimator. Its values come from `layerprobe.similarity.cka`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from layerprobe.checks import check_choice
+from layerprobe.errors import DataError
+from layerprobe.similarity.values import CHANCE, ROTATIONS, Diagnosed, Estimator, Kernel, Measure
+
+SPREAD = 0.35
+"""Standard error of debiased CKA x sqrt(n): 0.25 to 0.31 between layers of MiniLM on STS-B, 0.38 of Gaussian layers."""
+
+SOURCES: dict[Estimator, str] = {"debiased": "Song et al. 2012", "biased": "Gretton et al. 2005"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CKA(Measure):
+    """Linear CKA.
+
+    Example:
+        >>> CKA(estimator="biased").title
+        'biased linear CKA'
+    """
+
+    name = "cka"
+    short_name = "CKA"
+    source = "Kornblith et al. 2019 (arXiv 1905.00414)"
+    range = (-1.0, 1.0)
+    symmetric = True
+    invariances = ROTATIONS | {"translation"}
+    json_tags = ("name", "kernel")
+    kernel: ClassVar[Kernel] = "linear"
+
+    estimator: Estimator = "debiased"
+    """debiased (Song et al. 2012) or biased (Gretton et al. 2005)."""
+
+    def __post_init__(self) -> None:
+        Measure.__post_init__(self)
+        check_choice(self.estimator, Estimator, name="estimator")
+
+    @classmethod
+    def variant(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
+        """Return the class for a kernel."""
+        kernel = settings.get("kernel", cls.kernel)
+        check_choice(kernel, Kernel, name="kernel")
+        return RBFCKA if kernel == "rbf" else CKA, {key: v for key, v in settings.items() if key != "kernel"}
+
+    @property
+    def long_name(self) -> str:
+        """What people call it, of whatever features."""
+        return f"{self.estimator} linear CKA"
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """Kernel and estimator."""
+        return "linear kernel", self._hsic
+
+    @property
+    def _hsic(self) -> str:
+        return f"{self.estimator} HSIC ({SOURCES[self.estimator]})"
+
+    def sampling_error(self, n: int) -> str:
+        """Return how far values on n texts may be off, in words."""
+        if self.estimator == "biased":
+            return Measure.sampling_error(self, n)
+        return f"debiased CKA has 95% intervals of about ± {2 * SPREAD / math.sqrt(n):.2f}, more than layers differ by"
+
+    def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
+        """Warn of the mean biased linear CKA of independent layers, sqrt(a b) with a and b their chance CKAs.
+
+        Source: Josse and Holmes 2016 (arXiv 1307.7383).
+        """
+        first, second = (max(layers, key=lambda layer: layer.chance_cka) for _, layers in (model, reference))
+        level = math.sqrt(first.chance_cka * second.chance_cka)
+        if self.estimator == "debiased" or level <= CHANCE:
+            return None
+        where = " and ".join(
+            f"layer {layers.index(layer)} of {name}" for (name, layers), layer in ((model, first), (reference, second))
+        )
+        # Both flatten the spectrum, which raises the level.
+        more = " or more" if self.normalize == "zscore" or self.kernel == "rbf" else ""
+        return (
+            f"{where}: independent layers with these spectra would show a biased CKA of {level:.2f}{more}, which lies "
+            "under every value: compare with --estimator debiased, or on more texts"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RBFCKA(CKA):
+    """CKA with the Gaussian kernel K = exp(-d^2 / (2 sigma^2)).
+
+    Example:
+        >>> RBFCKA(bandwidth_multiplier=0.5, normalize="zscore").title
+        'debiased RBF CKA (bandwidth x 0.5) of z-scored features'
+    """
+
+    kernel = "rbf"
+
+    bandwidth_multiplier: float = 1.0
+    """sigma = multiplier x the square root of the median of d^2 over i < j."""
+
+    def __post_init__(self) -> None:
+        CKA.__post_init__(self)
+        check_bandwidth_multiplier(self.bandwidth_multiplier)
+
+    @property
+    def long_name(self) -> str:
+        """What people call it, of whatever features."""
+        width = "" if self.bandwidth_multiplier == 1.0 else f" (bandwidth x {self.bandwidth_multiplier:g})"
+        return f"{self.estimator} RBF CKA{width}"
+
+    @property
+    def conventions(self) -> tuple[str, ...]:
+        """Kernel, bandwidth and estimator."""
+        width = f"σ = {self.bandwidth_multiplier:g} × the root of the median of d² over i < j"
+        return f"RBF kernel exp(−d²/2σ²), {width}", self._hsic
+
+
+def check_bandwidth_multiplier(multiplier: float) -> None:
+    """Raise unless the multiplier is positive and finite.
+
+    Raises:
+        DataError: If it is not.
+    """
+    if not 0 < multiplier < math.inf:
+        raise DataError(f"bandwidth_multiplier is {multiplier}, expected a positive finite number such as 1.0")

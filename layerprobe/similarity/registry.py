@@ -1,0 +1,21 @@
+"""The measures of similarity, by the name that the command line and JSON give them. Imports none of them."""
+
+from __future__ import annotations
+
+from layerprobe.registry import Registry
+
+MEASURES: Registry[type] = Registry(
+    "layerprobe.measures",
+    type,
+    what="measure",
+    own={
+        "cka": "layerprobe.similarity.measures.cka:CKA",
+        "mutual-knn": "layerprobe.similarity.measures.neighbours:MutualKNN",
+        "cknna": "layerprobe.similarity.measures.neighbours:CKNNA",
+        "rsa": "layerprobe.similarity.measures.rsa:RSA",
+        "procrustes": "layerprobe.similarity.measures.procrustes:Procrustes",
+        "svcca": "layerprobe.similarity.measures.cca:SVCCA",
+        "pwcca": "layerprobe.similarity.measures.cca:PWCCA",
+    },
+)
+"""Subclasses of `layerprobe.similarity.values.Measure`."""

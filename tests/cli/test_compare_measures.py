@@ -1,0 +1,114 @@
+"""A measure of another package, through the command line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from layerprobe.comparison.values import Comparisons
+from layerprobe.serialisation import from_json, to_dict
+from layerprobe.similarity.registry import MEASURES
+from tests.plugins import install
+
+from .conftest import Layerprobe
+
+SOURCE = '''
+from dataclasses import dataclass
+
+import numpy as np
+
+from layerprobe.similarity.values import LayerMeasure
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths(LayerMeasure[np.ndarray]):
+    """How alike the lengths of rows are, in the p-norm."""
+
+    name = "lengths"
+    short_name = "length correlation"
+    source = "made up"
+    range = (-1.0, 1.0)
+    symmetric = True
+    invariances = frozenset({"isotropic-scaling", "permutation", "orthogonal"})
+
+    neighbours: int = 2
+    """p; an option of the command line has this name."""
+
+    def prepare(self, layer, *, name):
+        return np.linalg.norm(np.asarray(layer, dtype=np.float64), ord=self.neighbours, axis=1)
+
+    def compare(self, first, second):
+        return float(np.corrcoef(first, second)[0, 1])
+'''
+
+
+@pytest.fixture
+def toy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    folder = tmp_path / "package"
+    folder.mkdir()
+    install(monkeypatch, folder, MEASURES, SOURCE, {"lengths": "Lengths"})
+    yield
+    monkeypatch.undo()
+    MEASURES.reload()
+
+
+@pytest.mark.usefixtures("toy")
+def test_a_measure_of_another_package(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+    def layerprobe(*arguments: str | Path) -> str:
+        command = [sys.executable, "-m", "layerprobe_cli.main", "compare", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    given = (*pair, "-t", pairs_file, "--cache-dir", tmp_path / "cache", "--measure", "lengths")
+    assert "lengths" in layerprobe("--help")
+    table = layerprobe(*given, "--normalize", "zscore").splitlines()
+    assert table[0].startswith("length correlation of z-scored features, ")
+    assert table[1].split()[:6] == ["layer", "other", "layer", "similarity", "95", "%"]
+
+    text = layerprobe(*given, "--neighbours", "1", "--json", "--parquet", tmp_path / "map.parquet")
+    comparisons = from_json(Comparisons, text)
+    (comparison,) = comparisons.comparisons
+    assert to_dict(comparison.map.measure) == {"name": "lengths", "normalize": "raw", "neighbours": 1}
+    assert json.loads(text)["comparisons"][0]["map"]["measure"]["name"] == "lengths"
+    errors = comparison.curve.uncertainty
+    assert errors is not None
+    assert errors.method.startswith("leaving out")
+    assert min(np.subtract(errors.upper, errors.lower)) > 0
+    rows = pd.read_parquet(tmp_path / "map.parquet")
+    assert (set(rows.measure), set(rows.neighbours)) == ({"lengths"}, {1})
+    np.testing.assert_array_equal(rows.value, np.ravel(comparison.map.values))
+
+
+def test_help_names_every_measure(layerprobe: Layerprobe) -> None:
+    shown = layerprobe("compare", "--help").out
+    assert all(name in shown for name in MEASURES)
+    assert "{measures}" not in shown
+
+
+def test_a_measure_that_there_is_not(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    refused = layerprobe("compare", *pair, "-t", pairs_file, "--measure", "procrustess")
+    assert (refused.code, "did you mean 'procrustes'" in refused.error) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--measure", "rsa", "--neighbours", "10"), "expected no --neighbours with rsa"),
+        (("--measure", "cknna", "--bandwidth", "1"), "expected no --bandwidth with cknna"),
+        (("--measure", "rsa", "--kernel", "linear", "--estimator", "biased"), "no --estimator, --kernel with rsa"),
+        (("--bandwidth", "1"), "expected no --bandwidth with linear cka"),
+        (("--kernel", "rbf", "--neighbours", "3"), "expected no --neighbours with rbf cka"),
+    ],
+)
+def test_options_that_a_measure_does_not_have(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, options: tuple[str, ...], message: str
+) -> None:
+    refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
+    assert refused.code == 2
+    assert message in " ".join(refused.err.split())

@@ -1,0 +1,54 @@
+"""The measures beside CKA, as tests run through them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from layerprobe.similarity.maps import layer_similarity
+from layerprobe.similarity.measures.cca import PWCCA, SVCCA
+from layerprobe.similarity.measures.neighbours import CKNNA, MutualKNN
+from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.registry import MEASURES
+from layerprobe.similarity.values import LayerMeasure, Normalize, measure_class
+
+BESIDE_CKA = [name for name in MEASURES if name != "cka"]
+NEIGHBOURS = 5
+
+
+def _has_neighbours(name: str) -> bool:
+    return "neighbours" in {field.name for field in dataclasses.fields(measure_class(name))}
+
+
+NEIGHBOUR_MEASURES = [name for name in BESIDE_CKA if _has_neighbours(name)]
+
+
+def measured(name: str, normalize: Normalize = "raw", neighbours: int = NEIGHBOURS) -> LayerMeasure[Any]:
+    """The measure of a name."""
+    settings = {"neighbours": neighbours} if name in NEIGHBOUR_MEASURES else {}
+    return measure_class(name)(normalize=normalize, **settings)
+
+
+def mutual_knn(X: Any, Y: Any, *, neighbours: int = 10) -> float:
+    return layer_similarity(X, Y, MutualKNN(neighbours=neighbours))
+
+
+def cknna(X: Any, Y: Any, *, neighbours: int = 10) -> float:
+    return layer_similarity(X, Y, CKNNA(neighbours=neighbours))
+
+
+def svcca(X: Any, Y: Any, *, variance: float = 0.99) -> float:
+    return layer_similarity(X, Y, SVCCA(variance=variance))
+
+
+def pwcca(X: Any, Y: Any) -> float:
+    return layer_similarity(X, Y, PWCCA())
+
+
+def rsa(X: Any, Y: Any) -> float:
+    return layer_similarity(X, Y, RSA())
+
+
+def procrustes(X: Any, Y: Any) -> float:
+    return layer_similarity(X, Y, Procrustes())

@@ -1,0 +1,110 @@
+"""Measures by name: in JSON, in JSON of before, and nowhere else in the code."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import layerprobe_cli
+import pytest
+
+import layerprobe
+from layerprobe.errors import DataError
+from layerprobe.serialisation import from_json, to_dict, to_json
+from layerprobe.similarity.measures.cka import CKA, RBFCKA
+from layerprobe.similarity.measures.neighbours import MutualKNN
+from layerprobe.similarity.measures.procrustes import Procrustes
+from layerprobe.similarity.registry import MEASURES
+from layerprobe.similarity.values import Measure, measure_class
+from tests.plugins import install
+from tests.similarity.beside_cka import BESIDE_CKA
+
+BEFORE: list[tuple[dict[str, Any], Measure]] = [
+    ({"name": "cka", "kernel": "linear", "estimator": "biased"}, CKA(estimator="biased")),
+    (
+        {"name": "cka", "kernel": "rbf", "estimator": "debiased", "bandwidth_multiplier": 0.5, "normalize": "zscore"},
+        RBFCKA(bandwidth_multiplier=0.5, normalize="zscore"),
+    ),
+    ({"name": "mutual-knn", "neighbours": 7}, MutualKNN(neighbours=7)),
+    ({"name": "procrustes"}, Procrustes()),
+]
+
+
+@pytest.mark.parametrize(("settings", "measure"), BEFORE)
+def test_measures_of_before_had_null_for_what_they_lack(settings: dict[str, Any], measure: Measure) -> None:
+    nulls = dict.fromkeys(("kernel", "estimator", "bandwidth_multiplier", "neighbours"))
+    assert from_json(Measure, json.dumps({"normalize": "raw", **nulls, **settings})) == measure
+
+
+def test_json_has_the_name_and_the_settings_of_a_measure_alone() -> None:
+    assert to_dict(MutualKNN()) == {"name": "mutual-knn", "normalize": "raw", "neighbours": 10}
+    assert to_dict(Procrustes(normalize="zscore")) == {"name": "procrustes", "normalize": "zscore"}
+    assert to_dict(CKA()) == {"name": "cka", "kernel": "linear", "normalize": "raw", "estimator": "debiased"}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({}, "expected the name of a measure, got None"),
+    ({"name": "cka", "kernel": "rbf", "bandwidth_multiplier": None}, "None is no float"),
+    ({"name": "cka", "kernel": "rbf", "bandwidth_multiplier": -1.0}, "expected a positive finite number such as 1.0"),
+    ({"name": "cka", "kernel": "rbf", "neighbours": 3}, "RBFCKA has no field neighbours"),
+    ({"name": "cka", "kernel": "linear", "bandwidth_multiplier": 1.0}, "CKA has no field bandwidth_multiplier"),
+    ({"name": "cka", "kernel": "cosine"}, "kernel is 'cosine', expected one of 'linear', 'rbf'"),
+    ({"name": "cka", "estimator": "unbiased"}, "'unbiased' is none of"),
+    ({"name": "rsa", "kernel": "rbf", "estimator": "biased"}, "RSA has no field estimator, kernel"),
+    ({"name": "rsa", "range": 3}, "RSA has no field range"),
+    ({"name": "rsaa"}, "expected a measure, one of cka, .*, got 'rsaa'; did you mean 'rsa'"),
+]
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG)
+def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        from_json(Measure, json.dumps(settings))
+
+
+def test_another_measure_than_was_asked_for_is_refused() -> None:
+    with pytest.raises(DataError, match="expected a RBFCKA, got a CKA"):
+        from_json(RBFCKA, to_json(CKA()))
+
+
+def test_what_another_package_registers_is_a_measure_of_that_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    source = "from layerprobe.similarity.measures.rsa import RSA\nclass Toy: name = 'toy'"
+    install(monkeypatch, tmp_path, MEASURES, source, {"toy": "Toy", "other": "RSA"})
+    for name, kind in (("toy", "toy_plugin:Toy"), ("other", "layerprobe.similarity.measures.rsa:RSA")):
+        with pytest.raises(DataError, match=f"expected {kind} to be a Measure with the name '{name}'"):
+            measure_class(name)
+    monkeypatch.undo()
+    MEASURES.reload()
+
+
+def test_a_measure_is_named_in_its_module_and_its_row_alone() -> None:
+    """Strings, docstrings left out, and names: a new measure needs no line elsewhere."""
+    words = [*BESIDE_CKA, *(re.escape(measure_class(name).__name__) for name in BESIDE_CKA)]
+    named = re.compile(rf"\b({'|'.join(words)})\b")
+    roots = [Path(module.__file__).parent for module in (layerprobe, layerprobe_cli)]
+    places = {
+        file.relative_to(root).as_posix()
+        for root in roots
+        for file in root.rglob("*.py")
+        if any(named.search(text) for text in _said(ast.parse(file.read_text())))
+    }
+    modules = {f"similarity/measures/{name}.py" for name in ("cca", "neighbours", "procrustes", "rsa")}
+    assert places == {"similarity/registry.py", *modules}
+
+
+def _said(tree: ast.Module) -> list[str]:
+    """Strings that are not docstrings, and identifiers."""
+    docstrings = {
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    strings = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings
+    ]
+    return strings + [node.id for node in ast.walk(tree) if isinstance(node, ast.Name)]
