@@ -29,11 +29,11 @@ def float32_rows(layer: NDArray[np.float32], rows: NDArray[np.int64], *, units: 
     Raises:
         DegenerateLayerError: If a value is not finite, or a row has no direction.
     """
-    found = np.empty((len(rows), layer.shape[1]), np.float32)
+    rows_of_layer = np.empty((len(rows), layer.shape[1]), np.float32)
     for start in range(0, len(rows), ROWS):
         block = finite_matrix(layer[rows[start : start + ROWS]], name=name)
-        found[start : start + ROWS] = unit_rows(block, name=name) if units else block
-    return found
+        rows_of_layer[start : start + ROWS] = unit_rows(block, name=name) if units else block
+    return rows_of_layer
 
 
 def relevant_ranks(
@@ -105,8 +105,8 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
     order = np.argsort(ranks)[:cutoff]
     order = order[ranks[order] <= cutoff]
     ideal = np.sort(gains)[::-1][:cutoff]
-    found, best = gains[order] / np.log2(ranks[order] + 1.0), ideal / np.log2(np.arange(2.0, len(ideal) + 2))
-    return float(found.sum() / best.sum())
+    gained, best = gains[order] / np.log2(ranks[order] + 1.0), ideal / np.log2(np.arange(2.0, len(ideal) + 2))
+    return float(gained.sum() / best.sum())
 
 
 def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:

@@ -11,15 +11,15 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint, resolve_d
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.confirm import confirm
 from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, finetune
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, confirm, finetune
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
-from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.predict import cautions, chosen_rule, predict, rule_by_reference, rule_readings
 from layerprobe.study.values import Provenance, Study
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import __version__, versions
 
@@ -94,7 +94,7 @@ def run(
         if each is not None
     ]
     validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
-    fit = fitted_on(task.kind)
+    fit = KINDS[task.kind].fitted_on
     fitted, base_fitted = (
         None
         if each is None or fit is None

@@ -51,9 +51,10 @@ def predict(
     # after the data: what is wrong with it is told before torch is loaded
     from layerprobe.comparison.compare import compare_all
     from layerprobe.extraction.embeddings import extract
-    from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+    from layerprobe.scoring.zero_shot import zero_shot
     from layerprobe.study.predict import cautions, chosen_rule, rule_by_reference, rule_readings
     from layerprobe.study.predict import predict as predict_drop
+    from layerprobe.tasks.kinds.kind import KINDS
 
     options = library_options(loading, embedding, extraction, cache_dir=cache_dir)
     checkpoint = loading.find(model, random_init=loading.random_init)
@@ -75,7 +76,7 @@ def predict(
         )
         labelled = None
         if data.task is not None:
-            fit = fitted_on(data.task.kind)
+            fit = KINDS[data.task.kind].fitted_on
             validated, fitted = (
                 extract(checkpoint, data.task.split(split).texts, options=options, progress=progress)
                 for split in ("validation", fit or "validation")

@@ -13,7 +13,6 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import interval_text, show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.metrics.names import Metric
     from layerprobe.reproduction.cost import Cost, LayerCost
     from layerprobe.reproduction.differences import (
         ReproducedLayer,
@@ -284,7 +283,7 @@ def _place_cells(layer: ReproducedLayer, *, chains: bool) -> list[str]:
     return [_ran(layer.model, layer.runs_model) + random, str(layer.layer), *how]
 
 
-def _score_cells(layer: ReproducedLayer, split: str, metric: Metric) -> tuple[str, ...]:
+def _score_cells(layer: ReproducedLayer, split: str, metric: str) -> tuple[str, ...]:
     score = layer.score(split, metric)
     return (
         split,
