@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
-    from layerprobe.finetuning.confirm import confirm as confirm
+    from layerprobe.finetuning.tuning import confirm as confirm
     from layerprobe.finetuning.tuning import finetune as finetune
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.pretraining.embedded import embedded_model as embedded_model
@@ -50,8 +50,7 @@ _MODULES = {
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",
-    "finetuning.confirm": "confirm",
-    "finetuning.tuning": "finetune",
+    "finetuning.tuning": "confirm finetune",
     "finetuning.values": "Protocol",
     "pretraining.embedded": "embedded_model embedded_task",
     "report.page": "write_report",

@@ -17,20 +17,21 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.names import METRICS, TaskKind, metric_title
+from layerprobe.metrics.names import metric_title
 from layerprobe.report.data import layer_rows
 from layerprobe.report.page import render
-from layerprobe.scoring import zero_shot as scoring
-from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+from layerprobe.scoring import probes
+from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.store.store import Store
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
-LABELLED: tuple[TaskKind, ...] = ("paraphrase", "entailment", "classification")
+LABELLED: tuple[str, ...] = ("paraphrase", "entailment", "classification")
 SHORT = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
 
 
@@ -66,7 +67,7 @@ def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dic
     task = toy_task_of("paraphrase")
     tested, validated = embed(models, task.test, options), embed(models, task.validation, options)
     scores = zero_shot(tested, task, fitted=validated)
-    assert (scores.method, scores.primary, tuple(scores.metrics)) == ("cosine", "f1", METRICS["paraphrase"])
+    assert (scores.method, scores.primary, tuple(scores.metrics)) == ("cosine", "f1", KINDS["paraphrase"].metrics)
 
     def cosines(embeddings: Embeddings, examples: Examples) -> np.ndarray:
         u, v = sides(embeddings, 2, examples)
@@ -88,13 +89,11 @@ def test_paraphrase_is_told_at_the_threshold_of_the_validation_split(models: dic
 
 
 @pytest.mark.parametrize("kind", ["entailment", "classification"])
-def test_classes_are_told_by_a_probe_on_the_train_split(
-    models: dict[str, str], options: Options, kind: TaskKind
-) -> None:
+def test_classes_are_told_by_a_probe_on_the_train_split(models: dict[str, str], options: Options, kind: str) -> None:
     task = toy_task_of(kind)
     tested, trained = embed(models, task.test, options), embed(models, task.train, options)
     scores = zero_shot(tested, task, fitted=trained)
-    assert (scores.method, scores.primary) == ("probe", METRICS[kind][0])
+    assert (scores.method, scores.primary) == ("probe", KINDS[kind].metrics[0])
 
     def features(embeddings: Embeddings, examples: Examples) -> np.ndarray:
         u, v = sides(embeddings, 3, examples)
@@ -114,7 +113,8 @@ def test_a_probe_is_fitted_once(models: dict[str, str], options: Options, monkey
     told: list[tuple[float, float]] = []
     first = zero_shot(tested, task, fitted=trained, progress=lambda _, done, total: told.append((done, total)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-    monkeypatch.setattr(scoring, "probe", lambda *_: pytest.fail("fitted again"))
+    refusing = dataclasses.replace(probes.LOGISTIC, fit=lambda *_: pytest.fail("fitted again"))
+    monkeypatch.setattr(probes, "LOGISTIC", refusing)
     assert zero_shot(tested, task, fitted=trained) == first
 
 
@@ -136,7 +136,10 @@ def test_a_layer_whose_probe_cannot_be_scored_is_named(
 ) -> None:
     task = toy_task_of("classification", train=24)
     everything = extract(models["bert"], [*task.train.texts, *task.test.texts], options=options)
-    monkeypatch.setattr(scoring, "probe", lambda train, targets, features: np.full((len(features), 2), np.nan))
+    broken = dataclasses.replace(
+        probes.LOGISTIC, fit=lambda train, targets, features: np.full((len(features), 2), np.nan)
+    )
+    monkeypatch.setattr(probes, "LOGISTIC", broken)
     with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: "):
         zero_shot(everything, task)
 
@@ -145,7 +148,7 @@ def test_a_probe_of_features_that_are_constant_finds_the_commonest_class() -> No
     targets = np.array([0.0, 1, 1, 1])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        outputs = scoring.probe(np.ones((4, 3), np.float32), targets, np.ones((2, 3), np.float32))
+        outputs = probes.logistic_probe(np.ones((4, 3), np.float32), targets, np.ones((2, 3), np.float32))
     assert outputs.argmax(axis=1).tolist() == [1, 1]
     np.testing.assert_allclose(outputs.sum(axis=1), 1)
 
@@ -169,14 +172,14 @@ def study(request: pytest.FixtureRequest, models: dict[str, str], options: Optio
 def test_a_study_of_any_kind_holds_together(study: Study) -> None:
     kind = study.provenance.task_kind
     assert from_json(Study, to_json(study)) == study
-    assert study.metric == METRICS[kind][0]
+    assert study.metric == KINDS[kind].metrics[0]
     assert study.zero_shot is not None
     assert study.confirmation is not None
     assert study.zero_shot.method == ("cosine" if kind == "paraphrase" else "probe")
     assert "best zero-shot layer" in study.prediction.baselines
     assert f"{metric_title(study.metric)} x 100" in study.confirmation.sentence
     for outcome in (*study.confirmation.outcomes, *study.reference_outcomes):
-        assert tuple(outcome.test) == METRICS[kind]
+        assert tuple(outcome.test) == KINDS[kind].metrics
         assert outcome.mean == pytest.approx(np.mean(outcome.test[study.metric]))
         assert all(0 <= score <= 100 for scores in outcome.test.values() for score in scores)
 
@@ -192,9 +195,9 @@ def test_the_report_names_the_metric(study: Study) -> None:
 
 
 @pytest.mark.parametrize("kind", LABELLED)
-def test_what_is_needed_beside_a_split(kind: TaskKind) -> None:
-    assert fitted_on(kind) == ("validation" if kind == "paraphrase" else "train")
-    assert fitted_on("sts") is None
+def test_what_is_needed_beside_a_split(kind: str) -> None:
+    assert KINDS[kind].fitted_on == ("validation" if kind == "paraphrase" else "train")
+    assert KINDS["sts"].fitted_on is None
 
 
 # ---- values that do not fit ---------------------------------------------------------------------------
@@ -205,10 +208,10 @@ PAIRS, TEXTS = toy_task_of("entailment").test, toy_task_of("classification").tes
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": "nli"}, "expected a task of one of"),
-        ({"labels": ()}, "expected labels for all kinds of tasks but sts, got 0 for entailment"),
-        ({"kind": "sts"}, "expected labels for all kinds of tasks but sts, got 3 for sts"),
-        ({"kind": "paraphrase"}, "expected the two labels of paraphrase, got 3"),
+        ({"kind": "nli"}, "expected a kind of task, one of sts, paraphrase, entailment, classification, got 'nli'"),
+        ({"labels": ()}, "expected the names of the classes for a task of kind entailment, got 0 labels"),
+        ({"kind": "sts"}, "expected no labels for a task of kind sts, got 3 labels"),
+        ({"kind": "paraphrase"}, "expected the 2 labels of paraphrase, got 3"),
         ({"test": TEXTS}, "expected pairs in the test split of a task of kind entailment"),
         ({"kind": "classification"}, "expected single texts in the train split of a task of kind classification"),
         ({"labels": ("a", "b")}, "expected class numbers from 0 to 1 in the train split"),

@@ -154,6 +154,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     LayerCurve: {"values": THREE, "standard_errors": st.none() | THREE},
     ZooEntry: {
+        "metric": PRIMARY,
         "n_blocks": st.just(2),
         "budgets": st.dictionaries(TEXTS, st.deferred(lambda: values_of(TunedLayers)), min_size=1, max_size=2),
         **{
@@ -172,7 +173,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
     },
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
-    TaskSettings: {"source": NAMES, "merge": st.just(False)},
+    TaskSettings: {"source": NAMES, "kind": st.sampled_from([None, "sts"]), "merge": st.just(False)},
     SweepModel: {"random_init": st.none() | st.integers(0, 9)},
     AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
     Chain: {
@@ -226,7 +227,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
         return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))
     if kind is Examples:
-        pairs = st.lists(st.tuples(TEXTS, TEXTS, NUMBERS), min_size=1, max_size=3).map(
+        written = TEXTS.filter(str.strip)
+        pairs = st.lists(st.tuples(written, written, NUMBERS), min_size=1, max_size=3).map(
             lambda rows: zip(*rows, strict=True)
         )
         return pairs.map(lambda columns: Examples(**dict(zip(("first", "second", "targets"), columns, strict=True))))

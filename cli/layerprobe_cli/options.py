@@ -18,15 +18,18 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from layerprobe.encoders.spec import ModelSpec
+from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.kinds.kind import KINDS
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.options import Options
-    from layerprobe.finetuning.values import Protocol
     from layerprobe.retrieval.values import RetrievalTask
     from layerprobe.tasks.values import Task
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
+PAPER = Protocol()
 MAX_SEEDS = 1000
 MAX_LAYER = 10_000
 
@@ -122,6 +125,15 @@ class Extraction(Embedding):
     norm: Norm = "final"
 
 
+def _known_kind(kind: str | None) -> str | None:
+    if kind is not None:
+        try:
+            KINDS.check(kind)
+        except DataError as error:
+            raise typer.BadParameter(str(error)) from None
+    return kind
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSource:
     """Where texts with scores or labels come from."""
@@ -146,9 +158,12 @@ class TaskSource:
         ),
     ] = None
     kind: Annotated[
-        Literal["sts", "paraphrase", "entailment", "classification"] | None,
+        str | None,
         option(
             "Data",
+            metavar=f"[{'|'.join(KINDS)}]",
+            callback=_known_kind,
+            autocompletion=lambda: list(KINDS),
             help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
             show_default="detected",
         ),
@@ -174,26 +189,25 @@ class TaskSource:
 
     def load(self) -> Task:
         """Return the task."""
-        from layerprobe.tasks.loading import load_task
-        from layerprobe.tasks.words import load_word_similarity
+        from layerprobe.tasks.settings import load_settings
+        from layerprobe.tasks.values import TaskSettings
 
         if not self.task:
             raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
-        if self.merge:
-            if self.columns or self.kind not in (None, "sts") or self.score_range or self.validation or self.test:
-                raise typer.BadParameter(
-                    "expected no --columns, --score-range, --validation or --test, and no --kind but sts, with --merge"
-                )
-            return load_word_similarity(self.task, seed=self.split_seed)
-        return load_task(
-            self.task,
-            columns=self.columns,
-            kind=self.kind,
-            score_range=two_numbers(self.score_range),
-            validation=self.validation,
-            test=self.test,
-            seed=self.split_seed,
-        )
+        try:
+            settings = TaskSettings(
+                source=self.task,
+                kind=self.kind,
+                columns=None if self.columns is None else tuple(self.columns.split(",")),
+                merge=self.merge,
+                score_range=two_numbers(self.score_range),
+                validation=None if self.validation is None else str(self.validation),
+                test=None if self.test is None else str(self.test),
+                split_seed=self.split_seed,
+            )
+        except DataError as error:
+            raise typer.BadParameter(str(error)) from None
+        return load_settings(settings)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -413,22 +427,22 @@ class Tuning:
     seeds: Annotated[
         str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
     ] = "5"
-    epochs: Annotated[int, option("Fine-tuning", min=1, help="Passes over the training examples.")] = 10
-    learning_rate: Annotated[float, option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
-    batch_size: Annotated[int, option("Fine-tuning", min=1, help="Examples a step.")] = 32
-    weight_decay: Annotated[float, option("Fine-tuning", min=0, help="Of matrices.")] = 0.01
-    warmup: Annotated[float, option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = 0.1
-    max_grad_norm: Annotated[float, option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
+    epochs: Annotated[int, option("Fine-tuning", min=1, help="Passes over the training examples.")] = PAPER.epochs
+    learning_rate: Annotated[float, option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = (
+        PAPER.learning_rate
+    )
+    batch_size: Annotated[int, option("Fine-tuning", min=1, help="Examples a step.")] = PAPER.batch_size
+    weight_decay: Annotated[float, option("Fine-tuning", min=0, help="Of matrices.")] = PAPER.weight_decay
+    warmup: Annotated[float, option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = PAPER.warmup
+    max_grad_norm: Annotated[float, option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = (
+        PAPER.max_grad_norm
+    )
 
     def protocol(self, embedding: Embedding) -> Protocol:
         """Return them as the library takes them."""
-        from layerprobe.finetuning.values import Protocol
-
-        names = ("epochs", "learning_rate", "batch_size", "weight_decay", "warmup", "max_grad_norm")
-        values = {name: getattr(self, name) for name in names}
-        if embedding.max_length is not None:
-            values["max_length"] = embedding.max_length
-        return Protocol(**values, pooling=embedding.pooling)
+        names = {field.name for field in dataclasses.fields(Protocol)}
+        values = {name: value for name, value in (vars(embedding) | vars(self)).items() if name in names}
+        return Protocol(**values | {"max_length": embedding.max_length or PAPER.max_length})
 
     def seed_list(self) -> tuple[int, ...]:
         """Return the seeds."""
@@ -486,7 +500,6 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
         DataError: If the model has no such layer.
     """
     from layerprobe.encoders.architecture import count_blocks
-    from layerprobe.errors import DataError
 
     if not text:
         return ()

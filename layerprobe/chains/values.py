@@ -11,7 +11,7 @@ from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.metrics.names import Metric, metric_title
+from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import mean_interval
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
@@ -316,7 +316,7 @@ class ChainResult:
         return self.trail.outcomes[-1]
 
     @property
-    def primary(self) -> Metric:
+    def primary(self) -> str:
         """The metric of the last step."""
         return self.outcomes[0].primary
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.names import Metric
+from layerprobe.metrics.names import METRICS
 from layerprobe.prediction.values import Truth
 from layerprobe.readings.values import AGAINST, LayerCurve
 from layerprobe.similarity.values import Matrix
@@ -67,7 +67,7 @@ class ZooEntry:
     """What it was pretrained on."""
     task: str
     """What it was fine-tuned on."""
-    metric: Metric
+    metric: str
     """The task's primary metric, which all scores are of."""
     n_blocks: int
     """Layers count from 0 to this."""
@@ -81,6 +81,7 @@ class ZooEntry:
     """What needs labels and no fine-tuning, on the validation split: zero-shot, probe."""
 
     def __post_init__(self) -> None:
+        METRICS.check(self.metric)
         if self.n_blocks < 1:
             raise DataError(f"expected at least one block of {self.name}, got {self.n_blocks}")
         if not self.budgets:

@@ -11,7 +11,7 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.finetuning.looks import FIRST_LOOK, interval_at_look
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, LayerOutcome, SavedSeeds, Verdict
-from layerprobe.metrics.names import Metric, metric_title
+from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import mean_interval, seed_scores
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
@@ -55,7 +55,7 @@ def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutc
     )
 
 
-def _by_metric(metrics: Sequence[Mapping[Metric, float]]) -> dict[Metric, tuple[float, ...]]:
+def _by_metric(metrics: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
     return {name: tuple(each[name] for each in metrics) for name in metrics[0]}
 
 

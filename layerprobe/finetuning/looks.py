@@ -64,22 +64,22 @@ def critical_values(planned: int, level: float) -> dict[int, float]:
     """
     alpha, spent = 1 - level, 0.0
     tails = np.geomspace(_LEAST * alpha / 10, 1.0, 600)  # two-sided p-values: the grid on which t is known
-    found: dict[int, float] = {}
+    critical: dict[int, float] = {}
     reached, grid = np.ones_like(tails), np.empty(0)  # P(no look before was beyond | t)
     for k in looks(planned):
         before, grid = grid, stats.t.isf(tails / 2, k - 1)
-        if found:
-            reached = _still_open(k, grid, before, reached, found[k - 1])
+        if critical:
+            reached = _still_open(k, grid, before, reached, critical[k - 1])
         share = alpha * (k / planned) ** SPENDING_POWER - spent
         if share < _LEAST * alpha:
-            found[k] = float("inf")
+            critical[k] = float("inf")
             continue
         pieces = np.diff(tails) * (reached[1:] + reached[:-1]) / 2
         beyond = np.concatenate([[tails[0] * reached[0]], tails[0] * reached[0] + np.cumsum(pieces)])
         tail = np.interp(share, beyond, tails)
-        found[k] = float(stats.t.isf(tail / 2, k - 1))
+        critical[k] = float(stats.t.isf(tail / 2, k - 1))
         spent += share
-    return found
+    return critical
 
 
 def interval_at_look(values: Sequence[float], level: float, *, planned: int) -> tuple[float, float] | None:

@@ -24,7 +24,7 @@ _MESSAGES = (
 )
 
 
-class Budget:
+class TokenLimit:
     """The most tokens of a forward pass, padding included; halved where memory runs out.
 
     A single text, or pair of texts, that has more goes through all the same.
@@ -41,7 +41,7 @@ class Budget:
             self._tried = (len(batch), len(batch) * max(lengths[row] for row in batch))
             yield batch
 
-    def spend(self, work: Callable[[], T], doing: str, *, but: str = "") -> T:
+    def run(self, work: Callable[[], T], doing: str, *, but: str = "") -> T:
         """Return what `work` gives, done again with half the tokens of the batch at which memory ran out.
 
         Args:

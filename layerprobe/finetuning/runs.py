@@ -61,7 +61,7 @@ class RunFolder:
             checkpoint: The pretrained model.
             task: What to learn.
             protocol: How to fine-tune.
-            computed_on: Kind of device and precision: their rounding and chance differ.
+            computed_on: Kind of device and precision: their rounding and random draws differ.
             batch_tokens: As `fine_tune` takes it, where it is given: other passes draw another dropout.
             attn: Attention implementation, where one is given: others round, and draw dropout, in ways of their own.
         """
@@ -167,8 +167,8 @@ def fine_tune_layers(
         enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
         save_models: Whether the best epoch's checkpoint of every run is kept in its directory; a finished run
             without one is made again, with the same numbers.
-        prompt: What the task's sentences begin with; told beside the checkpoint.
-        progress: Told the share of the sweep's cost that is done.
+        prompt: What the task's sentences begin with; written beside the checkpoint.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
         ModelError: If the model has no such layer.
@@ -176,7 +176,13 @@ def fine_tune_layers(
         TrainingError: If a run fails, or did before.
         StoreError: If a result cannot be written.
     """
-    loaded = functools.cache(lambda: told_what_is_cut(load(), task, protocol))
+
+    @functools.cache
+    def loaded() -> Encoder:
+        encoder = load()
+        warn_of_cut_texts(encoder, task, protocol)
+        return encoder
+
     # a run that is named twice is one run: copies would narrow the intervals over seeds
     layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
     # a block costs about as much as the rest of a step
@@ -204,7 +210,7 @@ def fine_tune_layers(
     return runs
 
 
-def told_what_is_cut(encoder: Encoder, task: Task, protocol: Protocol) -> Encoder:
+def warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     """Warn of texts that fine-tuning cuts."""
     splits = (task.train, task.validation, task.test)
     texts = list(dict.fromkeys(text for examples in splits for text in examples.texts))
@@ -216,7 +222,6 @@ def told_what_is_cut(encoder: Encoder, task: Task, protocol: Protocol) -> Encode
             len(texts),
             encoder.limit(protocol.max_length),
         )
-    return encoder
 
 
 def load_or_run(
@@ -246,15 +251,15 @@ def load_or_run(
         keep: What keeps the checkpoint; by default none is kept.
         wait: Whether to wait for another process that makes the run; None is returned otherwise.
         retry_failed: Whether a run that is marked as failed is made again.
-        progress: Told the steps that are done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
         TrainingError: If the run fails, or did before.
         StoreError: If the result cannot be written.
     """
-    found = _finished(folder, layer, seed, with_model=keep is not None)
-    if found is not None:
-        return found
+    finished = _finished(folder, layer, seed, with_model=keep is not None)
+    if finished is not None:
+        return finished
     lock = folder.lock(layer, seed)
     with store_errors("lock", Path(lock.lock_file)):
         try:
@@ -265,9 +270,9 @@ def load_or_run(
             logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
             lock.acquire()
     try:
-        found = _finished(folder, layer, seed, with_model=keep is not None)
-        if found is not None:
-            return found
+        finished = _finished(folder, layer, seed, with_model=keep is not None)
+        if finished is not None:
+            return finished
         if not retry_failed:
             _raise_if_failed(folder, layer, seed)
         encoder = load()

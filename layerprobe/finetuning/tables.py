@@ -37,7 +37,7 @@ class TableGradients:
         for i, (table, dense) in enumerate(zip(self._tables, self._dense, strict=True)):
             # a table that is also used as a matrix has a dense gradient from the start
             if table.grad is not None and table.grad.is_sparse:
-                found = table.grad.coalesce()
-                self._rows[i] = found.indices()[0]
-                dense[self._rows[i]] = found.values()
+                summed = table.grad.coalesce()
+                self._rows[i] = summed.indices()[0]
+                dense[self._rows[i]] = summed.values()
                 table.grad = dense

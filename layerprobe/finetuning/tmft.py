@@ -25,13 +25,14 @@ from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups,
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
-from layerprobe.finetuning.memory import Budget, is_out_of_memory
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
+from layerprobe.finetuning.objectives import Objective, objective_of
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
-from layerprobe.metrics.scores import Evaluation, evaluate_outputs
 from layerprobe.progress import Progress, silent
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
@@ -106,7 +107,7 @@ def fine_tune(
         batch_tokens: Tokens of a group at most, padding included, also in evaluation. By default 1,024 on a CPU and
             all of a step elsewhere; 4,096 in evaluation.
         save_to: Folder for the fine-tuned encoder of the best epoch, without a head.
-        progress: Told the steps that are done.
+        progress: Called with what is done, how much, and of how much.
 
     Returns:
         The run, scores x 100.
@@ -129,29 +130,31 @@ def fine_tune(
     )
     # dropout draws from the global generator: leave it as it was found
     devices = [encoder.device] if encoder.device.type == "cuda" else []
-    with _told_of_memory(encoder, layer), torch.random.fork_rng(devices=devices):
+    with _memory_errors(encoder, layer), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         model = TruncatedEncoder(encoder, layer)
-        objective = Objective.of(task, width=encoder.description.hidden_size).to(encoder.device)
+        objective = objective_of(task, width=encoder.description.hidden_size).to(encoder.device)
         rng = np.random.default_rng(seed)
         steps_per_epoch = math.ceil(len(train.targets) / protocol.batch_size)
         trainer = Trainer(
             encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=objective, batch_tokens=batch_tokens
         )
-        room = Budget(batch_tokens or EVALUATION_BATCH_TOKENS)
+        limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
         history: list[EpochMetrics] = []
         best, chosen = Evaluation(metrics={task.primary: -math.inf}), 0
         weights: list[dict[str, Tensor]] = []
         for epoch in range(1, protocol.epochs + 1):
             loss = trainer.epoch(train, rng, progress=progress, task=f"TMFT layer {layer} seed {seed}")
-            found = evaluate(encoder, model, validation, protocol, objective, budget=room)
-            history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=found.metrics))
-            if found.metrics[task.primary] > best.metrics[task.primary]:
-                best, chosen = found, epoch
+            scores = evaluate(encoder, model, validation, protocol, objective, kind=task.kind, limit=limit)
+            history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=scores.metrics))
+            if scores.metrics[task.primary] > best.metrics[task.primary]:
+                best, chosen = scores, epoch
                 weights = [copy.deepcopy(part.state_dict()) for part in (model, objective)]
         model.load_state_dict(weights[0])
         objective.load_state_dict(weights[1])
-        tested = evaluate(encoder, model, test, protocol, objective, threshold=best.threshold, budget=room)
+        tested = evaluate(
+            encoder, model, test, protocol, objective, kind=task.kind, threshold=best.threshold, limit=limit
+        )
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
     return FineTuningRun(
@@ -176,7 +179,7 @@ def _check_splits(task: Task) -> None:
         if not targets:
             raise DataError(f"expected examples to fine-tune on in every split, got none in the {name} split")
         # no correlation and no precision is defined there
-        if name != "train" and task.kind in ("sts", "paraphrase") and len(set(targets)) == 1:
+        if name != "train" and not KINDS[task.kind].one_target and len(set(targets)) == 1:
             raise DataError(
                 f"expected different targets in the {name} split of a task of kind {task.kind}, got {targets[0]:g} for "
                 f"all of {len(targets)} examples"
@@ -184,7 +187,7 @@ def _check_splits(task: Task) -> None:
 
 
 @contextlib.contextmanager
-def _told_of_memory(encoder: Encoder, layer: int) -> Iterator[None]:
+def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
     """Raise InsufficientMemoryError where memory runs out and nothing is left to halve."""
     try:
         yield
@@ -215,7 +218,7 @@ class Trainer:
     ) -> None:
         self.encoder, self.model, self.protocol, self.objective = encoder, model, protocol, objective
         on_cpu = encoder.device.type == "cpu"
-        self.budget = Budget(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
+        self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
         # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
         self.group_overhead = CPU_GROUP_OVERHEAD if on_cpu and encoder.padding_invariant else WHOLE_BATCH
         self.looks_every = 1 if on_cpu else LOOK_EVERY
@@ -273,14 +276,14 @@ class Trainer:
 
     def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
         """Take one step on the examples `rows`; return the loss, the mean over them."""
-        chance = _state_of_chance(self.encoder.device)
+        rng_states = _rng_states(self.encoder.device)
 
         def work() -> Tensor:
-            _restore_chance(self.encoder.device, chance)
+            _restore_rng(self.encoder.device, rng_states)
             return self._gradients(examples, rows)
 
         but = ", so that what is dropped out is another draw than with more memory"
-        loss = self.budget.spend(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
+        loss = self.limit.run(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
         nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
@@ -298,8 +301,8 @@ class Trainer:
         self.optimizer.zero_grad()
         total = torch.zeros((), device=self.encoder.device)
         tokens = examples.tokens[rows].tolist()
-        groups = padded_groups(tokens, budget=self.budget.tokens, overhead=self.group_overhead)
-        for group in self.budget.watched(groups, tokens):
+        groups = padded_groups(tokens, budget=self.limit.tokens, overhead=self.group_overhead)
+        for group in self.limit.watched(groups, tokens):
             loss = self._loss(examples, rows[group]) * (len(group) / len(rows))
             loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
@@ -316,13 +319,13 @@ class Trainer:
         return self.objective.loss(self.objective(u, v if len(sides) == 2 else None), targets)
 
 
-def _state_of_chance(device: torch.device) -> tuple[Tensor, ...]:
+def _rng_states(device: torch.device) -> tuple[Tensor, ...]:
     """Return the states of the generators that dropout on `device` draws from."""
     on_device = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
     return torch.get_rng_state(), *on_device
 
 
-def _restore_chance(device: torch.device, states: tuple[Tensor, ...]) -> None:
+def _restore_rng(device: torch.device, states: tuple[Tensor, ...]) -> None:
     torch.set_rng_state(states[0])
     for state in states[1:]:
         torch.cuda.set_rng_state(state, device)
@@ -369,31 +372,32 @@ def evaluate(
     protocol: Protocol,
     objective: Objective,
     *,
+    kind: str,
     threshold: float | None = None,
-    budget: Budget | None = None,
+    limit: TokenLimit | None = None,
 ) -> Evaluation:
-    """Return the metrics of the task's kind; for paraphrase at a threshold, by default the best one on `examples`."""
+    """Return the metrics of a kind of task, at a threshold where it has one: by default the best on `examples`."""
     model.eval()
-    budget = budget or Budget(EVALUATION_BATCH_TOKENS)
-    embeddings = budget.spend(
-        lambda: _embed_all(encoder, model, examples.texts, protocol, budget), "while embeddings were scored"
+    limit = limit or TokenLimit(EVALUATION_BATCH_TOKENS)
+    embeddings = limit.run(
+        lambda: _embed_all(encoder, model, examples.texts, protocol, limit), "while embeddings were scored"
     )
     try:
         second = None if examples.second is None else embeddings[examples.second]
         outputs = objective.outputs(embeddings[examples.first], second)
-        return evaluate_outputs(objective.kind, outputs, examples.targets, threshold=threshold)
+        return evaluate_outputs(kind, outputs, examples.targets, threshold=threshold)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error
 
 
 def _embed_all(
-    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, protocol: Protocol, budget: Budget
+    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, protocol: Protocol, limit: TokenLimit
 ) -> NDArray[np.float32]:
     lengths = texts.lengths
     embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
-    assert budget.tokens is not None
-    batches = token_batches(lengths, budget=budget.tokens, same_length=not encoder.padding_invariant)
-    for rows in budget.watched(batches, lengths):
+    assert limit.tokens is not None
+    batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
+    for rows in limit.watched(batches, lengths):
         embeddings[rows] = embed(encoder, model, texts, rows, protocol).float().cpu().numpy()
     return embeddings
 

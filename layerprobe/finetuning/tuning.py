@@ -1,4 +1,4 @@
-"""A prediction -> what fine-tuning says of it; finished runs are read, not repeated."""
+"""Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from dataclasses import replace
 from operator import index
 from pathlib import Path
 
-from layerprobe.checks import check_seeds
+from layerprobe.checks import LEVEL, check_level, check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.errors import DataError
+from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, never
-from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, Protocol
+from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, silent
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Examples, Task, check_task
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
@@ -45,14 +47,15 @@ def finetune(
         enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
         save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
             run without one is made again, with the same numbers.
-        progress: Told the share of the work that is done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
-        ModelError: If the model cannot be had, or a layer has no checkpoint to save.
-        DataError: If the model has no such layer, or there are no layers or seeds.
+        ModelError: If the model cannot be loaded, or a layer has no checkpoint to save.
+        DataError: If it is no task, the model has no such layer, or there are no layers or seeds.
         TrainingError: If a run fails.
         StoreError: If a result cannot be written.
     """
+    check_task(task)
     protocol = agreed(protocol, options)
     check_precision(options)
     seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
@@ -73,6 +76,60 @@ def finetune(
         prompt=options.prompt,
         progress=progress,
     )
+
+
+def confirm(
+    model: ModelLike,
+    prediction: DropPrediction,
+    task: Task,
+    *,
+    layers: Sequence[int] = (),
+    seeds: Sequence[int] = PAPER_SEEDS,
+    protocol: Protocol | None = None,
+    level: float = LEVEL,
+    all_seeds: bool = False,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> Confirmation:
+    """Fine-tune at the recommended and the last layer, and say what that shows.
+
+    The verdict uses no other layers. Where no drop is predicted, the best zero-shot layer is held against the last.
+    Of more than three seeds, no more are run than settle the verdict; it is looked at after each from the third on,
+    and the intervals are so much wider that all looks together err no more often than the level says. Seeds count in
+    their order, whatever runs are there already.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        prediction: What `predict` gave for it.
+        task: What to learn.
+        layers: Further layers to fine-tune, such as the other flagged ones.
+        seeds: One run each, at most; with a single one the verdict is undecided.
+        protocol: The paper's by default.
+        level: Confidence level of the intervals.
+        all_seeds: Run all seeds, and look once: the interval of the effect is then the ordinary one.
+        options: How to load.
+        progress: Called with what is done, how much, and of how much.
+
+    Raises:
+        DataError: If it is no task, or a layer does not exist.
+        TrainingError: If a run fails.
+    """
+    check_task(task)
+    check_level(level)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    n_blocks = count_blocks(checkpoint.config)
+    wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
+    planned = None if all_seeds else len(set(seeds))
+
+    def settled(runs: Sequence[FineTuningRun]) -> bool:
+        if planned is None:
+            return False
+        return confirmation(prediction, runs, n_blocks, level=level, planned=planned).verdict != "undecided"
+
+    runs = finetune(
+        checkpoint, wanted, task, seeds=seeds, protocol=protocol, options=options, enough=settled, progress=progress
+    )
+    return confirmation(prediction, runs, n_blocks, level=level, planned=planned)
 
 
 def saved_models(
@@ -98,7 +155,7 @@ def saved_models(
 
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
-    """Return the folder that `finetune` has the runs in."""
+    """Return the folder in which `finetune` keeps its runs."""
     root = Store(options.cache_dir).root
     return RunFolder.of(
         root,

@@ -9,7 +9,7 @@ from typing import Literal
 
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import Metric, check_primary
+from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -66,7 +66,7 @@ class EpochMetrics:
     """From 1."""
     train_loss: float
     """Mean over the epoch of the loss of the task's kind."""
-    validation: dict[Metric, float]
+    validation: dict[str, float]
     """x 100."""
 
 
@@ -79,13 +79,13 @@ class FineTuningRun:
     protocol: Protocol
     parameters: int
     """Of the truncated model, without the pooler."""
-    primary: Metric
+    primary: str
     """The metric that chose the epoch."""
     best_epoch: int
     """The epoch with the highest primary metric on the validation split, the first of equals."""
-    validation: dict[Metric, float]
+    validation: dict[str, float]
     """x 100."""
-    test: dict[Metric, float]
+    test: dict[str, float]
     """x 100."""
     epochs: tuple[EpochMetrics, ...]
     seconds: float
@@ -107,11 +107,11 @@ class LayerOutcome:
     layer: int
     parameters: int
     seeds: tuple[int, ...]
-    primary: Metric
+    primary: str
     """The metric that mean, deviation and interval are of."""
-    test: dict[Metric, tuple[float, ...]]
+    test: dict[str, tuple[float, ...]]
     """By seed, x 100."""
-    validation: dict[Metric, tuple[float, ...]]
+    validation: dict[str, tuple[float, ...]]
     """By seed, x 100."""
     mean: float
     """Of the primary metric on the test split."""
@@ -175,7 +175,7 @@ class Confirmation:
     """confirmed, refuted or undecided."""
     compared_layers: tuple[int, int]
     """The recommended layer and the layer it is held against."""
-    primary: Metric
+    primary: str
     """What the effect is measured in."""
     effect: float
     """Mean of the primary metric on the test split at the first less the second, over paired seeds, x 100."""

@@ -1,68 +1,71 @@
-"""Kinds of tasks and the names of what they are scored by. Knows names, no formulas."""
+"""Metrics by name, and what each is called. Knows names, no formulas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
 
 from layerprobe.errors import DataError
+from layerprobe.registry import Registry
 
-TaskKind = Literal["sts", "paraphrase", "entailment", "classification"]
-Metric = Literal[
-    "spearman",
-    "pearson",
-    "f1",
-    "average precision",
-    "accuracy",
-    "macro f1",
-    "ndcg@10",
-    "mrr",
-    "mrr@10",
-    "recall@10",
-]
 Split = Literal["train", "validation", "test"]
 
-METRICS: dict[TaskKind, tuple[Metric, ...]] = {
-    "sts": ("spearman", "pearson"),
-    "paraphrase": ("f1", "average precision", "accuracy"),
-    "entailment": ("macro f1", "accuracy"),
-    "classification": ("accuracy", "macro f1"),
-}
-"""The first one is the primary metric: epochs and layers are chosen by it, and verdicts are about it."""
 
-RETRIEVAL_METRICS: tuple[Metric, ...] = ("ndcg@10", "mrr", "mrr@10", "recall@10")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """What outputs are scored by."""
+
+    title: str
+    """What it is called in a sentence."""
+
+
+SPEARMAN = Metric(title="Spearman")
+PEARSON = Metric(title="Pearson")
+F1 = Metric(title="F1")
+AVERAGE_PRECISION = Metric(title="average precision")
+ACCURACY = Metric(title="accuracy")
+MACRO_F1 = Metric(title="macro F1")
+NDCG_10 = Metric(title="nDCG@10")
+MRR = Metric(title="MRR")
+MRR_10 = Metric(title="MRR@10")
+RECALL_10 = Metric(title="recall@10")
+
+METRICS: Registry[Metric] = Registry(
+    "layerprobe.metrics",
+    Metric,
+    what="metric",
+    own={
+        "spearman": "layerprobe.metrics.names:SPEARMAN",
+        "pearson": "layerprobe.metrics.names:PEARSON",
+        "f1": "layerprobe.metrics.names:F1",
+        "average precision": "layerprobe.metrics.names:AVERAGE_PRECISION",
+        "accuracy": "layerprobe.metrics.names:ACCURACY",
+        "macro f1": "layerprobe.metrics.names:MACRO_F1",
+        "ndcg@10": "layerprobe.metrics.names:NDCG_10",
+        "mrr": "layerprobe.metrics.names:MRR",
+        "mrr@10": "layerprobe.metrics.names:MRR_10",
+        "recall@10": "layerprobe.metrics.names:RECALL_10",
+    },
+)
+
+RETRIEVAL_METRICS = ("ndcg@10", "mrr", "mrr@10", "recall@10")
 """Of a `RetrievalTask`; the first one is the primary metric."""
 
-TITLES: dict[Metric, str] = {
-    "spearman": "Spearman",
-    "pearson": "Pearson",
-    "f1": "F1",
-    "average precision": "average precision",
-    "accuracy": "accuracy",
-    "macro f1": "macro F1",
-    "ndcg@10": "nDCG@10",
-    "mrr": "MRR",
-    "mrr@10": "MRR@10",
-    "recall@10": "recall@10",
-}
 
-
-def primary_metric(kind: TaskKind) -> Metric:
-    """Return the metric by which epochs and layers are chosen.
+def metric_title(metric: str) -> str:
+    """Return what a metric is called in a sentence.
 
     Example:
-        >>> primary_metric("paraphrase")
-        'f1'
+        >>> metric_title("f1")
+        'F1'
     """
-    return METRICS[kind][0]
+    return METRICS[metric].title
 
 
-def metric_title(metric: Metric) -> str:
-    """Return what a metric is called in a sentence."""
-    return TITLES[metric]
-
-
-def check_primary(primary: Metric, metrics: Mapping[Any, object], *, what: str) -> None:
-    """Raise DataError unless the primary metric is among the metrics."""
+def check_primary(primary: str, metrics: Iterable[str], *, what: str) -> None:
+    """Raise DataError unless the metrics are registered and the primary one is among them."""
+    for metric in metrics:
+        METRICS.check(metric)
     if primary not in metrics:
         raise DataError(f"expected {primary!r}, the primary metric, among {what}, got {', '.join(metrics) or 'none'}")

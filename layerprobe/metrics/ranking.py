@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import MisalignedSamplesError
-from layerprobe.metrics.names import Metric
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 
 BLOCK = 2**24
@@ -84,7 +83,7 @@ def _rank(scores: NDArray[np.float32], document: int) -> int:
     return 1 + int(higher) + int(equal_and_earlier)
 
 
-def ranking_metrics(ranks: Ranks, gains: NDArray[np.float64]) -> dict[Metric, float]:
+def ranking_metrics(ranks: Ranks, gains: NDArray[np.float64]) -> dict[str, float]:
     """Return what the ranking for one query scores by every metric of retrieval, 0 .. 1."""
     return {
         "ndcg@10": ndcg(ranks, gains),

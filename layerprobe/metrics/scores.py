@@ -5,60 +5,31 @@ Knows arrays of outputs and targets; knows no models.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.errors import DataError
 from layerprobe.metrics.correlation import pearson, spearman
-from layerprobe.metrics.names import METRICS, Metric, TaskKind
 
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluation:
-    """What a set of outputs scores."""
-
-    metrics: dict[Metric, float]
-    """x 100."""
-    threshold: float | None = None
-    """paraphrase: the output from which on a pair counts as one."""
-
-
-def evaluate_outputs(kind: TaskKind, outputs: Array, targets: Array, *, threshold: float | None = None) -> Evaluation:
-    """Score outputs by every metric of a kind of task.
-
-    Args:
-        kind: Of the task.
-        outputs: sts and paraphrase: (n,) cosines. entailment and classification: (n, classes), the highest wins.
-        targets: (n,) gold scores, or class numbers.
-        threshold: paraphrase: chosen on other examples; by default it is chosen on these.
-
-    Returns:
-        The metrics, the primary one first, and for paraphrase the threshold.
+def correlations(outputs: Array, targets: Array) -> dict[str, float]:
+    """Return how (n,) outputs go with (n,) gold scores.
 
     Raises:
-        DataError: If an output is not finite, or a correlation is not defined.
+        DataError: If outputs or targets are all the same.
     """
-    if not np.isfinite(outputs).all():
-        raise DataError("expected finite outputs, got NaN or infinity")
-    if outputs.ndim == 2:
-        found: dict[Metric, float] = _of_classes(outputs.argmax(axis=1), targets)
-    elif kind == "paraphrase":
-        threshold = best_threshold(outputs, targets) if threshold is None else threshold
-        found = _of_decisions(outputs, targets, threshold)
-    else:
-        found = {"spearman": spearman(outputs, targets), "pearson": pearson(outputs, targets)}
-    return Evaluation(metrics={name: 100 * found[name] for name in METRICS[kind]}, threshold=threshold)
+    return {"spearman": spearman(outputs, targets), "pearson": pearson(outputs, targets)}
 
 
-def _of_classes(predicted: NDArray[np.intp], targets: Array) -> dict[Metric, float]:
+def class_scores(outputs: Array, targets: Array) -> dict[str, float]:
+    """Return how well (n, classes) outputs, of which the highest wins, tell (n,) class numbers."""
+    predicted = outputs.argmax(axis=1)
     return {"macro f1": macro_f1(predicted, targets), "accuracy": float(np.mean(predicted == targets))}
 
 
-def _of_decisions(outputs: Array, targets: Array, threshold: float) -> dict[Metric, float]:
+def decision_scores(outputs: Array, targets: Array, threshold: float) -> dict[str, float]:
+    """Return how well (n,) outputs tell 1 from 0, which they do from the threshold on."""
     predicted = outputs >= threshold
     return {
         "f1": f1(predicted, targets == 1),

@@ -14,13 +14,13 @@ from layerprobe.extraction.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.progress import Progress, silent
 from layerprobe.readings.values import SELF_CKA, LayerCurve, Views
 from layerprobe.readings.views import VIEW_METRICS, view_metrics
-from layerprobe.scoring.sts_probe import sts_probe
-from layerprobe.scoring.zero_shot import fitted_on, zero_shot
+from layerprobe.scoring.zero_shot import probed, zero_shot
 from layerprobe.serialisation import digest, to_json
 from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
 from layerprobe.similarity.ranks import rank_influences
 from layerprobe.similarity.values import LayerDiagnostics, SimilarityCurve
 from layerprobe.store.stored import stored_result
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import RANK_VERSION
 
@@ -37,7 +37,7 @@ TOKEN_METRICS = ("prompt entropy", "curvature")
 LABEL_FREE = (*TOKEN_METRICS, *VIEW_METRICS)
 """The metrics of Skean et al. 2025."""
 LABELLED = ("zero-shot", "probe")
-"""What needs labels; the probe is for sts alone."""
+"""What needs labels; the probe is for kinds of tasks that have one beside the cosines."""
 
 
 def readings(
@@ -89,13 +89,15 @@ def readings(
 def labelled_readings(
     checkpoint: Checkpoint, task: Task, *, options: Options, progress: Progress = silent
 ) -> dict[str, LayerCurve]:
-    """Return zero-shot scores on the validation split, and for sts those of a probe."""
+    """Return zero-shot scores on the validation split, and those of a probe where zero-shot is by cosines."""
     validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
-    fit = "train" if task.kind == "sts" else fitted_on(task.kind)
+    kind = KINDS[task.kind]
+    probe = kind.zero_shot == "cosine" and kind.probe is not None
+    fit = "train" if probe else kind.fitted_on
     fitted = None if fit is None else extract(checkpoint, task.split(fit).texts, options=options, progress=progress)
     scores = {"zero-shot": zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)}
-    if task.kind == "sts":
-        scores["probe"] = sts_probe(validated, task, split="validation", fitted=fitted, progress=progress)
+    if probe:
+        scores["probe"] = probed(validated, task, split="validation", fitted=fitted, progress=progress)
     return {what: LayerCurve(values=each.scores) for what, each in scores.items()}
 
 

@@ -22,6 +22,7 @@ from layerprobe.report.data import outcomes_by_layer, pareto_front
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.study.values import Study
+from layerprobe.tasks.kinds.kind import KINDS
 
 # ---- numbers ------------------------------------------------------------------------------------------
 
@@ -176,14 +177,14 @@ def _chance(found: SimilarityMap) -> str:
     return f" With the texts of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
-def score_method(scores: LayerScores) -> str:
-    """Return how untrained embeddings were scored, as a sentence."""
-    title = metric_title(scores.primary)
+def score_method(scores: LayerScores, kind: str) -> str:
+    """Return how untrained embeddings were scored on a kind of task, as a sentence."""
+    title, rules = metric_title(scores.primary), KINDS[kind]
     if scores.method == "probe":
-        probe = "logistic regression on the frozen embeddings, fitted on the train split"
+        probe = f"{rules.load_probe().title} on the frozen embeddings, fitted on the train split"
         return f"{title[0].upper() + title[1:]} on the {scores.split} split of {probe}."
-    if scores.primary == "spearman":
-        return f"Spearman correlation of cosine and gold score on the {scores.split} split."
+    if rules.threshold is None:
+        return f"{title} correlation of cosine and gold score on the {scores.split} split."
     return f"{title} of the cosine on the {scores.split} split, at the threshold that is best on the validation split."
 
 

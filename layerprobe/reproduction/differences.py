@@ -8,7 +8,6 @@ from typing import Literal
 
 from layerprobe.comparison.values import Comparison
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.metrics.names import Metric
 from layerprobe.metrics.seeds import pareto_front, seed_scores
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.reproduction.paper import Before, PaperPair, PaperScores, PlannedModel
@@ -23,7 +22,7 @@ class ReproducedScore:
     """One metric on one split; everything x 100."""
 
     split: Literal["validation", "test"]
-    metric: Metric
+    metric: str
     paper: float | None
     """Mean over the paper's seeds; None where it gives no figure."""
     values: tuple[float, ...]
@@ -61,7 +60,7 @@ class ReproducedLayer:
     scores: tuple[ReproducedScore, ...]
     """Validation and test, the primary metric first."""
 
-    def score(self, split: str, metric: Metric) -> ReproducedScore:
+    def score(self, split: str, metric: str) -> ReproducedScore:
         """Return one score."""
         return next(each for each in self.scores if (each.split, each.metric) == (split, metric))
 
@@ -75,7 +74,7 @@ class NotRun:
     before: Before
     """What comes before TMFT."""
     layer: int
-    test: dict[Metric, float]
+    test: dict[str, float]
     """The paper's, x 100."""
 
 
@@ -99,7 +98,7 @@ class Reproduction:
     task: str
     """What was learnt, as the user gave it."""
     protocol: Protocol
-    primary: Metric
+    primary: str
     layers: tuple[ReproducedLayer, ...]
     """In the order of the paper."""
     not_run: tuple[NotRun, ...]
@@ -154,7 +153,7 @@ class SimilarityReproduction:
 
 
 def reproduced_layer(
-    paper: PaperScores, model: PlannedModel, ours: LayerOutcome, metrics: Sequence[Metric]
+    paper: PaperScores, model: PlannedModel, ours: LayerOutcome, metrics: Sequence[str]
 ) -> ReproducedLayer:
     """Set the outcome of fine-tuning at a layer beside the paper's figures."""
     return ReproducedLayer(
@@ -174,7 +173,7 @@ def reproduced_layer(
 
 
 def _score(
-    split: Literal["validation", "test"], metric: Metric, paper: float | None, ours: Sequence[float]
+    split: Literal["validation", "test"], metric: str, paper: float | None, ours: Sequence[float]
 ) -> ReproducedScore:
     found = seed_scores(ours)
     difference = None if paper is None else found.mean - paper
@@ -191,7 +190,7 @@ def _score(
     )
 
 
-def judgement(layers: Sequence[ReproducedLayer], metric: Metric) -> str:
+def judgement(layers: Sequence[ReproducedLayer], metric: str) -> str:
     """Return how near the test scores are to the paper's, as a sentence."""
     compared = [(layer, layer.score("test", metric)) for layer in layers]
     compared = [(layer, score) for layer, score in compared if score.difference is not None]
@@ -207,7 +206,7 @@ def judgement(layers: Sequence[ReproducedLayer], metric: Metric) -> str:
     return f"{near} of {len(judged)} test scores lie within {FAR:g} standard deviations of our seeds; {far}."
 
 
-def front_of(layers: Sequence[ReproducedLayer], metric: Metric, millions: Sequence[float | None]) -> Front:
+def front_of(layers: Sequence[ReproducedLayer], metric: str, millions: Sequence[float | None]) -> Front:
     """Return which models and layers no other beats, by the paper and by us.
 
     Args:

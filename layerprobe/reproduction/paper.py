@@ -12,8 +12,8 @@ from importlib import resources
 from typing import Literal
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import METRICS, Metric, TaskKind
 from layerprobe.serialisation import from_json
+from layerprobe.tasks.kinds.kind import KINDS
 
 Before = Literal["word similarity", "domain adaptation"]
 """What comes before TMFT in a chain: TMFT on word pairs at the same layer, or masked language modelling."""
@@ -24,7 +24,7 @@ class DataSet:
     """What models are fine-tuned on."""
 
     name: str
-    kind: TaskKind
+    kind: str
     """Decides loss, head and metrics."""
     hub_id: str | None
     """What `load_task` takes; None where the Hub has no copy that it reads."""
@@ -75,9 +75,9 @@ class PaperScores:
     model: str
     """Hub id."""
     layer: int
-    validation: dict[Metric, float]
+    validation: dict[str, float]
     """x 100, mean over seeds; empty where the paper gives no figure."""
-    test: dict[Metric, float]
+    test: dict[str, float]
     """x 100, mean over seeds; empty where the paper gives no figure."""
     before: Before | None = None
     """What the model learns before it is fine-tuned."""
@@ -257,9 +257,9 @@ def planned_models(chosen: Experiment, models: Mapping[str, str] | None = None) 
     return tuple(PlannedModel(hub_id=model, runs=models[model]) for model in chosen.models if model in models)
 
 
-def compared_metrics(chosen: Experiment) -> tuple[Metric, ...]:
+def compared_metrics(chosen: Experiment) -> tuple[str, ...]:
     """Return the primary metric and others for which the paper has figures."""
-    metrics = METRICS[read_paper().data_set(chosen.data).kind]
+    metrics = KINDS[read_paper().data_set(chosen.data).kind].metrics
     reported = {metric for score in chosen.scores for metric in (*score.validation, *score.test)}
     return tuple(metric for metric in metrics if metric in reported or metric == metrics[0])
 

@@ -15,7 +15,7 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.metrics.names import RETRIEVAL_METRICS, Metric
+from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.ranking import float32_rows, ranking_metrics, relevant_ranks
 from layerprobe.progress import Progress, silent
 from layerprobe.retrieval.values import Ranking, RetrievalScores, RetrievalTask
@@ -98,7 +98,7 @@ def evaluate_retrieval(
     check_level(level)
     _check_one_model(queries, documents)
     judged = _Judged.of(queries, documents, task)
-    by_query: dict[Metric, list[tuple[float, ...]]] = {metric: [] for metric in RETRIEVAL_METRICS}
+    by_query: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in RETRIEVAL_METRICS}
     for layer in range(queries.n_layers):
         ranks = judged.ranks(
             queries.layer(layer), documents.layer(layer), ranking, name=f"layer {layer} of {queries.model.name}"

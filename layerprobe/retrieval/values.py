@@ -8,7 +8,7 @@ from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import RETRIEVAL_METRICS, Metric, check_primary
+from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary
 from layerprobe.metrics.seeds import best_of
 from layerprobe.serialisation import digest
 from layerprobe.similarity.values import Difference, Interval
@@ -113,9 +113,9 @@ class RetrievalScores:
     """By what documents are ranked: the cosine or the inner product with the query."""
     query_ids: tuple[str, ...]
     """In the order of the values."""
-    by_query: dict[Metric, tuple[tuple[float, ...], ...]]
+    by_query: dict[str, tuple[tuple[float, ...], ...]]
     """By layer and query, x 100."""
-    means: dict[Metric, tuple[Interval, ...]]
+    means: dict[str, tuple[Interval, ...]]
     """By layer, over queries, x 100, each with Student's t interval at the level."""
     differences: tuple[Difference, ...]
     """The primary metric of every layer but the last less that of the last, over paired queries, x 100.
@@ -142,7 +142,7 @@ class RetrievalScores:
             raise DataError(f"expected the differences of {n_layers - 1} layers, got {len(self.differences)}")
 
     @property
-    def primary(self) -> Metric:
+    def primary(self) -> str:
         """The metric that the differences are of."""
         return RETRIEVAL_METRICS[0]
 
@@ -156,6 +156,6 @@ class RetrievalScores:
         """The layer with the highest mean, the earlier one of equals."""
         return best_of(self.scores)
 
-    def values(self, metric: Metric) -> tuple[float, ...]:
+    def values(self, metric: str) -> tuple[float, ...]:
         """Return the mean of a metric by layer, x 100."""
         return tuple(mean.value for mean in self.means[metric])

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import Metric, check_primary
+from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import best_of
 
 ScoreMethod = Literal["cosine", "probe"]
@@ -20,9 +20,9 @@ class LayerScores:
     """validation or test."""
     method: ScoreMethod
     """cosine of the two embeddings of a pair, or probe: a linear model fitted on the embeddings of the train split."""
-    primary: Metric
+    primary: str
     """The metric that chooses a layer."""
-    metrics: dict[Metric, tuple[float, ...]]
+    metrics: dict[str, tuple[float, ...]]
     """By layer, x 100."""
 
     def __post_init__(self) -> None:

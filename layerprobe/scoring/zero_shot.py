@@ -1,45 +1,27 @@
-"""Embeddings and labels -> zero-shot scores of every layer: cosines, or a probe on frozen features."""
+"""Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.metrics.correlation import cosine_scores
-from layerprobe.metrics.names import METRICS, Split, TaskKind
-from layerprobe.metrics.scores import evaluate_outputs
+from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.probes import Probe
+from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.serialisation import digest, to_json
 from layerprobe.store.stored import stored_result
-from layerprobe.tasks.values import Examples, Task
-from layerprobe.versions import PROBE_VERSION
-
-PROBE_STEPS = 1000
-LOGIT_VARIANCE = 10.0
-"""Of a probe's logits under its prior: the L2 penalty is that of weights with this variance over the features."""
-
-
-def fitted_on(kind: TaskKind) -> Split | None:
-    """Return the split that zero-shot scores of a kind of task need beside the one that is scored.
-
-    sts needs none; paraphrase chooses its threshold on the validation split; a probe is fitted on the train split.
-
-    Example:
-        >>> fitted_on("sts"), fitted_on("paraphrase"), fitted_on("classification")
-        (None, 'validation', 'train')
-    """
-    splits: dict[TaskKind, Split] = {"paraphrase": "validation", "entailment": "train", "classification": "train"}
-    return splits.get(kind)
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
+from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.values import Examples, Task, check_task
 
 
 def zero_shot(
@@ -52,41 +34,80 @@ def zero_shot(
 ) -> LayerScores:
     """Return how well the pretrained embeddings do the task, layer by layer; no model is needed.
 
-    sts: how the cosines rank the pairs. paraphrase: how they tell paraphrases, F1 at the threshold that is best on
-    the validation split. entailment, classification: logistic regression on (u, v, |u - v|) or u, see `probe`, fitted
-    on the train split; kept in the store.
+    By the cosines of pairs, where the kind has a threshold at the one that is best on the validation split; or by the
+    probe of the kind, see `probed`.
 
     Args:
         embeddings: What `extract` gave for the texts of the split.
         task: What to score.
         split: Which of its splits.
-        fitted: What `extract` gave for the texts of the split that `fitted_on` names; by default `embeddings` has
-            those texts too.
-        progress: Told the layers that have a probe.
+        fitted: What `extract` gave for the texts of the split that `fitted_on` of the kind names; by default
+            `embeddings` has those texts too.
+        progress: Called with the layers that have a probe.
 
     Raises:
         MisalignedSamplesError: If a text was not embedded.
-        DataError: If all pairs have one cosine at a layer, or one gold score.
+        DataError: If a layer cannot be scored, such as where all pairs have one cosine.
     """
-    if task.kind in ("entailment", "classification"):
-        return _probed(embeddings, fitted or embeddings, task, split, progress)
-    chosen_on = fitted_on(task.kind)
-    scored = _Pairs.of(embeddings, task.split(split))
-    chosen = None if chosen_on in (None, split) else _Pairs.of(fitted or embeddings, task.split(chosen_on))
+    kind = KINDS[task.kind]
+    if kind.zero_shot == "probe":
+        return probed(embeddings, task, split=split, fitted=fitted, progress=progress)
     by_layer = []
     for layer in range(embeddings.n_layers):
-        with naming_layer(layer, embeddings):
+        with _naming_layer(layer, embeddings):
             threshold = None
-            if chosen is not None:
-                threshold = evaluate_outputs(task.kind, chosen.cosines(layer), chosen.targets).threshold
-            outputs = scored.cosines(layer)
-            by_layer.append(evaluate_outputs(task.kind, outputs, scored.targets, threshold=threshold).metrics)
-    return LayerScores(
-        split=split,
-        method="cosine",
-        primary=task.primary,
-        metrics={name: tuple(scores[name] for scores in by_layer) for name in METRICS[task.kind]},
-    )
+            if kind.fitted_on not in (None, split):
+                threshold = _cosines(fitted or embeddings, layer, task, kind.fitted_on).threshold
+            by_layer.append(_cosines(embeddings, layer, task, split, threshold=threshold))
+    return _layer_scores(task, split, "cosine", by_layer)
+
+
+def probed(
+    embeddings: Embeddings,
+    task: Task,
+    *,
+    split: Split = "test",
+    fitted: Embeddings | None = None,
+    progress: Progress = silent,
+) -> LayerScores:
+    """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
+
+    Args:
+        embeddings: What `extract` gave for the texts of the split.
+        task: Of a kind with a probe.
+        split: What is scored.
+        fitted: What `extract` gave for the texts of the train split; by default `embeddings` has those texts too.
+        progress: Called with the layers that are done.
+
+    Raises:
+        MisalignedSamplesError: If a text was not embedded.
+        DataError: If the kind has no probe, the task too few examples to fit it on, or a layer cannot be scored.
+    """
+    probe: Probe | None = KINDS[task.kind].load_probe()
+    if probe is None:
+        kinds = ", ".join(name for name, kind in KINDS.items() if kind.probe is not None)
+        raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
+    fitted = fitted or embeddings
+    key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
+    kept = stored_result(embeddings.store, probe.kept, key, LayerScores)
+    if kept is not None:
+        return kept
+    train, examples = task.train, task.split(split)
+    if len(train) < 2:
+        raise DataError(f"expected at least two training {KINDS[task.kind].unit}s to fit a probe on, got {len(train)}")
+    by_layer = []
+    for layer in range(embeddings.n_layers):
+        outputs = probe.fit(
+            probe.features(*_sides(fitted, layer, train)),
+            np.array(train.targets),
+            probe.features(*_sides(embeddings, layer, examples)),
+        )
+        with _naming_layer(layer, embeddings):
+            by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
+        progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
+    scores = _layer_scores(task, split, "probe", by_layer)
+    embeddings.store.save_result(probe.kept, key, to_json(scores))
+    return scores
 
 
 def score(
@@ -104,17 +125,19 @@ def score(
         task: What to score.
         split: Which of its splits.
         options: How to load and embed.
-        progress: Told what is being done.
+        progress: Called with what is done, how much, and of how much.
 
     Returns:
         The scores, and the embeddings that they are of.
 
     Raises:
-        ModelError: If the model cannot be had or truncated.
-        DataError: As `zero_shot`.
+        ModelError: If the model cannot be loaded or truncated.
+        DataError: If it is no task, and as `zero_shot`.
         StoreError: If the store cannot be written.
     """
-    checkpoint, fit = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code), fitted_on(task.kind)
+    check_task(task)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    fit = KINDS[task.kind].fitted_on
     scored, *fitted = (
         extract(checkpoint, task.split(each).texts, options=options, progress=progress)
         for each in (split, *(() if fit is None else (fit,)))
@@ -122,100 +145,39 @@ def score(
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored
 
 
-@contextlib.contextmanager
-def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
-    """Name the layer where its outputs cannot be scored.
+def _layer_scores(task: Task, split: Split, method: ScoreMethod, by_layer: list[Evaluation]) -> LayerScores:
+    return LayerScores(
+        split=split,
+        method=method,
+        primary=task.primary,
+        metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
+    )
 
-    Raises:
-        DataError: In place of that of `evaluate_outputs`.
-    """
+
+@contextlib.contextmanager
+def _naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
+    """Name the layer where its outputs cannot be scored."""
     try:
         yield
+    except MisalignedSamplesError:
+        raise
     except DataError as error:
         raise DataError(f"layer {layer} of {embeddings.model.name} cannot be scored: {error}") from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Pairs:
-    """Pairs as rows of embeddings."""
-
-    embeddings: Embeddings
-    first: NDArray[np.int64]
-    second: NDArray[np.int64]
-    targets: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, embeddings: Embeddings, pairs: Examples) -> _Pairs:
-        first, second = embeddings.rows(pairs.first), embeddings.rows(pairs.second or ())
-        return cls(embeddings=embeddings, first=first, second=second, targets=np.array(pairs.targets))
-
-    def cosines(self, layer: int) -> NDArray[np.float64]:
-        values = self.embeddings.layer(layer)
-        return cosine_scores(values[self.first], values[self.second])
+def _cosines(
+    embeddings: Embeddings, layer: int, task: Task, split: Split, *, threshold: float | None = None
+) -> Evaluation:
+    u, v = _sides(embeddings, layer, task.split(split))
+    assert v is not None
+    targets = np.array(task.split(split).targets)
+    return evaluate_outputs(task.kind, cosine_scores(u, v), targets, threshold=threshold)
 
 
-# ---- probes -------------------------------------------------------------------------------------------
-
-
-def _probed(embeddings: Embeddings, fitted: Embeddings, task: Task, split: Split, progress: Progress) -> LayerScores:
-    """Return the scores of a probe on every layer, from the store or fitted now."""
-    key = digest([PROBE_VERSION, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    known = stored_result(embeddings.store, "probes", key, LayerScores)
-    if known is not None:
-        return known
-    train, examples = task.train, task.split(split)
-    by_layer = []
-    for layer in range(embeddings.n_layers):
-        outputs = probe(
-            _features(fitted, layer, train), np.array(train.targets), _features(embeddings, layer, examples)
-        )
-        with naming_layer(layer, embeddings):
-            by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)).metrics)
-        progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
-    scores = LayerScores(
-        split=split,
-        method="probe",
-        primary=task.primary,
-        metrics={name: tuple(each[name] for each in by_layer) for name in METRICS[task.kind]},
-    )
-    embeddings.store.save_result("probes", key, to_json(scores))
-    return scores
-
-
-def probe(
-    train: NDArray[np.float32], targets: NDArray[np.float64], features: NDArray[np.float32]
-) -> NDArray[np.float64]:
-    """Fit logistic regression on frozen features and return its output for others.
-
-    Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
-    C = 10 / features.
-
-    Args:
-        train: (n, features).
-        targets: (n,) class numbers; every class up to the highest must occur.
-        features: (m, features).
-
-    Returns:
-        (m, classes) probabilities.
-    """
-    from sklearn.exceptions import ConvergenceWarning  # takes a second to load
-    from sklearn.linear_model import LogisticRegression
-
-    mean, spread = train.mean(axis=0), train.std(axis=0)
-    spread[spread == 0] = 1.0  # a feature that is the same everywhere says nothing
-    with warnings.catch_warnings():
-        # after so many steps the predictions no longer change, even where the gradient is not yet small enough
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogisticRegression(C=LOGIT_VARIANCE / train.shape[1], max_iter=PROBE_STEPS)
-        model.fit((train - mean) / spread, targets.astype(int))
-    outputs: NDArray[np.float64] = model.predict_proba((features - mean) / spread).astype(np.float64)
-    return outputs
-
-
-def _features(embeddings: Embeddings, layer: int, examples: Examples) -> NDArray[np.float32]:
+def _sides(
+    embeddings: Embeddings, layer: int, examples: Examples
+) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
+    """Return the embeddings of the first texts, and of the second where there are."""
     values = embeddings.layer(layer)
-    u = values[embeddings.rows(examples.first)]
-    if examples.second is None:
-        return u
-    v = values[embeddings.rows(examples.second)]
-    return np.concatenate([u, v, np.abs(u - v)], axis=1)
+    second = examples.second
+    return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]

@@ -9,9 +9,8 @@ from layerprobe.checks import LEVEL, check_level, check_seeds
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
-from layerprobe.finetuning.confirm import confirm
 from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, finetune
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, confirm, finetune
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
 from layerprobe.scoring.zero_shot import score

@@ -8,9 +8,9 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
-from layerprobe.metrics.names import Metric, TaskKind, primary_metric
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.scoring.values import LayerScores
+from layerprobe.tasks.kinds.kind import KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,14 +31,17 @@ class Provenance:
     n_texts: int
     seeds: tuple[int, ...]
     device: str
-    task_kind: TaskKind
-    """sts, paraphrase, entailment or classification."""
+    task_kind: str
+    """One of `KINDS`."""
     versions: dict[str, str]
     """Of Python and the libraries that the numbers depend on."""
     notes: tuple[str, ...] = ()
     """How the data was understood."""
     warnings: tuple[str, ...] = ()
     """What the user was warned of on the way."""
+
+    def __post_init__(self) -> None:
+        KINDS.check(self.task_kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +141,6 @@ class Study:
         check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
 
     @property
-    def metric(self) -> Metric:
+    def metric(self) -> str:
         """The primary metric of the task."""
-        return primary_metric(self.provenance.task_kind)
+        return KINDS[self.provenance.task_kind].metrics[0]

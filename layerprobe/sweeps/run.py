@@ -24,7 +24,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.memory import is_out_of_memory
-from layerprobe.finetuning.runs import RunFolder, load_or_run, told_what_is_cut
+from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
 from layerprobe.finetuning.values import FailedRun, FineTuningRun
 from layerprobe.pool import Lost, pooled
@@ -337,7 +337,7 @@ class _Worker:
         encoder = self.encoder(model)
         if (model, task) not in self.cut:
             self.cut.add((model, task))
-            told_what_is_cut(encoder, self.setting.tasks[task], self.setting.plan.protocol)
+            warn_of_cut_texts(encoder, self.setting.tasks[task], self.setting.plan.protocol)
         return encoder
 
     def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:

@@ -12,8 +12,9 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
-from layerprobe.metrics.names import Metric, TaskKind
+from layerprobe.metrics.names import METRICS
 from layerprobe.names import distinct_names
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import TaskSettings
 
 
@@ -41,16 +42,20 @@ class SweepCurve:
     """As it was given, with the seed where its weights are random."""
     task: str
     """As it was given."""
-    kind: TaskKind
+    kind: str
     """Of the task."""
     task_number: int
     """Of the task in the sweep, from 1: two of them can be of one source."""
-    primary: Metric
+    primary: str
     """The metric that mean, deviation and interval are of."""
     outcomes: tuple[LayerOutcome, ...]
     """By layer, ascending, over the seeds that are done; a layer without one is missing."""
     failed: tuple[FailedRun, ...] = ()
     """By layer and seed; they are in no outcome."""
+
+    def __post_init__(self) -> None:
+        KINDS.check(self.kind)
+        METRICS.check(self.primary)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +95,7 @@ class PlannedRun:
     """As it was given, with the seed where its weights are random."""
     task: str
     """As it was given."""
-    kind: TaskKind
+    kind: str
     """Of the task."""
     task_number: int
     """Of the task in the sweep, from 1: two of them can be of one source."""

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 
 from layerprobe.errors import TaskError
-from layerprobe.metrics.names import TaskKind
+from layerprobe.tasks.kinds.kind import KINDS, Kind
+from layerprobe.tasks.scores import is_number
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.values import PAIR_KINDS
 
 Columns = str | Sequence[str | int]
+PAIR, SINGLE = "first,second,score", "text,label"
 
 # Lower case, without spaces, underscores and hyphens.
 SENTENCE_NAMES = (
@@ -25,33 +26,6 @@ SENTENCE_NAMES = (
     ("premise", "hypothesis"),
     ("word1", "word2"),
 )
-SCORE_NAMES = (
-    "score",
-    "similarity",
-    "similarityscore",
-    "relatednessscore",
-    "relatedness",
-    "label",
-    "labels",
-    "gold",
-    "goldscore",
-    "goldlabel",
-    "quality",
-    "simlex999",
-)
-LABEL_NAMES = (
-    "label",
-    "labels",
-    "goldlabel",
-    "entailmentlabel",
-    "entailmentjudgment",
-    "class",
-    "category",
-    "quality",
-    "isduplicate",
-    "target",
-    "sentiment",
-)
 TEXT_NAMES = ("text", "texts", "sentence", "sentences")
 ID_NAMES = ("id", "queryid", "corpusid", "documentid", "docid", "passageid", "qid", "pid")
 TITLE_NAMES = ("title",)
@@ -62,14 +36,14 @@ DOCUMENT_ID_NAMES = ("corpusid", "documentid", "docid", "passageid", "pid", "doc
 RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
 
 
-def task_columns(table: Table, columns: Columns | None, kind: TaskKind | None) -> tuple[Table, tuple[int, ...]]:
+def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tuple[Table, tuple[int, ...]]:
     """Return the table without its header row, and where the first and second text and the target are.
 
     Args:
         table: As read.
         columns: "first,second,target", or "text,label" for single texts, as names or as indices from 0; None detects
             them.
-        kind: Of the task; None takes what is there, a pair before a single text and a score before a label.
+        kind: Of the task; None takes what is there, a pair before a single text.
 
     Returns:
         The table and two or three indices; the target is the last.
@@ -77,28 +51,24 @@ def task_columns(table: Table, columns: Columns | None, kind: TaskKind | None) -
     Raises:
         TaskError: If a column is missing or the layout is not known.
     """
+    asked = None if kind is None else KINDS[kind]
     if columns is None:
         table = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
-        return table, _known_columns(table, kind)
+        return table, _known_columns(table, asked)
     wanted = _wanted(columns)
-    if len(set(wanted)) != len(wanted) or len(wanted) not in _widths(kind):
-        raise TaskError(f"expected {_wanted_words(kind)}, got {','.join(wanted)!r}")
+    widths = (2, 3) if asked is None else (3,) if asked.pairs else (2,)
+    if len(set(wanted)) != len(wanted) or len(wanted) not in widths:
+        raise TaskError(f"expected {_wanted_words(asked)}, got {','.join(wanted)!r}")
     table = _with_header_for(table, wanted)
     if table.header is None and _is_header_cell(table, _index(table, wanted[-1])):
         table = table.with_header()
     return table, tuple(_index(table, column) for column in wanted)
 
 
-def _widths(kind: TaskKind | None) -> tuple[int, ...]:
-    return (2, 3) if kind is None else (3,) if kind in PAIR_KINDS else (2,)
-
-
-def _wanted_words(kind: TaskKind | None) -> str:
-    pair = "three different columns as first,second,score"
-    single = "two different columns as text,label"
-    return {None: f"{pair}, or {single}", "sts": pair, "classification": single}.get(
-        kind, "three different columns as first,second,label"
-    )
+def _wanted_words(kind: Kind | None) -> str:
+    if kind is None:
+        return f"three different columns as {PAIR}, or two different columns as {SINGLE}"
+    return f"{'three' if kind.pairs else 'two'} different columns as {kind.layout}"
 
 
 def _is_header_cell(table: Table, column: int) -> bool:
@@ -184,7 +154,7 @@ def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[i
         table = table.with_header()
         query, document = (_named(table.header or (), names) for names in (QUERY_NAMES, DOCUMENT_NAMES))
         if query is None or document is None:
-            raise _unknown_layout(table, "query,document,relevance", 3)
+            raise _unknown_layout(table, "query,document,relevance")
         gain = _named(table.header or (), RELEVANCE_NAMES)
         return table, (query, document) if gain is None else (query, document, gain)
     wanted = _wanted(columns)
@@ -209,15 +179,6 @@ def _looks_like_header(table: Table) -> bool:
     )
 
 
-def is_number(cell: str) -> bool:
-    """Return whether a cell reads as a number, finite or not."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _wanted(columns: Columns) -> list[str]:
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
     return [str(item).strip() for item in items]
@@ -240,30 +201,28 @@ def _index(table: Table, column: str) -> int:
     raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
 
 
-def _known_columns(table: Table, kind: TaskKind | None) -> tuple[int, ...]:
-    what, example = ("text,label", 2) if kind == "classification" else ("first,second,score", 3)
-    if kind in PAIR_KINDS[1:]:
-        what = "first,second,label"
+def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
+    layout = PAIR if kind is None else kind.layout
     if table.header is None:
-        if kind == "classification" or (kind is None and table.width == 2):
-            return _unnamed_text_and_label(table)
+        if table.width == 2 if kind is None else not kind.pairs:
+            return _unnamed_text_and_target(table, SINGLE if kind is None else layout)
         return _unnamed_pair_columns(table)
-    names = (*SCORE_NAMES, *LABEL_NAMES) if kind in (None, "sts") else LABEL_NAMES
-    sentences = None if kind == "classification" else _named_sentences(table.header)
-    single = None if kind in PAIR_KINDS else _named(table.header, TEXT_NAMES)
-    texts = sentences or (None if single is None else (single,))
-    if texts is not None and len(texts) == 1:
-        names = LABEL_NAMES
+    texts: tuple[int, ...] | None = _named_sentences(table.header) if kind is None or kind.pairs else None
+    if texts is None and (kind is None or not kind.pairs):
+        single = _named(table.header, TEXT_NAMES)
+        texts = None if single is None else (single,)
+    kinds = KINDS.values() if kind is None else (kind,)
+    names = [name for each in kinds if texts and each.pairs == (len(texts) == 2) for name in each.target_columns]
     target = _named(table.header, names)
     if texts is None or target is None:
-        raise _unknown_layout(table, what, example)
+        raise _unknown_layout(table, layout)
     return *texts, target
 
 
-def _unnamed_text_and_label(table: Table) -> tuple[int, int]:
+def _unnamed_text_and_target(table: Table, layout: str) -> tuple[int, int]:
     numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
     if table.width != 2 or len(numeric) != 1:
-        raise _unknown_layout(table, "text,label", 2)
+        raise _unknown_layout(table, layout)
     return 1 - numeric[0], numeric[0]
 
 
@@ -273,7 +232,7 @@ def _unnamed_pair_columns(table: Table) -> tuple[int, int, int]:
     if len(numeric) > 1:
         numeric = [i for i in numeric if all(is_number(row[i]) for row in table.rows)]
     if table.width != 3 or len(numeric) != 1:
-        raise _unknown_layout(table, "first,second,score", 3)
+        raise _unknown_layout(table, PAIR)
     first, second = (i for i in range(3) if i != numeric[0])
     return first, second, numeric[0]
 
@@ -285,12 +244,12 @@ def _known_text_columns(table: Table) -> tuple[int, ...]:
         try:
             return _unnamed_pair_columns(table)[:2]
         except TaskError:
-            raise _unknown_layout(table, "the texts", 1) from None
+            raise _unknown_layout(table, "the texts") from None
     if (sentences := _named_sentences(table.header)) is not None:
         return sentences
     if (text := _named(table.header, TEXT_NAMES)) is not None:
         return (text,)
-    raise _unknown_layout(table, "the texts", 1)
+    raise _unknown_layout(table, "the texts")
 
 
 def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
@@ -310,7 +269,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "", name).lower()
 
 
-def _unknown_layout(table: Table, what: str, example: int) -> TaskError:
+def _unknown_layout(table: Table, what: str) -> TaskError:
+    example = what.count(",") + 1
     names = table.header if table.header is not None and table.width >= example else [str(i) for i in range(example)]
     advice = f"name {what} by column or index from 0, for example --columns {','.join(names[:example])!r}"
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")

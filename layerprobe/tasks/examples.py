@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from layerprobe.errors import TaskError
-from layerprobe.metrics.names import TaskKind
 from layerprobe.tasks.columns import Columns, task_columns
-from layerprobe.tasks.labels import PARAPHRASE_LABELS, binary_label, class_names, detect_kind, label_cell
+from layerprobe.tasks.kinds.kind import KINDS, detect_kind
+from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.texts import Cleaner, count
-from layerprobe.tasks.values import PAIR_KINDS, Examples, Task
+from layerprobe.tasks.values import Examples, Task
 
 SPLITS = ("train", "validation", "test")
 MIN_EXAMPLES = 4
@@ -33,9 +33,9 @@ class Row:
     place: str
     """File and line."""
     score: float = 0.0
-    """sts: the score, on the scale of the source."""
+    """On the scale of the source, where targets are scores."""
     label: str = ""
-    """Other kinds: the label."""
+    """Where targets are classes."""
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -43,7 +43,7 @@ class Row:
         return self.first, self.second or ""
 
 
-def read_rows(table: Table, columns: Columns | None, kind: TaskKind | None) -> tuple[list[Row], tuple[str, ...]]:
+def read_rows(table: Table, columns: Columns | None, kind: str | None) -> tuple[list[Row], tuple[str, ...]]:
     """Return the rows whose texts are not empty, and what was changed in plain words.
 
     Raises:
@@ -58,29 +58,29 @@ def read_rows(table: Table, columns: Columns | None, kind: TaskKind | None) -> t
     return rows, cleaner.warnings(table.name, _unit(len(texts) == 2))
 
 
-def kind_of(splits: Mapping[str, Sequence[Row]]) -> TaskKind:
+def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:
     """Return the kind of task that the train split belongs to; what does not fit in another split is then an error."""
     rows = splits["train"]
     return detect_kind((row.cell for row in rows), pairs=any(row.second is not None for row in rows))
 
 
-def parsed(kind: TaskKind, role: str, rows: Sequence[Row]) -> list[Row]:
+def parsed(kind: str, role: str, rows: Sequence[Row]) -> list[Row]:
     """Return the rows with their scores or labels.
 
     Raises:
         TaskError: If a score or a label is missing or is not what the kind has; names the place.
     """
-    if kind == "sts":
+    rules = KINDS[kind]
+    if not rules.labelled:
         return [replace(row, score=parse_score(row.cell, row.place)) for row in rows]
-    read = binary_label if kind == "paraphrase" else lambda cell, _: label_cell(cell)
-    found = [replace(row, label=read(row.cell, row.place)) for row in rows]
-    missing = [row for row in found if not row.label]
+    labelled = [replace(row, label=rules.read_label(row.cell, row.place)) for row in rows]
+    missing = [row for row in labelled if not row.label]
     if missing:
         raise TaskError(
-            f"{len(missing)} of {count(len(found), 'label')} of the {role} data are missing "
+            f"{len(missing)} of {count(len(rows), 'label')} of the {role} data are missing "
             f"(first: {missing[0].place}): label or drop them, or give another file"
         )
-    return found
+    return labelled
 
 
 def with_all_splits(
@@ -99,28 +99,32 @@ def with_all_splits(
     return filled, [f"split {len(train)} {_unit(pairs)}s at random with seed {seed} into {shares}; {equal}"]
 
 
-def check_split(kind: TaskKind, role: str, rows: Sequence[Row]) -> None:
+def check_split(kind: str, role: str, rows: Sequence[Row]) -> None:
     """Check that a split has enough examples, and not all of one score or label.
 
     Raises:
         TaskError: If not.
     """
-    unit = _unit(kind in PAIR_KINDS)
+    unit, labelled = KINDS[kind].unit, KINDS[kind].labelled
     if len(rows) < MIN_EXAMPLES:
         advice = f"give more {unit}s, or another file with --{role}" if role != "train" else f"give more {unit}s"
         raise TaskError(f"the {role} split has {len(rows)} {unit}s, expected at least {MIN_EXAMPLES}: {advice}")
-    if kind == "sts" and all(row.score == rows[0].score for row in rows):
-        found = f"all {len(rows)} scores of the {role} split are {rows[0].score:g} (from {rows[0].place})"
-        raise TaskError(f"{found}: expected different scores; is this split without labels?")
-    if kind != "sts" and all(row.label == rows[0].label for row in rows):
-        found = f"all {len(rows)} labels of the {role} split are {rows[0].label[:40]!r} (from {rows[0].place})"
-        raise TaskError(f"{found}: expected at least two classes; is this split without labels?")
+    if len({row.label if labelled else row.score for row in rows}) == 1:
+        what, value = ("labels", repr(rows[0].label[:40])) if labelled else ("scores", f"{rows[0].score:g}")
+        raise TaskError(
+            f"all {len(rows)} {what} of the {role} split are {value} (from {rows[0].place}): expected "
+            f"{'at least two classes' if labelled else 'different scores'}; is this split without labels?"
+        )
 
 
 def scored_task(
-    name: str, splits: Mapping[str, Sequence[Row]], score_range: tuple[float, float] | None, notes: Sequence[str]
+    name: str,
+    kind: str,
+    splits: Mapping[str, Sequence[Row]],
+    score_range: tuple[float, float] | None,
+    notes: Sequence[str],
 ) -> Task:
-    """Return an sts task, scores scaled to 0 .. 1.
+    """Return a task whose scores are scaled to 0 .. 1.
 
     Raises:
         TaskError: If a score is out of the range, or fits no usual range.
@@ -131,7 +135,7 @@ def scored_task(
     )
     return Task(
         name=name,
-        kind="sts",
+        kind=kind,
         train=train,
         validation=validation,
         test=test,
@@ -140,14 +144,14 @@ def scored_task(
     )
 
 
-def labelled_task(name: str, kind: TaskKind, splits: Mapping[str, Sequence[Row]], notes: Sequence[str]) -> Task:
+def labelled_task(name: str, kind: str, splits: Mapping[str, Sequence[Row]], notes: Sequence[str]) -> Task:
     """Return a task whose labels are numbered; the classes are those of the train split.
 
     Raises:
         TaskError: If there are too many classes, or another split has a label that the train split lacks.
     """
     counts = Counter(row.label for row in splits["train"])
-    labels = PARAPHRASE_LABELS if kind == "paraphrase" else class_names(counts)
+    labels = KINDS[kind].classes or class_names(counts)
     if len(labels) > max(2, len(splits["train"]) // 2):
         raise TaskError(
             f"the train split has {len(labels)} different labels for {len(splits['train'])} examples "

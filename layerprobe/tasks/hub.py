@@ -76,10 +76,10 @@ def _of_part(names: list[str], part: str) -> list[str]:
 
 def _one_split(name: str, splits: Mapping[str, Any], wanted: tuple[str, ...]) -> Table:
     """Return the first split that is wanted, or the only one."""
-    found = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
-    if found is None:
+    split = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
+    if split is None:
         raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected {wanted[-1]}; choose one with --split")
-    table = table_of_columns(f"{name} {found}", _columns(splits[found]))
+    table = table_of_columns(f"{name} {split}", _columns(splits[split]))
     if not table.rows:
         raise TaskError(f"{table.name} is empty: expected at least one row")
     return table

@@ -1,33 +1,18 @@
-"""Kinds of tasks and class labels: found out, read and numbered. Knows cells and places, not files."""
+"""Class labels: read and named. Knows cells, not files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 
-from layerprobe.errors import TaskError
-from layerprobe.metrics.names import TaskKind
-from layerprobe.tasks.columns import is_number
+from layerprobe.tasks.scores import is_number
 
 BINARY = {"0": "0", "1": "1", "false": "0", "true": "1"}
-PARAPHRASE_LABELS = ("0", "1")
 
 
-def detect_kind(targets: Iterable[str], *, pairs: bool) -> TaskKind:
-    """Return the kind of task that target cells belong to.
-
-    Single texts are classified. Pairs are paraphrase where every target is 0 or 1, sts where any is a number, and
-    entailment otherwise.
-
-    Example:
-        >>> detect_kind(["0", "1"], pairs=True), detect_kind(["0", "0.5"], pairs=True), detect_kind(["yes"], pairs=True)
-        ('paraphrase', 'sts', 'entailment')
-    """
-    if not pairs:
-        return "classification"
-    distinct = {label_cell(cell).lower() for cell in targets} - {""}
-    if distinct and distinct <= BINARY.keys():
-        return "paraphrase"
-    return "sts" if not distinct or any(map(is_number, distinct)) else "entailment"
+def is_binary(cells: AbstractSet[str]) -> bool:
+    """Return whether distinct cells are 0 and 1, or false and true; not where there are none."""
+    return bool(cells) and cells <= BINARY.keys()
 
 
 def label_cell(cell: str) -> str:
@@ -41,20 +26,6 @@ def label_cell(cell: str) -> str:
     if is_number(label) and (number := float(label)).is_integer():
         return str(int(number))
     return label
-
-
-def binary_label(cell: str, place: str) -> str:
-    """Return the label of paraphrase in a cell; empty where it is missing.
-
-    Raises:
-        TaskError: If it is not 0 or 1; names the place.
-    """
-    label = label_cell(cell).lower()
-    if label and label not in BINARY:
-        raise TaskError(
-            f"{place}: expected 0 or 1 as the label of a paraphrase, got {cell[:40]!r}: mend it, or choose --kind"
-        )
-    return BINARY.get(label, "")
 
 
 def class_names(labels: Iterable[str]) -> tuple[str, ...]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
-from layerprobe.metrics.names import TaskKind
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.examples import (
@@ -25,6 +23,7 @@ from layerprobe.tasks.examples import (
     with_all_splits,
 )
 from layerprobe.tasks.hub import hub_tables, is_hub_name
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import SUFFIXES, Table, check_file, read_table, read_text
 from layerprobe.tasks.texts import Cleaner
@@ -35,7 +34,7 @@ def load_task(
     source: str | Path,
     *,
     columns: Columns | None = None,
-    kind: TaskKind | None = None,
+    kind: str | None = None,
     score_range: tuple[float, float] | None = None,
     split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
     seed: int = 0,
@@ -55,12 +54,10 @@ def load_task(
             hub name of a data set, with `:config` where it has several.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
             joined by commas. By default usual names are known, and files of texts and a number.
-        kind: sts, paraphrase, entailment or classification. By default found out from the train split: single texts
-            are classified; pairs are paraphrase where all targets are 0 or 1, sts where any is another number,
-            entailment otherwise.
-        score_range: sts: what 0 and 1 are in the source. By default decided by the minimum and maximum of all
-            splits together: 1 to 5 where they are exactly 1 and 5, else the narrowest of 0 to 1, 0 to 4, 0 to
-            5, 0 to 10 and 0 to 100 that holds them.
+        kind: One of `KINDS`. By default detected in the train split: single texts are classified; pairs are paraphrase
+            where all targets are 0 or 1, sts where any is another number, entailment otherwise.
+        score_range: What 0 and 1 are in the source, where targets are scores; by default as `detect_range` has it
+            for all splits together.
         split_ratios: Shares of train, validation and test where a file is split.
         seed: Of that split.
         validation: A file with the validation split.
@@ -72,10 +69,11 @@ def load_task(
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
             small.
+        DataError: If there is no such kind.
     """
     check_ratios(split_ratios)
-    if kind is not None and kind not in get_args(TaskKind):
-        raise TaskError(f"expected a kind of task, one of {', '.join(get_args(TaskKind))}, got {kind!r}")
+    if kind is not None:
+        KINDS.check(kind)
     given = {"validation": validation, "test": test}
     tables, notes = _tables(source, {role: from_home(path) for role, path in given.items() if path is not None})
     rows: dict[str, list[Row]] = {}
@@ -83,18 +81,19 @@ def load_task(
     for role, table in tables.items():
         rows[role], changes = read_rows(table, columns, kind)
         warnings.extend(changes)
-    found = kind or kind_of(rows)
-    if score_range is not None and found != "sts":
-        raise TaskError(f"expected no score range for {found}, whose targets are labels, got {score_range}")
-    rows = {role: parsed(found, role, split) for role, split in rows.items()}
+    kind = kind or kind_of(rows)
+    labelled = KINDS[kind].labelled
+    if score_range is not None and labelled:
+        raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {score_range}")
+    rows = {role: parsed(kind, role, split) for role, split in rows.items()}
     splits, splitting = with_all_splits(rows, dict(zip(SPLITS, split_ratios, strict=True)), seed)
     for role in SPLITS:
-        check_split(found, role, splits[role])
+        check_split(kind, role, splits[role])
     notes = [*notes, *splitting]
-    if found == "sts":
-        task = scored_task(str(source), splits, score_range, notes)
+    if labelled:
+        task = labelled_task(str(source), kind, splits, notes)
     else:
-        task = labelled_task(str(source), found, splits, notes)
+        task = scored_task(str(source), kind, splits, score_range, notes)
     return replace(task, warnings=(*warnings, *overlap_warnings(task)))
 
 
@@ -125,11 +124,11 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
         raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
     if file.suffix.lower() == ".txt" and columns is None:
         lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
-        found = [(line, "") for line in (lines[:-1] if lines[-1] == "" else lines)]  # no line after the last end
+        cells = [(line, "") for line in (lines[:-1] if lines[-1] == "" else lines)]  # no line after the last end
     else:
-        found = _cells(hub_tables(str(path))["train"] if on_hub else read_table(file), columns, documents)
+        cells = _cells(hub_tables(str(path))["train"] if on_hub else read_table(file), columns, documents)
     cleaner = Cleaner()
-    kept = [(text, document) for cell, document in found if cleaner.keeps(text := cleaner.clean(cell))]
+    kept = [(text, document) for cell, document in cells if cleaner.keeps(text := cleaner.clean(cell))]
     if not kept:
         raise TaskError(f"{file} has no texts: expected at least one")
     return TextFile(
@@ -153,8 +152,8 @@ def _odd_documents(file: Path, kept: Sequence[tuple[str, str]], column: str | No
     for text, document in kept:
         homes.setdefault(text, set()).add(document.strip())
     several = sum(len(documents) > 1 for documents in homes.values())
-    found = [f"{file}: {alone} texts without a document count as documents of their own"] if alone else []
-    return [*found, *([f"{file}: {several} texts are in several documents, the first counts"] if several else [])]
+    warnings = [f"{file}: {alone} texts without a document count as documents of their own"] if alone else []
+    return [*warnings, *([f"{file}: {several} texts are in several documents, the first counts"] if several else [])]
 
 
 def _cells(table: Table, columns: Columns | None, documents: str | None) -> list[tuple[str, str]]:

@@ -11,6 +11,15 @@ from layerprobe.errors import TaskError
 USUAL_RANGES = ((0.0, 1.0), (0.0, 4.0), (0.0, 5.0), (0.0, 10.0), (0.0, 100.0))
 
 
+def is_number(cell: str) -> bool:
+    """Return whether a cell reads as a number, finite or not."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
 def parse_score(cell: str, place: str) -> float:
     """Return the score in a cell.
 

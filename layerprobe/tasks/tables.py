@@ -75,8 +75,9 @@ def read_text(path: Path) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        found = f"byte 0x{data[error.start]:02x} in line {line}"
-        raise TaskError(f"{path} is not UTF-8 ({found}): save it as UTF-8") from error
+        raise TaskError(
+            f"{path} is not UTF-8 (byte 0x{data[error.start]:02x} in line {line}): save it as UTF-8"
+        ) from error
 
 
 def check_file(path: Path) -> None:

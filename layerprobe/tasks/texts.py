@@ -42,14 +42,14 @@ class Cleaner:
 
     def warnings(self, source: str, unit: str) -> tuple[str, ...]:
         """Return what was changed, in plain words; `unit` is what is dropped, such as pair."""
-        found = []
+        changes = []
         if self.empty:
-            found.append(f"{source}: dropped {count(self.empty, unit)} with an empty text")
+            changes.append(f"{source}: dropped {count(self.empty, unit)} with an empty text")
         if self.with_control:
-            found.append(f"{source}: replaced control characters by a space in {count(self.with_control, 'text')}")
+            changes.append(f"{source}: replaced control characters by a space in {count(self.with_control, 'text')}")
         if self.cut:
-            found.append(f"{source}: cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
-        return tuple(found)
+            changes.append(f"{source}: cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
+        return tuple(changes)
 
 
 def count(n: int, unit: str) -> str:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import typing
 from dataclasses import dataclass
+from pathlib import Path
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import Metric, Split, TaskKind, primary_metric
+from layerprobe.metrics.names import Split
 from layerprobe.serialisation import digest
+from layerprobe.tasks.kinds.kind import KINDS, Kind
 
-PAIR_KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment")
-"""Kinds whose examples are two texts."""
-LABEL_KINDS: tuple[TaskKind, ...] = ("paraphrase", "entailment", "classification")
-"""Kinds whose targets are class numbers."""
+MERGED_KIND = "sts"
+"""Of the task that files of scored word pairs are merged into."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +48,12 @@ class Examples:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """Examples to train on, to select on and to report, with what is predicted of them.
-
-    sts: how similar two texts are. paraphrase: whether two texts say the same, 0 or 1. entailment: which of several
-    relations two texts have. classification: the class of one text.
-    """
+    """Examples to train on, to select on and to report, with what is predicted of them."""
 
     name: str
     """As the user gave it."""
-    kind: TaskKind
-    """Decides loss, head and metrics."""
+    kind: str
+    """One of `KINDS`: decides loss, head and metrics."""
     train: Examples
     """Fine-tuning sees these."""
     validation: Examples
@@ -65,27 +61,31 @@ class Task:
     test: Examples
     """Scores are reported on these; their texts are what CKA compares models on."""
     labels: tuple[str, ...] = ()
-    """Names of the classes in the order of their numbers; empty for sts."""
+    """Names of the classes in the order of their numbers; empty where targets are scores."""
     score_range: tuple[float, float] | None = None
-    """sts: what 0 and 1 were in the source; None where several sources had their own."""
+    """What scores of 0 and 1 were in the source; None where several sources had their own."""
     notes: tuple[str, ...] = ()
     """How the data was understood, in plain words."""
     warnings: tuple[str, ...] = ()
     """What was changed in the data or left out, with counts."""
 
     def __post_init__(self) -> None:
-        if self.kind not in typing.get_args(TaskKind):
-            raise DataError(f"expected a task of one of {typing.get_args(TaskKind)}, got {self.kind!r}")
-        if (self.kind in LABEL_KINDS) != bool(self.labels):
-            raise DataError(f"expected labels for all kinds of tasks but sts, got {len(self.labels)} for {self.kind}")
-        if self.kind == "paraphrase" and len(self.labels) != 2:
-            raise DataError(f"expected the two labels of paraphrase, got {len(self.labels)}")
+        kind = KINDS[self.kind]
+        if kind.labelled != bool(self.labels):
+            expected = "the names of the classes" if kind.labelled else "no labels"
+            raise DataError(f"expected {expected} for a task of kind {self.kind}, got {len(self.labels)} labels")
+        if kind.classes and len(self.labels) != len(kind.classes):
+            raise DataError(f"expected the {len(kind.classes)} labels of {self.kind}, got {len(self.labels)}")
         for split in typing.get_args(Split):
-            self._check(split, self.split(split))
+            self._check(split, self.split(split), kind)
 
-    def _check(self, name: str, examples: Examples) -> None:
-        if (examples.second is not None) != (self.kind in PAIR_KINDS):
-            expected = "pairs" if self.kind in PAIR_KINDS else "single texts"
+    def _check(self, name: str, examples: Examples, kind: Kind) -> None:
+        for side, texts in ("first", examples.first), ("second", examples.second or ()):
+            for i, text in enumerate(texts):
+                if not isinstance(text, str) or not text.strip():
+                    raise DataError(f"expected a text at {name}.{side}[{i}], got {text!r}: leave such examples out")
+        if (examples.second is not None) != kind.pairs:
+            expected = "pairs" if kind.pairs else "single texts"
             raise DataError(f"expected {expected} in the {name} split of a task of kind {self.kind}")
         if self.labels and not set(examples.targets) <= set(range(len(self.labels))):
             raise DataError(f"expected class numbers from 0 to {len(self.labels) - 1} in the {name} split")
@@ -96,9 +96,9 @@ class Task:
         return examples
 
     @property
-    def primary(self) -> Metric:
+    def primary(self) -> str:
         """The metric by which epochs and layers are chosen."""
-        return primary_metric(self.kind)
+        return KINDS[self.kind].metrics[0]
 
     @property
     def digest(self) -> str:
@@ -107,16 +107,12 @@ class Task:
 
 
 def check_task(task: object) -> None:
-    """Raise unless a task was loaded: its name alone is none.
-
-    Raises:
-        DataError: If it is something else.
-    """
-    if isinstance(task, Task):
-        return
-    if isinstance(task, str):
-        raise DataError(f"expected a Task, got the text {task[:60]!r}: load it first, with layerprobe.load_task")
-    raise DataError(f"expected a Task, as layerprobe.load_task returns one, got a {type(task).__name__}")
+    """Raise DataError unless it is a task, and say how to get one where it is the name of one."""
+    if isinstance(task, (str, Path)):
+        name = repr(str(task))
+        raise DataError(f"expected a Task, got the text {name}: load it first, task = layerprobe.load_task({name})")
+    if not isinstance(task, Task):
+        raise DataError(f"expected a Task, as layerprobe.load_task returns, got a {type(task).__name__}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,14 +141,14 @@ class TaskSettings:
 
     source: str
     """A file or folder, stsb, or the hub id of a data set."""
-    kind: TaskKind | None = None
-    """What is learnt; found out by default."""
+    kind: str | None = None
+    """What is learnt, one of `KINDS`; detected by default."""
     columns: tuple[str, ...] | None = None
-    """Names, or numbers from 0; found out by default."""
+    """Names, or numbers from 0; detected by default."""
     merge: bool = False
     """Whether all files of a folder are word pairs, each on its own scale, to be put together."""
     score_range: tuple[float, float] | None = None
-    """What 0 and 1 are in the source; found out by default."""
+    """What 0 and 1 are in the source; detected by default."""
     validation: str | None = None
     """A file with the validation split."""
     test: str | None = None
@@ -163,6 +159,10 @@ class TaskSettings:
     def __post_init__(self) -> None:
         if not self.source:
             raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
+        if self.kind is not None:
+            KINDS.check(self.kind)
         others = (self.columns, self.score_range, self.validation, self.test)
-        if self.merge and (self.kind not in (None, "sts") or any(other is not None for other in others)):
-            raise DataError("expected no columns, score_range, validation or test, and no kind but sts, with merge")
+        if self.merge and (self.kind not in (None, MERGED_KIND) or any(other is not None for other in others)):
+            raise DataError(
+                f"expected no columns, score_range, validation or test, and no kind but {MERGED_KIND}, with merge"
+            )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
-from layerprobe.tasks.columns import is_number, task_columns
+from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import (
     SPLITS,
@@ -24,10 +24,10 @@ from layerprobe.tasks.examples import (
     scored_task,
     with_all_splits,
 )
-from layerprobe.tasks.scores import detect_range, scale
+from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import MERGED_KIND, Task
 
 
 def load_word_similarity(
@@ -57,8 +57,8 @@ def load_word_similarity(
     warnings: list[str] = []
     for file in files:
         table = read_table(file)
-        found, changes = read_rows(table, _columns(table), "sts")
-        scored = parsed("sts", file.name, found)
+        read, changes = read_rows(table, _columns(table), MERGED_KIND)
+        scored = parsed(MERGED_KIND, file.name, read)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
@@ -72,9 +72,9 @@ def load_word_similarity(
     ratios = dict(zip(SPLITS, split_ratios, strict=True))
     splits, splitting = with_all_splits({"train": list(distinct.values())}, ratios, seed)
     for role in SPLITS:
-        check_split("sts", role, splits[role])
+        check_split(MERGED_KIND, role, splits[role])
     name = str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source))
-    task = scored_task(name, splits, (0.0, 1.0), (*notes, *splitting))
+    task = scored_task(name, MERGED_KIND, splits, (0.0, 1.0), (*notes, *splitting))
     return replace(task, score_range=None, notes=(*notes, *splitting), warnings=(*warnings, *overlap_warnings(task)))
 
 
@@ -92,7 +92,7 @@ def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
 def _columns(table: Table) -> list[int] | None:
     """Return the first two columns of words and the only one of numbers, where a file without a header has these."""
     try:
-        task_columns(table, None, "sts")
+        task_columns(table, None, MERGED_KIND)
     except TaskError:
         numeric = [i for i in range(table.width) if all(is_number(row[i]) for row in table.rows)]
         words = [i for i in range(table.width) if all(_is_word(row[i]) for row in table.rows)]

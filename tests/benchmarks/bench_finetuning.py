@@ -50,7 +50,7 @@ from transformers.utils import logging as transformers_logging
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.objectives import CosineScore
 from layerprobe.finetuning.tmft import Trainer, prepare
 from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
@@ -92,7 +92,7 @@ def ours(work: Work, tell: Tell, *, autocast: torch.dtype | None = None, small: 
         model,
         PROTOCOL,
         steps_per_epoch=work.n_steps,
-        objective=Objective("sts", width=encoder.description.hidden_size),
+        objective=CosineScore(width=encoder.description.hidden_size, n_labels=0),
         batch_tokens=work.small if small else None,
     )
     prepared = prepare(encoder, work.examples, max_length=PROTOCOL.max_length)

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.metrics.names import TaskKind
-
 from .conftest import QUICK, Layerprobe
 
-LABELS: dict[TaskKind, tuple[str, ...]] = {
+LABELS: dict[str, tuple[str, ...]] = {
     "sts": ("0", "1", "2.5", "5"),
     "paraphrase": ("0", "1"),
     "entailment": ("no", "some", "yes"),
     "classification": ("good", "bad"),
 }
-HEADERS: dict[TaskKind, str] = {
+HEADERS: dict[str, str] = {
     **dict.fromkeys(LABELS, "sentence1,sentence2,label"),
     "sts": "sentence1,sentence2,score",
     "classification": "text,label",
@@ -25,7 +23,7 @@ HEADERS: dict[TaskKind, str] = {
 Splits = dict[str, list[list[str]]]
 
 
-def rows(kind: TaskKind, n: int, seed: int) -> list[list[str]]:
+def rows(kind: str, n: int, seed: int) -> list[list[str]]:
     rng, labels = random.Random(seed), LABELS[kind]
     n_texts = 1 if kind == "classification" else 2
     return [
@@ -34,11 +32,11 @@ def rows(kind: TaskKind, n: int, seed: int) -> list[list[str]]:
     ]
 
 
-def splits_of(kind: TaskKind) -> Splits:
+def splits_of(kind: str) -> Splits:
     return {name: rows(kind, n, n) for name, n in (("train", 24), ("dev", 12), ("test", 13))}
 
 
-def write(kind: TaskKind, splits: Splits, folder: Path) -> Path:
+def write(kind: str, splits: Splits, folder: Path) -> Path:
     for name, split in splits.items():
         lines = [HEADERS[kind], *(",".join(row) for row in split)]
         (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
@@ -101,7 +99,7 @@ def test_what_is_wrong_is_told_in_one_line(
     pair: tuple[Path, Path],
     tmp_path: Path,
     change: object,
-    kind: TaskKind,
+    kind: str,
     words: str,
     given: bool,
 ) -> None:
@@ -126,7 +124,7 @@ def test_a_number_among_the_labels_of_another_split_does_not_change_the_kind(
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_what_train_and_test_share_is_counted(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: TaskKind
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: str
 ) -> None:
     splits = splits_of(kind)
     splits["test"] += [row.copy() for row in splits["train"][:3]]
@@ -145,7 +143,7 @@ def test_what_train_and_test_share_is_counted(
 @pytest.mark.parametrize("kind", LABELS)
 @pytest.mark.parametrize(("layers", "given"), [("1,4", "4"), ("0-9", "9")])
 def test_a_layer_that_is_not_there(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: TaskKind, layers: str, given: str
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: str, layers: str, given: str
 ) -> None:
     done = layerprobe("finetune", pair[0], "-t", write(kind, splits_of(kind), tmp_path), "--layers", layers)
     assert done.code == 1

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.metrics.names import METRICS, TaskKind, metric_title
+from layerprobe.metrics.names import metric_title
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
@@ -14,7 +15,7 @@ from tests.toy_task import toy_task_of
 from .conftest import Layerprobe
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment", "classification")
+OWN = ("sts", "paraphrase", "entailment", "classification")
 
 
 def write(task: Task, folder: Path) -> Path:
@@ -45,16 +46,16 @@ def hub_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return snapshot
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OWN)
 def test_scores_need_no_weights_once_texts_are_embedded(
-    layerprobe: Layerprobe, hub_model: Path, tmp_path: Path, kind: TaskKind
+    layerprobe: Layerprobe, hub_model: Path, tmp_path: Path, kind: str
 ) -> None:
     folder = write(toy_task_of(kind), tmp_path / "task")
     command = ("score", "org/tiny", "-t", folder, "--kind", kind, "--json")
     first = layerprobe(*command)
     assert first.code == 0, first.err
     assert first.json["scores"]["method"] == ("cosine" if kind in ("sts", "paraphrase") else "probe")
-    assert tuple(first.json["scores"]["metrics"]) == METRICS[kind]
+    assert tuple(first.json["scores"]["metrics"]) == KINDS[kind].metrics
     (hub_model / "model.safetensors").unlink()
     again = layerprobe(*command)
     assert again.json == first.json
@@ -73,14 +74,12 @@ def test_retrieval_needs_no_weights_once_texts_are_embedded(
     assert (refused.code, "org/tiny" in refused.error) == (1, True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_table_of_every_layer(
-    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: TaskKind
-) -> None:
+@pytest.mark.parametrize("kind", OWN)
+def test_a_table_of_every_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, kind: str) -> None:
     done = layerprobe("score", pair[0], "-t", write(toy_task_of(kind), tmp_path / "task"), "--kind", kind)
     assert done.code == 0, done.err
     header, _, *rows = done.out.splitlines()
-    assert all(metric_title(metric) in header for metric in METRICS[kind])
+    assert all(metric_title(metric) in header for metric in KINDS[kind].metrics)
     assert [row.split()[0] for row in rows] == ["0", "1", "2", "3"]
     assert sum(row.endswith("best") for row in rows) == 1
 

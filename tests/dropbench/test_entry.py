@@ -17,13 +17,14 @@ from layerprobe.dropbench.values import Zoo, ZooEntry, ZooProvenance
 from layerprobe.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import extract
+from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.readings.values import Views
-from layerprobe.scoring.sts_probe import pair_features, ridge_probe, sts_probe
-from layerprobe.scoring.zero_shot import zero_shot
-from layerprobe.tasks.values import Task
+from layerprobe.scoring import probes
+from layerprobe.scoring.probes import ridge_features, ridge_probe
+from layerprobe.scoring.zero_shot import probed, zero_shot
+from layerprobe.tasks.values import Examples, Task
 from tests.models import N_BLOCKS, save_tiny
 from tests.toy_task import toy_pairs, toy_task, toy_task_of
 
@@ -186,7 +187,7 @@ def test_the_probe_scores_every_layer_and_is_kept(
 ) -> None:
     everything = (*task.train.texts, *task.validation.texts)
     embeddings = extract(folders["bert"], everything, options=options)
-    found = sts_probe(embeddings, task)
+    found = probed(embeddings, task, split="validation")
     assert (found.split, found.method, found.primary) == ("validation", "probe", "spearman")
     layer = 2
     outputs = ridge_probe(
@@ -196,8 +197,14 @@ def test_the_probe_scores_every_layer_and_is_kept(
     )
     expected = stats.spearmanr(outputs, task.validation.targets).statistic
     assert found.scores[layer] == pytest.approx(100 * expected)
-    monkeypatch.setattr("layerprobe.scoring.sts_probe.ridge_probe", None)
-    assert sts_probe(embeddings, task) == found
+    monkeypatch.setattr(probes, "RIDGE", dataclasses.replace(probes.RIDGE, fit=lambda *_: pytest.fail("fitted again")))
+    assert probed(embeddings, task, split="validation") == found
+
+
+def pair_features(embeddings: Embeddings, layer: int, pairs: Examples) -> np.ndarray:
+    assert pairs.second is not None
+    values = embeddings.layer(layer)
+    return ridge_features(values[embeddings.rows(pairs.first)], values[embeddings.rows(pairs.second)])
 
 
 def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options: Options) -> None:
@@ -211,5 +218,5 @@ def test_which_text_comes_first_does_not_matter(folders: dict[str, str], options
 def test_the_probe_needs_similarities(folders: dict[str, str], options: Options) -> None:
     task = toy_task_of("paraphrase")
     embeddings = extract(folders["bert"], task.train.texts, options=options)
-    with pytest.raises(DataError, match="expected a task of kind sts to regress on, got paraphrase"):
-        sts_probe(embeddings, task)
+    with pytest.raises(DataError, match=r"expected a task of a kind with a probe, one of sts, .*, got paraphrase"):
+        probed(embeddings, task)

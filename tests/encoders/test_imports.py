@@ -20,7 +20,7 @@ def test_the_package_imports_nothing_heavy() -> None:
     assert run(f"import sys, layerprobe; print([name for name in {HEAVY} if name in sys.modules])") == "[]"
 
 
-STAGES = ("extraction.embeddings", "finetuning.tuning", "finetuning.confirm", "similarity.cka", "comparison.compare")
+STAGES = ("extraction.embeddings", "finetuning.tuning", "similarity.cka", "comparison.compare")
 
 
 @pytest.mark.parametrize("module", STAGES)

@@ -13,8 +13,7 @@ import pytest
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
 from layerprobe.finetuning import runs
-from layerprobe.finetuning.confirm import confirm
-from layerprobe.finetuning.tuning import finetune
+from layerprobe.finetuning.tuning import confirm, finetune
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, SavedSeeds
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.tasks.values import Task

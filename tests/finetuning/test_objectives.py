@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -16,22 +15,26 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.objectives import Objective, TextClasses, objective_of
 from layerprobe.finetuning.tmft import Trainer, evaluate, fine_tune, prepare
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.metrics.names import METRICS, TaskKind
-from layerprobe.metrics.scores import Evaluation
 from layerprobe.serialisation import from_json, to_json
+from layerprobe.tasks.evaluation import Evaluation
+from layerprobe.tasks.kinds.kind import KINDS
 from tests.toy_task import toy_task_of
 
-KINDS = get_args(TaskKind)
 LABELLED = ("paraphrase", "entailment", "classification")
 rng = np.random.default_rng(0)
 U, V = rng.normal(size=(2, 5, 3)).astype(np.float32)
 
 
+def objective_for(kind: str, *, n_labels: int = 0) -> Objective:
+    objective: Objective = KINDS[kind].load_objective()(width=3, n_labels=n_labels)
+    return objective
+
+
 def arrays(objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-    assert objective.head is not None
+    assert isinstance(objective, TextClasses)
     return objective.head.weight.detach().double().numpy(), objective.head.bias.detach().double().numpy()
 
 
@@ -53,18 +56,18 @@ def loss_of(objective: Objective, targets: np.ndarray, *, pairs: bool = True) ->
 
 def test_sts_is_the_squared_error_of_the_cosine() -> None:
     gold = np.array([0, 0.25, 0.5, 1, 0.75])
-    assert loss_of(Objective("sts", width=3), gold) == pytest.approx(np.mean((cosines() - gold) ** 2), rel=1e-5)
+    assert loss_of(objective_for("sts"), gold) == pytest.approx(np.mean((cosines() - gold) ** 2), rel=1e-5)
 
 
 def test_paraphrase_takes_the_cosine_as_a_logit() -> None:
     gold = np.array([0.0, 1, 1, 0, 1])
     probability = 1 / (1 + np.exp(-cosines()))
     expected = -np.mean(gold * np.log(probability) + (1 - gold) * np.log(1 - probability))
-    assert loss_of(Objective("paraphrase", width=3, n_labels=2), gold) == pytest.approx(expected, rel=1e-5)
+    assert loss_of(objective_for("paraphrase", n_labels=2), gold) == pytest.approx(expected, rel=1e-5)
 
 
 def test_entailment_sees_both_texts_and_their_difference() -> None:
-    objective, gold = Objective("entailment", width=3, n_labels=4), np.array([0, 3, 1, 2, 3])
+    objective, gold = objective_for("entailment", n_labels=4), np.array([0, 3, 1, 2, 3])
     W, b = arrays(objective)
     assert W.shape == (4, 9)
     logits = np.concatenate([U, V, np.abs(U - V)], axis=1) @ W.T + b
@@ -72,7 +75,7 @@ def test_entailment_sees_both_texts_and_their_difference() -> None:
 
 
 def test_classification_sees_one_text() -> None:
-    objective, gold = Objective("classification", width=3, n_labels=2), np.array([0, 1, 1, 0, 1])
+    objective, gold = objective_for("classification", n_labels=2), np.array([0, 1, 1, 0, 1])
     W, b = arrays(objective)
     assert W.shape == (2, 3)
     expected = -log_softmax(U @ W.T + b)[range(5), gold].mean()
@@ -80,15 +83,15 @@ def test_classification_sees_one_text() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_arrays_and_tensors_have_the_same_outputs(kind: TaskKind) -> None:
-    objective = Objective(kind, width=3, n_labels=3)
+def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
+    objective = objective_for(kind, n_labels=3)
     v = None if kind == "classification" else V
     outputs = objective(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
     np.testing.assert_allclose(objective.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
 
 
 def test_only_classes_have_a_head() -> None:
-    sizes = {kind: sum(p.numel() for p in Objective(kind, width=3, n_labels=2).parameters()) for kind in KINDS}
+    sizes = {kind: sum(p.numel() for p in objective_for(kind, n_labels=2).parameters()) for kind in KINDS}
     assert sizes == {"sts": 0, "paraphrase": 0, "entailment": 2 * 9 + 2, "classification": 2 * 3 + 2}
 
 
@@ -96,13 +99,13 @@ def test_only_classes_have_a_head() -> None:
 
 
 @pytest.mark.parametrize("kind", LABELLED)
-def test_a_kind_is_learnt(encoder: Encoder, kind: TaskKind) -> None:
+def test_a_kind_is_learnt(encoder: Encoder, kind: str) -> None:
     task = toy_task_of(kind, train=128)
     run = fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e-2, epochs=8, batch_size=16))
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < losses[0]
     assert run.primary == task.primary
-    assert tuple(run.test) == tuple(run.validation) == METRICS[kind]
+    assert tuple(run.test) == tuple(run.validation) == KINDS[kind].metrics
     assert (run.threshold is not None) == (kind == "paraphrase")
     common = max(task.test.targets.count(target) for target in set(task.test.targets)) / len(task.test)
     assert run.test["accuracy"] > 100 * common
@@ -110,7 +113,7 @@ def test_a_kind_is_learnt(encoder: Encoder, kind: TaskKind) -> None:
 
 
 @pytest.mark.parametrize("kind", LABELLED)
-def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: TaskKind, protocol: Protocol) -> None:
+def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: str, protocol: Protocol) -> None:
     task = toy_task_of(kind)
     runs = [fine_tune(encoder, 1, task, protocol=protocol, seed=seed) for seed in (0, 0, 1)]
     assert runs[0].epochs == runs[1].epochs != runs[2].epochs
@@ -120,12 +123,12 @@ def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: TaskKind, pro
 def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("entailment")
     torch.manual_seed(3)
-    objective = Objective.of(task, width=16)
+    objective = objective_of(task, width=16)
     model = TruncatedEncoder(encoder, 1)
     trainer = Trainer(encoder, model, protocol, steps_per_epoch=8, objective=objective)
     before = arrays(objective)
     decay = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
-    assert objective.head is not None
+    assert isinstance(objective, TextClasses)
     assert decay[id(objective.head.weight)] == protocol.weight_decay
     assert decay[id(objective.head.bias)] == 0.0
     examples = prepare(encoder, task.train, max_length=64)
@@ -133,7 +136,7 @@ def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: P
         trainer.update(examples, np.arange(8))
     assert all((old != new).any() for old, new in zip(before, arrays(objective), strict=True))
     torch.manual_seed(3)
-    np.testing.assert_array_equal(arrays(Objective.of(task, width=16))[0], before[0])
+    np.testing.assert_array_equal(arrays(objective_of(task, width=16))[0], before[0])
 
 
 def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
@@ -161,10 +164,10 @@ def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
 
 def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("paraphrase")
-    model, objective = TruncatedEncoder(encoder, 2), Objective("paraphrase", width=16)
+    model, objective = TruncatedEncoder(encoder, 2), objective_of(task, width=16)
     validation, test = (prepare(encoder, part, max_length=64) for part in (task.validation, task.test))
-    chosen = evaluate(encoder, model, validation, protocol, objective)
-    found = evaluate(encoder, model, test, protocol, objective, threshold=chosen.threshold)
+    chosen = evaluate(encoder, model, validation, protocol, objective, kind="paraphrase")
+    found = evaluate(encoder, model, test, protocol, objective, kind="paraphrase", threshold=chosen.threshold)
     assert chosen.threshold is not None
 
     texts = task.test.texts
@@ -185,7 +188,7 @@ def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: 
 
 @pytest.mark.parametrize("kind", ["entailment", "classification"])
 def test_the_saved_checkpoint_is_the_encoder_alone(
-    encoder: Encoder, protocol: Protocol, tmp_path: Path, kind: TaskKind
+    encoder: Encoder, protocol: Protocol, tmp_path: Path, kind: str
 ) -> None:
     run = fine_tune(encoder, 2, toy_task_of(kind), protocol=protocol, save_to=tmp_path)
     saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)

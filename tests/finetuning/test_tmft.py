@@ -20,16 +20,16 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.objectives import CosineScore
 from layerprobe.finetuning.tmft import Trainer, evaluate, fine_tune, prepare
 from layerprobe.finetuning.values import FineTuningRun, Protocol
-from layerprobe.metrics.names import Split, TaskKind
-from layerprobe.metrics.scores import Evaluation
+from layerprobe.metrics.names import Split
+from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Examples, Task
 from tests.models import tiny_model
 from tests.toy_task import toy_pairs, toy_task, toy_task_of
 
-STS = Objective("sts", width=16)
+STS = CosineScore(width=16, n_labels=0)
 
 
 def numbers(run: FineTuningRun) -> FineTuningRun:
@@ -73,7 +73,7 @@ def test_a_split_without_examples_is_told_before_any_training(encoder: Encoder, 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
 @pytest.mark.parametrize("kind", ["sts", "paraphrase"])
-def test_a_split_without_differences_cannot_be_scored(encoder: Encoder, split: Split, kind: TaskKind) -> None:
+def test_a_split_without_differences_cannot_be_scored(encoder: Encoder, split: Split, kind: str) -> None:
     task = toy_task_of(kind)
     examples = task.split(split)
     same = dataclasses.replace(examples, targets=(1.0,) * len(examples))
@@ -393,7 +393,7 @@ def test_the_saved_checkpoint_has_the_scores_of_the_run(
     loaded = load_encoder(str(tmp_path / "new" / "folder"), device="cpu")
     assert loaded.description.n_blocks == 2
     test = prepare(loaded, task.test, max_length=protocol.max_length)
-    found = evaluate(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS)
+    found = evaluate(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS, kind="sts")
     assert found.metrics == pytest.approx(run.test, abs=1e-4)
 
 
@@ -415,7 +415,7 @@ def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: Task
     pairs = task.test
     cosines = [cosine(*pair) for pair in zip(pairs.first, pairs.second, strict=True)]
     model = TruncatedEncoder(encoder, 2).train()
-    metrics = evaluate(encoder, model, prepare(encoder, pairs, max_length=64), Protocol(), STS).metrics
+    metrics = evaluate(encoder, model, prepare(encoder, pairs, max_length=64), Protocol(), STS, kind="sts").metrics
     assert metrics["spearman"] == pytest.approx(100 * stats.spearmanr(cosines, pairs.targets).statistic, abs=0.2)
     assert metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, pairs.targets).statistic, abs=1e-3)
 

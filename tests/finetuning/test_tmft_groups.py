@@ -24,7 +24,7 @@ from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.tmft import PreparedExamples, Trainer, fine_tune, prepare
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.names import TaskKind
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.test_tmft import numbers, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
@@ -32,7 +32,6 @@ from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenize
 # Lengths from 3 to 12 tokens; the two texts of a pair are not of one length.
 WORDS = ("a", "b c", "d e f", "g h i j", "k l m n o p", "q r s t u v w x y z")
 PAIRS = [(WORDS[i % 6], WORDS[(i * i + 1) % 6]) for i in range(13)]
-KINDS: tuple[TaskKind, ...] = ("sts", "paraphrase", "entailment", "classification")
 # What architectures call their dropout.
 DROPOUTS = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "dropout", "attention_dropout", "embd_pdrop"),
@@ -40,7 +39,7 @@ DROPOUTS = (
 )
 
 
-def examples(kind: TaskKind) -> Examples:
+def examples(kind: str) -> Examples:
     classes = tuple(float(i % 2) for i in range(13))
     return Examples(
         first=tuple(u for u, _ in PAIRS),
@@ -49,9 +48,10 @@ def examples(kind: TaskKind) -> Examples:
     )
 
 
-def objective_of(kind: TaskKind) -> Objective:
+def objective_of(kind: str) -> Objective:
     torch.manual_seed(0)
-    return Objective(kind, width=16, n_labels=2)
+    objective: Objective = KINDS[kind].load_objective()(width=16, n_labels=2)
+    return objective
 
 
 def one_pass(trainer: Trainer, prepared: PreparedExamples, rows: np.ndarray) -> Tensor:
@@ -71,7 +71,7 @@ def gradients(trainer: Trainer) -> list[Tensor]:
     return [p.grad.to_dense().clone() for p in trainer.trained if p.grad is not None]
 
 
-def trainer_of(encoder: Encoder, kind: TaskKind, *, layer: int = 2, batch_tokens: int | None = None) -> Trainer:
+def trainer_of(encoder: Encoder, kind: str, *, layer: int = 2, batch_tokens: int | None = None) -> Trainer:
     model = TruncatedEncoder(encoder, layer).train()
     protocol = Protocol(max_grad_norm=1e9)
     objective = objective_of(kind)
@@ -97,7 +97,7 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch_tokens", [1, 30, None])
 def test_groups_add_up_to_the_gradient_of_the_batch(
-    encoder: Encoder, kind: TaskKind, batch_tokens: int | None, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, kind: str, batch_tokens: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = without_dropout(encoder)
     trainer, rows = trainer_of(encoder, kind, batch_tokens=batch_tokens), np.arange(13)[::-1]

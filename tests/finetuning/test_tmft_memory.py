@@ -15,7 +15,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.memory import Budget, is_out_of_memory
+from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
 from layerprobe.finetuning.tmft import Trainer, fine_tune, prepare
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
@@ -130,7 +130,7 @@ def test_gradients_of_a_failed_step_are_dropped(encoder: Encoder, task: Task, mo
         if len(calls) == 2:
             raise RuntimeError(ON_CPU)
 
-    trainer.budget.tokens = 60
+    trainer.limit.tokens = 60
     monkeypatch.setattr(Tensor, "backward", backward_or_fail)
     torch.testing.assert_close(gradient(trainer), expected, rtol=1e-4, atol=1e-6)
     assert len(calls) > 4
@@ -189,18 +189,18 @@ def test_what_accelerators_say_without_memory_is_known(error: RuntimeError) -> N
     assert not is_out_of_memory(ValueError(str(error)))
 
 
-def test_a_budget_is_halved_from_what_was_tried() -> None:
-    budget, seen = Budget(None), []
+def test_a_limit_is_halved_from_what_was_tried() -> None:
+    limit, seen = TokenLimit(None), []
 
     def work() -> str:
-        for batch in budget.watched([[0, 1, 2], [3]] if budget.tokens is None else [[0], [1, 2], [3]], [9, 8, 7, 5]):
+        for batch in limit.watched([[0, 1, 2], [3]] if limit.tokens is None else [[0], [1, 2], [3]], [9, 8, 7, 5]):
             seen.append(batch)
             if len(batch) == 3:
                 raise torch.OutOfMemoryError("CUDA out of memory")
         return "done"
 
-    assert budget.spend(work, "here") == "done"
-    assert budget.tokens == 13
+    assert limit.run(work, "here") == "done"
+    assert limit.tokens == 13
     assert seen == [[0, 1, 2], [0], [1, 2], [3]]
 
 

@@ -13,8 +13,9 @@ from scipy import stats
 from sklearn import metrics as peer
 
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import METRICS, TaskKind
-from layerprobe.metrics.scores import best_threshold, evaluate_outputs, f1, macro_f1
+from layerprobe.metrics.scores import best_threshold, f1, macro_f1
+from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.kinds.kind import KINDS
 
 Array = NDArray[np.float64]
 
@@ -86,7 +87,7 @@ def test_average_precision_is_that_of_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("kind", ["entailment", "classification"])
-def test_classes_by_hand(kind: TaskKind) -> None:
+def test_classes_by_hand(kind: str) -> None:
     outputs = np.array([[3.0, 1, 0], [0, 2, 1], [0, 5, 1], [0, 0, 1]])  # 0, 1, 1, 2
     found = evaluate_outputs(kind, outputs, np.array([0.0, 1.0, 2.0, 2.0]))
     assert found.metrics == pytest.approx({"accuracy": 75.0, "macro f1": 100 * (1 + 2 / 3 + 2 / 3) / 3})
@@ -100,11 +101,11 @@ def test_sts_is_correlation() -> None:
     found = evaluate_outputs("sts", x, y)
     assert found.metrics["spearman"] == pytest.approx(100 * stats.spearmanr(x, y).statistic)
     assert found.metrics["pearson"] == pytest.approx(100 * stats.pearsonr(x, y).statistic)
-    assert tuple(found.metrics) == METRICS["sts"]
+    assert tuple(found.metrics) == KINDS["sts"].metrics
 
 
 @pytest.mark.parametrize(("kind", "shape"), [("sts", (4,)), ("paraphrase", (4,)), ("entailment", (4, 2))])
-def test_outputs_that_are_not_finite_are_refused(kind: TaskKind, shape: Any) -> None:
+def test_outputs_that_are_not_finite_are_refused(kind: str, shape: Any) -> None:
     outputs = np.zeros(shape)
     outputs[1] = np.nan
     with pytest.raises(DataError, match="expected finite outputs, got NaN or infinity"):

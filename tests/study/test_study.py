@@ -22,8 +22,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, MisalignedSamplesError, ModelError
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.finetuning.confirm import confirm
-from layerprobe.finetuning.tuning import PAPER_SEEDS, finetune
+from layerprobe.finetuning.tuning import PAPER_SEEDS, confirm, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
 from layerprobe.readings.read import rank_curve

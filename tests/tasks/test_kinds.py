@@ -11,9 +11,9 @@ from typing import Any
 import datasets
 import pytest
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.loading import load_task
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, TaskSettings
 
 PAIR_HEADER = ("sentence1", "sentence2", "label")
 
@@ -141,7 +141,6 @@ ENOUGH = ["yes", "no"] * 4
         ({"train": list("abcdefgh")}, {}, r"the train split has 8 different labels for 8 examples \(such as 'a', 'b',"),
         ({}, {"kind": "paraphrase"}, r"dev\.csv, line 2: expected 0 or 1 as the label of a paraphrase, got 'yes'"),
         ({}, {"kind": "sts"}, r"dev\.csv, line 2: expected a number as the score, got 'yes'"),
-        ({}, {"kind": "nli"}, "expected a kind of task, one of sts, paraphrase, entailment, classification, got 'nli'"),
         ({}, {"score_range": (0, 1)}, r"expected no score range for entailment, .* got \(0, 1\)"),
         ({}, {"kind": "classification"}, r"cannot tell which columns are text,label; it has the columns .* --columns"),
         ({}, {"kind": "entailment", "columns": "0,2"}, "three different columns as first,second,label, got '0,2'"),
@@ -154,6 +153,18 @@ def test_errors_are_one_clear_line(tmp_path: Path, rows: dict[str, Any], options
     with pytest.raises(TaskError, match=message) as caught:
         load_task(folder, **options)
     assert "\n" not in str(caught.value)
+
+
+def test_a_kind_that_is_not_there(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", pairs(ENOUGH), PAIR_HEADER)
+    expected = (
+        "expected a kind of task, one of sts, paraphrase, entailment, classification, got 'entailments'; "
+        "did you mean 'entailment'"
+    )
+    with pytest.raises(DataError, match=expected):
+        load_task(path, kind="entailments")
+    with pytest.raises(DataError, match=expected):
+        TaskSettings(source=str(path), kind="entailments")
 
 
 def test_a_split_with_no_rows_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def predict(
     settings = similarity.settings()
     data = source.load_texts()
 
-    # after the data: what is wrong with it is reported before torch is loaded
+    # only now: an error in the data needs no torch
     from layerprobe.study.predict import predict as predict_drop
 
     with output.progress() as progress:

@@ -13,7 +13,6 @@ from layerprobe_cli.output import Output, print_json, print_table
 from layerprobe_cli.tables import interval_text
 
 if TYPE_CHECKING:
-    from layerprobe.metrics.names import Metric
     from layerprobe.reproduction.cost import Cost, LayerCost
     from layerprobe.reproduction.differences import (
         ReproducedLayer,
@@ -282,7 +281,7 @@ def _place_cells(layer: ReproducedLayer, *, chains: bool) -> list[str]:
     return [_ran(layer.model, layer.runs_model) + random, str(layer.layer), *how]
 
 
-def _score_cells(layer: ReproducedLayer, split: str, metric: Metric) -> tuple[str, ...]:
+def _score_cells(layer: ReproducedLayer, split: str, metric: str) -> tuple[str, ...]:
     score = layer.score(split, metric)
     return (
         split,

@@ -20,7 +20,7 @@ def zero_shot(study: Study) -> Markup:
     if not finding:
         return section("zero-shot", heading, missing("There are no scores or labels", ZERO_SHOT_COMMAND))
     scores = study.zero_shot or study.reference_zero_shot
-    reading = words.score_method(scores) if scores else ""
+    reading = words.score_method(scores, study.provenance.task_kind) if scores else ""
     return section("zero-shot", heading, figure("zero-shot", finding, reading))
 
 

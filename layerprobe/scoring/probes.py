@@ -1,0 +1,109 @@
+"""Linear models of frozen embeddings, fitted on the train split. Knows arrays and scikit-learn, no tasks."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.versions import PROBE_VERSION, STS_PROBE_VERSION
+
+Array = NDArray[np.float64]
+
+STEPS = 1000
+LOGIT_VARIANCE = 10.0
+"""Of a probe's logits under its prior: the L2 penalty is that of weights with this variance over the features."""
+PENALTIES = tuple(10.0**power for power in range(0, 7))
+"""The cross-validation chooses among them; features have a standard deviation of 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Probe:
+    """How embeddings become features, and what is fitted on them."""
+
+    title: str
+    """What is fitted, in a sentence."""
+    kept: str
+    """Where the store has its scores."""
+    version: int
+    """Raised where its numbers change."""
+    features: Callable[[NDArray[np.float32], NDArray[np.float32] | None], NDArray[Any]]
+    """(n, width) embeddings of first and of second texts, None for single ones -> (n, features)."""
+    fit: Callable[[NDArray[Any], Array, NDArray[Any]], Array]
+    """(n, features) of the train split, (n,) targets, (m, features) -> outputs for the latter."""
+
+
+def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Return u, or (u, v, |u - v|)."""
+    return u if v is None else np.concatenate([u, v, np.abs(u - v)], axis=1)
+
+
+def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray[np.float32]) -> Array:
+    """Fit logistic regression and return its output for other features.
+
+    Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
+    C = 10 / features.
+
+    Args:
+        train: (n, features).
+        targets: (n,) class numbers; every class up to the highest must occur.
+        features: (m, features).
+
+    Returns:
+        (m, classes) probabilities.
+    """
+    from sklearn.exceptions import ConvergenceWarning  # takes a second to load
+    from sklearn.linear_model import LogisticRegression
+
+    mean, spread = train.mean(axis=0), train.std(axis=0)
+    spread[spread == 0] = 1.0  # a feature that is the same everywhere says nothing
+    with warnings.catch_warnings():
+        # after so many steps the predictions no longer change, even where the gradient is not yet small enough
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogisticRegression(C=LOGIT_VARIANCE / train.shape[1], max_iter=STEPS)
+        model.fit((train - mean) / spread, targets.astype(int))
+    outputs: Array = model.predict_proba((features - mean) / spread).astype(np.float64)
+    return outputs
+
+
+def ridge_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> Array:
+    """Return u, or (|u - v|, u * v), which does not depend on which text comes first."""
+    first = u.astype(np.float64)
+    if v is None:
+        return first
+    second = v.astype(np.float64)
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def ridge_probe(train: Array, targets: Array, features: Array) -> Array:
+    """Fit ridge regression and return its output for other features.
+
+    Each feature is divided by its standard deviation in `train`; the penalty is chosen by leave-one-out.
+
+    Args:
+        train: (n, features).
+        targets: (n,) gold scores.
+        features: (m, features).
+
+    Returns:
+        (m,) predicted scores.
+    """
+    from sklearn.linear_model import RidgeCV  # takes a second to load
+
+    mean, spread = train.mean(axis=0), train.std(axis=0)
+    spread[spread <= np.finfo(np.float32).eps * np.abs(mean)] = 1.0  # a feature that is the same everywhere
+    model = RidgeCV(alphas=PENALTIES).fit((train - mean) / spread, targets)
+    outputs: Array = model.predict((features - mean) / spread)
+    return outputs
+
+
+LOGISTIC = Probe(
+    title="logistic regression", kept="probes", version=PROBE_VERSION, features=logistic_features, fit=logistic_probe
+)
+RIDGE = Probe(
+    title="ridge regression", kept="sts-probes", version=STS_PROBE_VERSION, features=ridge_features, fit=ridge_probe
+)

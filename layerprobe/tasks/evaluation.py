@@ -1,0 +1,49 @@
+"""Outputs of a model -> what they score on a task. Knows arrays and kinds of tasks, no models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.tasks.kinds.kind import KINDS
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """What a set of outputs scores."""
+
+    metrics: dict[str, float]
+    """x 100."""
+    threshold: float | None = None
+    """The output from which on an example counts as of class 1, where the kind has one."""
+
+
+def evaluate_outputs(kind: str, outputs: Array, targets: Array, *, threshold: float | None = None) -> Evaluation:
+    """Score outputs by every metric of a kind of task.
+
+    Args:
+        kind: Of the task.
+        outputs: (n,), or (n, classes), of which the highest wins.
+        targets: (n,) gold scores, or class numbers.
+        threshold: Chosen on other examples; by default it is chosen on these, where the kind has one.
+
+    Returns:
+        The metrics, the primary one first, and the threshold.
+
+    Raises:
+        DataError: If an output is not finite, or a correlation is not defined.
+    """
+    if not np.isfinite(outputs).all():
+        raise DataError("expected finite outputs, got NaN or infinity")
+    rules = KINDS[kind]
+    if rules.threshold is None:
+        scores = rules.score(outputs, targets)
+    else:
+        threshold = rules.threshold(outputs, targets) if threshold is None else threshold
+        scores = rules.score(outputs, targets, threshold)
+    return Evaluation(metrics={name: 100 * scores[name] for name in rules.metrics}, threshold=threshold)

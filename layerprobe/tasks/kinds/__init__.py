@@ -1,0 +1,1 @@
+"""What can be learnt from texts: a module a kind of task."""

@@ -1,0 +1,19 @@
+"""Classification: the class of one text."""
+
+from __future__ import annotations
+
+from layerprobe.metrics.scores import class_scores
+from layerprobe.tasks.kinds.kind import Kind
+
+CLASSIFICATION = Kind(
+    name="classification",
+    pairs=False,
+    labelled=True,
+    metrics=("accuracy", "macro f1"),
+    score=class_scores,
+    objective="layerprobe.finetuning.objectives:TextClasses",
+    zero_shot="probe",
+    probe="layerprobe.scoring.probes:LOGISTIC",
+    one_target=True,
+    detects=lambda cells: True,
+)

@@ -1,0 +1,19 @@
+"""Natural language inference: which of several relations two texts have."""
+
+from __future__ import annotations
+
+from layerprobe.metrics.scores import class_scores
+from layerprobe.tasks.kinds.kind import Kind
+
+ENTAILMENT = Kind(
+    name="entailment",
+    pairs=True,
+    labelled=True,
+    metrics=("macro f1", "accuracy"),
+    score=class_scores,
+    objective="layerprobe.finetuning.objectives:PairClasses",
+    zero_shot="probe",
+    probe="layerprobe.scoring.probes:LOGISTIC",
+    one_target=True,
+    detects=lambda cells: True,  # what paraphrase and sts leave
+)

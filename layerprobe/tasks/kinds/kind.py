@@ -1,0 +1,144 @@
+"""What a kind of task says of itself, and which kinds there are. Knows neither files nor models.
+
+Nothing heavy is imported before a kind is used, so that `--help` can name all of them.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import Split
+from layerprobe.registry import Registry
+from layerprobe.tasks.labels import label_cell
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+LABEL_COLUMNS = (
+    "label",
+    "labels",
+    "goldlabel",
+    "entailmentlabel",
+    "entailmentjudgment",
+    "class",
+    "category",
+    "quality",
+    "isduplicate",
+    "target",
+    "sentiment",
+)
+"""Usual names of a column of labels: lower case, without spaces, underscores and hyphens."""
+
+
+def _never(cells: AbstractSet[str]) -> bool:
+    return False
+
+
+def _plain_label(cell: str, place: str) -> str:
+    return label_cell(cell)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """What is learnt: how files of it look, how outputs are scored, and what is trained.
+
+    `objective` and `probe` are written `module:attribute`, so that data are read without torch and scikit-learn.
+    """
+
+    name: str
+    """As it is registered."""
+    pairs: bool
+    """Whether an example is two texts; one otherwise."""
+    labelled: bool
+    """Whether targets are classes; otherwise they are scores, which are scaled to 0 .. 1."""
+    metrics: tuple[str, ...]
+    """Names in `METRICS`: epochs and layers are chosen by the first, and verdicts are about it."""
+    score: Callable[..., dict[str, float]]
+    """Outputs and targets, and the threshold where there is one -> the metrics, 0 .. 1."""
+    objective: str
+    """The `Objective` with the head and the loss."""
+    zero_shot: Literal["cosine", "probe"]
+    """How untrained embeddings are scored: the cosines of pairs as outputs, or those of the probe."""
+    probe: str | None = None
+    """The `Probe` of frozen embeddings; with cosines it is a reading of its own."""
+    threshold: Callable[[Array, Array], float] | None = None
+    """Outputs and targets -> the output from which on an example is of class 1; chosen on the validation split."""
+    one_target: bool = False
+    """Whether outputs can be scored where all targets are equal: a correlation or a precision cannot."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes, where they are always the same."""
+    target_columns: tuple[str, ...] = LABEL_COLUMNS
+    """Usual names of the target's column, written as `LABEL_COLUMNS`; the first in a file is taken."""
+    read_label: Callable[[str, str], str] = _plain_label
+    """Cell and place -> the label; empty where it is missing."""
+    detects: Callable[[AbstractSet[str]], bool] = _never
+    """Whether a file with these distinct targets is of this kind, where the user names none."""
+
+    @property
+    def unit(self) -> str:
+        """What an example is called."""
+        return "pair" if self.pairs else "text"
+
+    @property
+    def layout(self) -> str:
+        """The columns of a file."""
+        return f"{'first,second' if self.pairs else 'text'},{'label' if self.labelled else 'score'}"
+
+    @property
+    def fitted_on(self) -> Split | None:
+        """The split that zero-shot scores need beside the one that is scored."""
+        if self.zero_shot == "probe":
+            return "train"
+        return "validation" if self.threshold is not None else None
+
+    def load_objective(self) -> Any:
+        """Return the class that is trained.
+
+        Raises:
+            DataError: If it cannot be loaded.
+        """
+        return _load(self.objective)
+
+    def load_probe(self) -> Any:
+        """Return the probe; None where there is none.
+
+        Raises:
+            DataError: If it cannot be loaded.
+        """
+        return None if self.probe is None else _load(self.probe)
+
+
+def _load(reference: str) -> Any:
+    try:
+        return pkgutil.resolve_name(reference)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise DataError(f"{reference} cannot be loaded: {error}") from error
+
+
+OWN = {
+    "sts": "layerprobe.tasks.kinds.sts:STS",
+    "paraphrase": "layerprobe.tasks.kinds.paraphrase:PARAPHRASE",
+    "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
+    "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
+}
+KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
+
+
+def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
+    """Return the kind of task that target cells belong to; kinds from outside are asked before those of layerprobe.
+
+    Example:
+        >>> detect_kind(["0", "1"], pairs=True), detect_kind(["0", "0.5"], pairs=True), detect_kind(["yes"], pairs=True)
+        ('paraphrase', 'sts', 'entailment')
+    """
+    distinct = {label_cell(cell).lower() for cell in targets} - {""}
+    kinds = [KINDS[name] for name in (*(name for name in KINDS if name not in OWN), *OWN)]
+    return next(kind.name for kind in kinds if kind.pairs == pairs and kind.detects(distinct))

@@ -1,0 +1,88 @@
+"""Kinds of tasks: what each says of itself, one from another package, and that nothing else names them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import layerprobe_cli
+import numpy as np
+import pytest
+
+import layerprobe
+from layerprobe.errors import DataError
+from layerprobe.finetuning.objectives import Objective
+from layerprobe.metrics.names import metric_title
+from layerprobe.scoring.probes import Probe
+from layerprobe.tasks.kinds.kind import KINDS, OWN, detect_kind
+from tests.toy_kind import toy_kind
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with toy_kind(monkeypatch, tmp_path):
+        yield
+
+
+# ---- what each says ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_kind_holds_together(name: str) -> None:
+    kind = KINDS[name]
+    assert kind.name == name
+    assert all(metric_title(metric) for metric in kind.metrics)
+    assert issubclass(kind.load_objective(), Objective)
+    assert kind.zero_shot == "cosine" or kind.probe is not None
+    assert kind.pairs or kind.zero_shot == "probe"
+    assert isinstance(kind.load_probe(), Probe | None)
+    classes = kind.labelled and kind.threshold is None
+    perfect = (np.eye(3), np.arange(3.0)) if classes else (np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0]))
+    scores = kind.score(*perfect, *([] if kind.threshold is None else [kind.threshold(*perfect)]))
+    assert scores == pytest.approx(dict.fromkeys(scores, 1.0))
+    assert set(kind.metrics) == set(scores)
+
+
+def test_every_file_is_of_one_kind() -> None:
+    for cells in ([], ["0"], ["0", "1"], ["true"], ["0", "2"], ["0.5"], ["yes", "no"], ["yes", "1"]):
+        of_pairs = [name for name in ("sts", "paraphrase") if KINDS[name].detects(set(cells))]
+        assert len(of_pairs) <= 1
+        assert detect_kind(cells, pairs=True) == (of_pairs or ["entailment"])[0]
+        assert detect_kind(cells, pairs=False) == "classification"
+
+
+# ---- one from another package --------------------------------------------------------------------------
+
+
+def test_kinds_from_outside_are_asked_first(toy: None) -> None:
+    assert (detect_kind(["0.5", "1"], pairs=False), detect_kind(["0", "1"], pairs=False)) == (
+        "regression",
+        "classification",
+    )
+
+
+def test_an_objective_that_is_not_there(toy: None) -> None:
+    with pytest.raises(DataError, match=r"toy_plugin:Missing cannot be loaded: .*has no attribute 'Missing'"):
+        KINDS["broken"].load_objective()
+
+
+# ---- nothing else names a kind -------------------------------------------------------------------------
+
+DEFAULTS = {
+    "layerprobe/tasks/values.py",  # what files of scored word pairs are merged into
+    "layerprobe/pretraining/embedded.py",  # the task of the embedded pair
+}
+
+
+def test_nothing_else_names_a_kind() -> None:
+    root = Path(layerprobe.__file__).parents[1]
+    files = [*Path(layerprobe.__file__).parent.rglob("*.py"), *Path(layerprobe_cli.__file__).parent.rglob("*.py")]
+    naming = {
+        file.relative_to(root).as_posix()
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant) and node.value in OWN
+    }
+    own = {f"layerprobe/tasks/kinds/{name}.py" for name in OWN}
+    assert naming == own | {"layerprobe/tasks/kinds/kind.py"} | DEFAULTS
