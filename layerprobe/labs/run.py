@@ -30,7 +30,7 @@ from layerprobe.labs.effects import objective_effects
 from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, PlannedModel
 from layerprobe.pool import Lost, pooled
 from layerprobe.pretraining.embedded import TASK_SIZES, embedded_task
-from layerprobe.pretraining.folder import RESULT
+from layerprobe.pretraining.folder import RECORD
 from layerprobe.pretraining.run import pretrain, texts_of
 from layerprobe.pretraining.values import Pretraining
 from layerprobe.progress import Progress, silent
@@ -325,7 +325,7 @@ class _Work:
         )
 
     def planned(self, model: LabModel) -> PlannedModel:
-        pretrained = (self.folder(model) / RESULT).is_file()
+        pretrained = (self.folder(model) / RECORD).is_file()
         places = [
             (layer, seed) for layer in range(model.protocol.size.n_blocks + 1) for seed in self.study.finetuning_seeds
         ]

@@ -10,7 +10,8 @@ from typing import Literal
 from layerprobe.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
-from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingObjective, PretrainingProtocol
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.tasks.values import TaskSettings
 
 LANGUAGE = "language"
@@ -51,7 +52,7 @@ class LabStudy:
     """The embedded language, or files as `load_corpus` takes them."""
     column: str | None = None
     """With the texts, of a table; found out by default."""
-    objectives: tuple[PretrainingObjective, ...] = ("mlm", "rtd")
+    objectives: tuple[str, ...] = (TWIN, "rtd")
     """Masked language modelling is among them: its models are the twins of the others."""
     generator_sizes: tuple[float, ...] = (0.25,)
     """Each is a model of its own for the objectives that have a generator."""
@@ -63,6 +64,8 @@ class LabStudy:
     """One run each at every layer under every budget."""
 
     def __post_init__(self) -> None:
+        for objective in self.objectives:
+            OBJECTIVES.check(objective)
         if TWIN not in self.objectives:
             raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
         if len(self.seeds) < 2:
@@ -108,7 +111,7 @@ class LabStudy:
         found = {SAME_SEED: self.twin(model, step=0), OTHER_SEED: self.twin(model, step=1)}
         return {what: other for what, other in found.items() if other != model}
 
-    def _of_objective(self, size: str, objective: PretrainingObjective) -> list[LabModel]:
+    def _of_objective(self, size: str, objective: str) -> list[LabModel]:
         found = []
         for generator_size in self.generator_sizes:
             protocol = replace(
