@@ -8,27 +8,30 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import torch
 from filelock import FileLock
 
 from layerprobe.adaptation.folder import FOLDER
-from layerprobe.adaptation.training import metrics_of, trainer
-from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.adaptation.values import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.encoders.saving import save_encoder
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, TrainingError
 from layerprobe.files import make_directory, store_errors
 from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.corpus import tokenize_corpus
+from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
 from layerprobe.training.folder import check_intervals
-from layerprobe.training.loop import train
+from layerprobe.training.loop import Schedule, Trainer, steps_per_epoch, train
+from layerprobe.training.masking import Masking
+from layerprobe.training.objective import MaskedLanguageModelling
 from layerprobe.training.run_directory import RunDirectory
+from layerprobe.training.values import StepMetrics
 from layerprobe.versions import ADAPTATION_VERSION, __version__, versions
 
 CHECKPOINT_EVERY = 50
@@ -114,7 +117,7 @@ def adapt(
             head="fresh" if head.fresh else "own",
             steps=run.step,
             computed_on=computed_on(options),
-            metrics=tuple(map(metrics_of, run.metrics)),
+            metrics=tuple(map(_metrics_of, run.metrics)),
             seconds=run.seconds,
             fingerprint=fingerprint,
             versions={"layerprobe": __version__, **versions()},
@@ -125,6 +128,55 @@ def adapt(
 
     source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
     return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
+
+
+def trainer(
+    encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
+) -> Trainer:
+    """Return a run that has not begun; it trains the model under `head` in place.
+
+    Raises:
+        DataError: If there are too few texts.
+        TrainingError: If the encoder computes in float16.
+    """
+    if encoder.autocast == torch.float16:
+        raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    tokenizer = encoder.tokenizer
+    masking = Masking(
+        mask_id=tokenizer.mask_token_id,
+        # a model's vocabulary can be rounded up to words that no text has
+        vocab_size=min(len(tokenizer), encoder.model.config.vocab_size),
+        # with [UNK] among them, as in the data collator of transformers
+        special_ids=tuple(tokenizer.all_special_ids),
+        rate=protocol.masking_rate,
+        random_share=protocol.random_share,
+        kept_share=protocol.kept_share,
+    )
+    rows, held_out = hold_out(len(corpus), protocol.validation_share, seed=seed)
+    whole = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation) * protocol.epochs
+    return Trainer(
+        MaskedLanguageModelling(head, masking),
+        corpus,
+        Schedule.of(protocol, whole if protocol.max_steps is None else min(whole, protocol.max_steps)),
+        rows=rows,
+        held_out=held_out,
+        seed=seed,
+        device=encoder.device,
+        precision=encoder.precision,
+        same_length=not encoder.padding_invariant,
+    )
+
+
+def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
+    loss, accuracy = (step.held_out[f"mlm_{name}"] for name in ("loss", "accuracy"))
+    assert loss is not None  # the held-out set has masked tokens
+    assert accuracy is not None
+    return AdaptationMetrics(
+        step=step.step,
+        train_loss=step.train.get("mlm_loss"),
+        held_out_loss=loss,
+        held_out_accuracy=accuracy,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

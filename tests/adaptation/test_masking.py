@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from layerprobe.adaptation.training import trainer
+from layerprobe.adaptation.run import trainer
 from layerprobe.adaptation.values import AdaptationProtocol
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import with_masked_lm_head
