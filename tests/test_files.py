@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from layerprobe import files
+from layerprobe.adaptation.folder import FOLDER
 from layerprobe.chains.toml import load_chain
 from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.files import make_directory, problem_with, remove_leftovers, sha256_of, store_errors, write_whole
@@ -21,7 +22,6 @@ from layerprobe.sweeps.toml import load_sweep
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.loading import load_task, load_texts
 from layerprobe.tasks.words import load_word_similarity
-from layerprobe.training.folder import check_target
 
 
 def fails_with(code: int) -> Any:
@@ -147,5 +147,5 @@ def test_a_folder_to_write_to_may_begin_with_a_tilde(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     for written, meant in (("~/a", tmp_path / "a"), (f"{NOWHERE}/a", tmp_path / NOWHERE / "a")):
-        assert check_target(Path(written), object, record="a.json", what="model", overwrite=False) == (meant, None)
+        assert FOLDER.check(written) == (meant, None)
         assert Store(written).root.absolute() == meant

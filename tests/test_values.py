@@ -27,7 +27,8 @@ from layerprobe.extraction.values import TokenMetrics
 from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol
 from layerprobe.labs.values import LabStudy
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
-from layerprobe.pretraining.values import EncoderSize, PretrainingObjective, PretrainingProtocol
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
 from layerprobe.readings.values import LabelFreeMetrics, LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
@@ -222,7 +223,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.one_of(values_with(kind, **OF_THREE_LAYERS[kind]), merged)
     if kind is PretrainingProtocol:
         size = values_of(EncoderSize)
-        return st.builds(kind, size=size, objective=values_of(PretrainingObjective), steps=st.integers(1, 9))
+        return st.builds(kind, size=size, objective=st.sampled_from(list(OBJECTIVES)), steps=st.integers(1, 9))
     if kind is EncoderSize:
         size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
         return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))

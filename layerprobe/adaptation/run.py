@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+import torch
 from filelock import FileLock
 
-from layerprobe.adaptation.folder import check_target, workplace_for, write_adapted
-from layerprobe.adaptation.training import train
-from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.adaptation.folder import FOLDER
+from layerprobe.adaptation.values import Adaptation, AdaptationMetrics, AdaptationProtocol
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
-from layerprobe.errors import DataError
+from layerprobe.encoders.saving import save_encoder
+from layerprobe.errors import DataError, TrainingError
 from layerprobe.files import make_directory, store_errors
 from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
-from layerprobe.training.corpus import tokenize_corpus
+from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
+from layerprobe.training.folder import check_intervals
+from layerprobe.training.loop import Schedule, Trainer, steps_per_epoch, train
+from layerprobe.training.masking import Masking
+from layerprobe.training.objective import MaskedLanguageModelling
+from layerprobe.training.run_directory import RunDirectory
+from layerprobe.training.values import StepMetrics
 from layerprobe.versions import ADAPTATION_VERSION, __version__, versions
 
 CHECKPOINT_EVERY = 50
@@ -58,58 +65,44 @@ def adapt(
         protocol: The paper's by default.
         seed: Split, order, masking, dropout and fresh weights of the head.
         options: How to load: device, dtype, attention, code of the checkpoint's own. The rest is not used.
-        evaluate_every: Steps from one look at the held-out texts to the next; once an epoch by default.
+        evaluate_every: Steps from one evaluation on the held-out texts to the next; an epoch by default.
         checkpoint_every: Steps from one saved step to the next.
         overwrite: Whether an adapted model at `out`, or an unfinished other one, is replaced.
-        progress: Told the share of the work that is done.
+        progress: Called with the steps that are done.
 
     Returns:
         The numbers before, during and after; they are in the folder, too.
 
     Raises:
-        ModelError: If the model cannot be had, or cannot fill in masked tokens.
+        ModelError: If the model cannot be loaded, or cannot fill in masked tokens.
         DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
         TrainingError: If the loss is not finite.
         StoreError: If another process is at it, or the disk cannot be written.
 
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
     """
-    options, protocol = options, protocol or AdaptationProtocol()
+    protocol = protocol or AdaptationProtocol()
     check_seeds([seed])
+    check_intervals(checkpoint_every, evaluate_every)
     if options.dtype == "float16":
         raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
-    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
-        raise DataError(
-            f"expected at least one step between two saved or measured ones, got checkpoint_every={checkpoint_every} "
-            f"and evaluate_every={evaluate_every}"
-        )
     given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
     distinct = tuple(dict.fromkeys(given.texts))
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     check_masked_lm(checkpoint)
     fingerprint = _fingerprint(checkpoint, distinct, protocol, seed, options)
-    source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
-    target, _ = check_target(Path(out), overwrite=overwrite, source=source)
-    workplace = workplace_for(target)
-    with workplace.held():
-        target, finished = check_target(Path(out), overwrite=overwrite, source=source)
-        if finished is not None and not overwrite:
-            return _the_same(finished, fingerprint, out)
-        saved = workplace.load(fingerprint, overwrite=overwrite)
+
+    def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
         encoder = load(checkpoint, options)
         head = with_masked_lm_head(checkpoint, encoder, seed=seed)
         corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
-        outcome = train(
-            encoder,
-            head,
-            corpus,
-            protocol,
-            seed=seed,
-            fingerprint=fingerprint,
-            workplace=workplace,
-            saved=saved,
+        run = trainer(encoder, head, corpus, protocol, seed=seed)
+        train(
+            run,
+            run_directory=run_directory,
             checkpoint_every=checkpoint_every,
             evaluate_every=evaluate_every,
+            task="adapting",
             progress=progress,
         )
         n_copies = len(given.texts) - len(distinct)
@@ -118,27 +111,77 @@ def adapt(
             protocol=protocol,
             seed=seed,
             texts=given.name,
-            n_texts=outcome.n_texts,
-            n_held_out=outcome.n_held_out,
-            n_held_out_tokens=outcome.n_held_out_tokens,
+            n_texts=len(run.rows),
+            n_held_out=len(run.held_out),
+            n_held_out_tokens=sum(len(batch.targets) for batch in run.held_out_batches),
             head="fresh" if head.fresh else "own",
-            steps=outcome.steps,
+            steps=run.step,
             computed_on=computed_on(options),
-            metrics=outcome.metrics,
-            seconds=outcome.seconds,
+            metrics=tuple(map(_metrics_of, run.metrics)),
+            seconds=run.seconds,
             fingerprint=fingerprint,
             versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             warnings=(*given.warnings, *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut)),
         )
-        write_adapted(encoder, target, adaptation, overwrite=overwrite)
-        workplace.clear()
-    return adaptation
+        return adaptation, partial(save_encoder, encoder)
+
+    source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
+    return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
+
+
+def trainer(
+    encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
+) -> Trainer:
+    """Return a run that has not begun; it trains the model under `head` in place.
+
+    Raises:
+        DataError: If there are too few texts.
+        TrainingError: If the encoder computes in float16.
+    """
+    if encoder.autocast == torch.float16:
+        raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    tokenizer = encoder.tokenizer
+    masking = Masking(
+        mask_id=tokenizer.mask_token_id,
+        # a model's vocabulary can be rounded up to words that no text has
+        vocab_size=min(len(tokenizer), encoder.model.config.vocab_size),
+        # with [UNK] among them, as in the data collator of transformers
+        special_ids=tuple(tokenizer.all_special_ids),
+        rate=protocol.masking_rate,
+        random_share=protocol.random_share,
+        kept_share=protocol.kept_share,
+    )
+    rows, held_out = hold_out(len(corpus), protocol.validation_share, seed=seed)
+    whole = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation) * protocol.epochs
+    return Trainer(
+        MaskedLanguageModelling(head, masking),
+        corpus,
+        Schedule.of(protocol, whole if protocol.max_steps is None else min(whole, protocol.max_steps)),
+        rows=rows,
+        held_out=held_out,
+        seed=seed,
+        device=encoder.device,
+        precision=encoder.precision,
+        same_length=not encoder.padding_invariant,
+    )
+
+
+def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
+    loss, accuracy = (step.held_out[f"mlm_{name}"] for name in ("loss", "accuracy"))
+    assert loss is not None  # the held-out set has masked tokens
+    assert accuracy is not None
+    return AdaptationMetrics(
+        step=step.step,
+        train_loss=step.train.get("mlm_loss"),
+        held_out_loss=loss,
+        held_out_accuracy=accuracy,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptedModel:
-    """The place in the store of a model that was or will be adapted."""
+    """Where the store keeps a model that was or will be adapted."""
 
     path: Path
     """The folder, an ordinary checkpoint once it is there."""
@@ -154,21 +197,16 @@ def stored_adaptation(
     seed: int = 0,
     options: Options = DEFAULT_OPTIONS,
 ) -> AdaptedModel:
-    """Return where the store has the model adapted so, a folder that is named by all that its weights depend on.
+    """Return the adapted model of the store, in a folder that is named by all that its weights depend on.
 
-    Args:
-        model: A resolved checkpoint.
-        texts: As for `adapt`, like all that follows.
-        protocol: How it goes on.
-        seed: Of everything by chance.
-        options: How to load, and where the store is.
+    The arguments are those of `adapt_in_store`.
 
     Raises:
         DataError: If there is something else at that place.
     """
     name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
     path = Store(options.cache_dir).root / "adapted" / name
-    return AdaptedModel(path=path, adaptation=check_target(path, overwrite=False)[1])
+    return AdaptedModel(path=path, adaptation=FOLDER.check(path)[1])
 
 
 def adapt_in_store(
@@ -184,11 +222,11 @@ def adapt_in_store(
 
     Args:
         model: A resolved checkpoint.
-        texts: As for `adapt`, like all that follows.
-        protocol: How it goes on.
-        seed: Of everything by chance.
+        texts: What `load_corpus` gave.
+        protocol: How to train.
+        seed: As for `adapt`.
         options: How to load, and where the store is.
-        progress: Told the steps that are done.
+        progress: Called with the steps that are done.
 
     Returns:
         The folder, an ordinary checkpoint, and what the adaptation gave.
@@ -199,18 +237,18 @@ def adapt_in_store(
         TrainingError: If the loss is not finite.
         StoreError: If the disk cannot be written.
     """
-    place = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
-    if place.adaptation is not None:
-        return place.path, place.adaptation
-    make_directory(place.path.parent)
-    lock = FileLock(place.path.with_name(f"{place.path.name}.lock"))
+    stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+    if stored.adaptation is not None:
+        return stored.path, stored.adaptation
+    make_directory(stored.path.parent)
+    lock = FileLock(stored.path.with_name(f"{stored.path.name}.lock"))
     with store_errors("lock", Path(lock.lock_file)):
         lock.acquire()
     try:
-        done = adapt(model, texts, place.path, protocol=protocol, seed=seed, options=options, progress=progress)
+        adaptation = adapt(model, texts, stored.path, protocol=protocol, seed=seed, options=options, progress=progress)
     finally:
         lock.release()
-    return place.path, done
+    return stored.path, adaptation
 
 
 def _fingerprint(
@@ -219,28 +257,19 @@ def _fingerprint(
     return digest([ADAPTATION_VERSION, checkpoint.identity, computed_on(options), digest(texts), protocol, seed])
 
 
-def _the_same(finished: Adaptation, fingerprint: str, out: str | Path) -> Adaptation:
-    if finished.fingerprint != fingerprint:
-        raise DataError(
-            f"{out} holds a model that was adapted from another one, to other texts or with other settings: choose "
-            "another folder, or replace it with --overwrite"
-        )
-    return finished
-
-
 def _warnings(
     encoder: Encoder, head: MaskedLanguageModel, protocol: AdaptationProtocol, *, n_copies: int, n_cut: int
 ) -> tuple[str, ...]:
-    found = []
+    warnings = []
     if head.fresh:
-        found.append(
+        warnings.append(
             f"the checkpoint lacks {len(head.fresh)} weights of the head for masked language modelling (such as "
             f"{head.fresh[0]}): they began at random, so the loss before says nothing of the encoder"
         )
     if n_copies:
-        found.append(f"{n_copies:,} copies of texts were left out")
+        warnings.append(f"{n_copies:,} copies of texts were left out")
     if n_cut:
-        found.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
+        warnings.append(f"{n_cut:,} texts were cut at {encoder.limit(protocol.max_length)} tokens")
     if not encoder.padding_invariant:
-        found.append("padding changes the states of this architecture, and batches were padded in training")
-    return tuple(found)
+        warnings.append("padding changes the states of this architecture, and batches were padded in training")
+    return tuple(warnings)

@@ -33,9 +33,9 @@ class AdaptationProtocol:
     max_length: int = 128
     """Tokens a text at most."""
     masking_rate: float = 0.15
-    """Chance of a token to be one that the model must fill in."""
+    """Probability of a token to be one that the model must fill in."""
     random_share: float = 0.1
-    """Share of those that are shown as a random word."""
+    """Share of those that are shown as a random token."""
     kept_share: float = 0.1
     """Share of those that are shown as they are; the rest is shown as the mask."""
     validation_share: float = 0.02
@@ -69,7 +69,7 @@ class AdaptationMetrics:
     step: int
     """Steps taken; 0 is the model as it was."""
     train_loss: float | None
-    """Mean cross entropy of the masked tokens since the last such measurement; None at step 0."""
+    """Mean cross entropy of the masked tokens since the last evaluation; None at step 0."""
     held_out_loss: float
     """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones."""
     held_out_accuracy: float
@@ -101,7 +101,7 @@ class Adaptation:
     metrics: tuple[AdaptationMetrics, ...]
     """Before, during and after, by step."""
     seconds: float
-    """Of training and measuring, all parts of an interrupted run together."""
+    """Of training and evaluation, all parts of an interrupted run together."""
     fingerprint: str
     """sha256 of all that the weights depend on."""
     versions: dict[str, str]

@@ -26,9 +26,9 @@ class MaskedLanguageModel:
     """Weights of the head that the checkpoint lacks; they are random."""
 
     def logits(self, batch: Batch, selected: Tensor) -> Tensor:
-        """Return the scores of all words at the selected positions only, (selected, word).
+        """Return the logits of all tokens of the vocabulary at the selected positions only, (selected, vocabulary).
 
-        The head makes most of the work where the vocabulary is large, so it never sees the other positions.
+        The head is most of the work where the vocabulary is large, so it never sees the other positions.
 
         Args:
             batch: What the encoder reads.

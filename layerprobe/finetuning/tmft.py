@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import math
 import sys
 import time
@@ -34,6 +35,7 @@ from layerprobe.progress import Progress, silent
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
+from layerprobe.training.optimizer import adamw, rate
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
@@ -230,19 +232,11 @@ class Trainer:
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
         trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
         self.trained = trained
-        groups = [
-            {"params": [p for p in trained if p.ndim > 1], "weight_decay": protocol.weight_decay},
-            {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
-        ]
-        # fused: one pass over the weights instead of a dozen, the same formula
-        self.optimizer = torch.optim.AdamW(groups, lr=protocol.learning_rate, fused=True)
-        warmup = round(protocol.warmup * self.total_steps)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(
-            self.optimizer,
-            lambda step: (
-                step / warmup if step < warmup else (self.total_steps - step) / max(1, self.total_steps - warmup)
-            ),
+        self.optimizer = adamw(
+            trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=True
         )
+        share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
 
     def epoch(self, examples: PreparedExamples, rng: np.random.Generator, *, progress: Progress, task: str) -> float:
         """Train once on every example in a random order; return the mean loss."""

@@ -33,7 +33,7 @@ def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> t
     """
     twins = {_place(entry): entry for entry in entries if entry.family == TWIN}
     pairs = [(entry, twins[_place(entry)]) for entry in entries if entry.family != TWIN and _place(entry) in twins]
-    found: list[ObjectiveEffect] = []
+    effects: list[ObjectiveEffect] = []
     for family in dict.fromkeys(entry.family for entry, _ in pairs):
         of_family = [pair for pair in pairs if pair[0].family == family]
         by_size = {
@@ -41,14 +41,14 @@ def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> t
             for size in dict.fromkeys(entry.size for entry, _ in of_family)
         }
         for budget in dict.fromkeys(name for entry, _ in of_family for name in entry.budgets):
-            found += _drops(family, budget, None, of_family, level)
+            effects += _drops(family, budget, None, of_family, level)
             for size, chosen in by_size.items():
-                found += _drops(family, budget, size, chosen, level)
+                effects += _drops(family, budget, size, chosen, level)
             for size, chosen in by_size.items():
-                found += _scores(family, budget, size, chosen, level)
+                effects += _scores(family, budget, size, chosen, level)
         for size, chosen in by_size.items():
-            found += _similarities(family, size, chosen, level)
-    return tuple(found)
+            effects += _similarities(family, size, chosen, level)
+    return tuple(effects)
 
 
 def _place(entry: ZooEntry) -> tuple[object, ...]:

@@ -1,18 +1,20 @@
 """A lab study -> encoders that differ in their pretraining alone, what fine-tuning shows of each, and a zoo.
 
-In the folder of a study: `models/` has the encoders, `entries/` what is known of each, `zoo.json` all of it. Any number
+In the folder of a study: `models/` has the encoders, `entries/` the numbers of each, `zoo.json` all of them. Any number
 of processes can work in it: each model is made by one of them, and what is there is read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import torch
 from filelock import FileLock, Timeout
@@ -30,7 +32,7 @@ from layerprobe.labs.effects import objective_effects
 from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, PlannedModel
 from layerprobe.pool import Lost, pooled
 from layerprobe.pretraining.embedded import TASK_SIZES, embedded_task
-from layerprobe.pretraining.folder import RESULT
+from layerprobe.pretraining.folder import RECORD
 from layerprobe.pretraining.run import pretrain, texts_of
 from layerprobe.pretraining.values import Pretraining
 from layerprobe.progress import Progress, silent
@@ -44,13 +46,13 @@ from layerprobe.versions import LAB_VERSION, __version__, versions
 logger = logging.getLogger(__name__)
 
 ZOO, RESULTS = "zoo.json", "lab.json"
-# Seconds between two looks at what other processes are at.
-PATIENCE = 2.0
+# Seconds until models that other processes make are tried again.
+POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabEntry:
-    """What is known of one model, as it is kept."""
+    """What is stored of one model."""
 
     fingerprint: str
     """sha256 of all that the entry depends on."""
@@ -71,7 +73,7 @@ def run_lab(
 
     What is done is kept in the folder and read the next time, also after the process was killed; a second process
     with the same study and folder takes part in the work. `zoo.json` is written after every model. A model whose loss
-    is not finite is left out and told.
+    is not finite is left out, with a warning.
 
     Args:
         study: What `load_lab` read, or one made by hand.
@@ -79,7 +81,7 @@ def run_lab(
         workers: Processes that share the work, this one among them; processor threads are divided by them.
         level: Confidence level of all intervals.
         options: How to load and embed. Embeddings and runs are kept in the folder, unless it says where.
-        progress: Told what is being done.
+        progress: Called with the model and what is done of it.
 
     Raises:
         DataError: If the corpus is too small, the folder holds another study, or every model failed.
@@ -89,34 +91,31 @@ def run_lab(
     check_level(level)
     if workers < 1:
         raise DataError(f"expected at least one process, got {workers}")
-    work = _Work.of(study, Path(out), options)
-    make_directory(work.out / "entries")
+    run = _LabRun.of(study, Path(out), options)
+    make_directory(run.out / "entries")
     if workers == 1:
-        work.make_all(progress)
+        run.make_all(progress)
     else:
-        _share(work, workers, progress)
-    result = work.result(level)
-    write_whole(work.out / RESULTS, to_bytes(result))
+        _share(run, workers, progress)
+    result = run.result(level)
+    write_whole(run.out / RESULTS, to_bytes(result))
     return result
 
 
 def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
     """Return the encoders of a study, and how much of each is there; nothing is written.
 
-    Args:
-        study: As for `run_lab`.
-        out: As for `run_lab`.
-        options: As for `run_lab`.
+    The arguments are those of `run_lab`.
 
     Raises:
         LayerProbeError: As `run_lab` does for what is wrong before any training.
     """
-    work = _Work.of(study, Path(out), options)
-    return LabPlan(study=study, models=tuple(map(work.planned, study.models)))
+    run = _LabRun.of(study, Path(out), options)
+    return LabPlan(study=study, models=tuple(map(run.planned, study.models)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Work:
+class _LabRun:
     """A study with its data loaded."""
 
     study: LabStudy
@@ -127,7 +126,7 @@ class _Work:
     failures: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, study: LabStudy, out: Path, options: Options) -> _Work:
+    def of(cls, study: LabStudy, out: Path, options: Options) -> _LabRun:
         check_precision(options)
         for protocol in study.budgets.values():
             agreed(protocol, options)
@@ -168,7 +167,7 @@ class _Work:
 
     @contextlib.contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
-        """Keep other processes away; gives False where one is at it and is not waited for."""
+        """Keep other processes away; yields False where one has the lock and is not waited for."""
         make_directory(self.out / "locks")
         lock = FileLock(self.out / "locks" / f"{name}.lock")
         with store_errors("lock", Path(lock.lock_file)):
@@ -183,18 +182,18 @@ class _Work:
             lock.release()
 
     def make_all(self, progress: Progress) -> None:
-        """Make the entries of all models; what other processes are at is waited for."""
+        """Make the entries of all models; those that other processes make are waited for."""
         pending = list(self.study.models)
         while pending:
-            left = [model for model in pending if not self.tried(model, progress)]
+            left = [model for model in pending if not self.make_unless_busy(model, progress)]
             if len(left) == len(pending):
-                time.sleep(PATIENCE)
+                time.sleep(POLL_SECONDS)
             pending = left
 
     # ---- one model ---------------------------------------------------------------------------------------
 
-    def tried(self, model: LabModel, progress: Progress) -> bool:
-        """Make the entry of a model if it is not there; return False where another process is at it."""
+    def make_unless_busy(self, model: LabModel, progress: Progress) -> bool:
+        """Make the entry of a model if it is not there; return False where another process makes it."""
         with self.lock(model.name, wait=False) as held:
             if not held:
                 return False
@@ -207,20 +206,18 @@ class _Work:
 
     def make(self, model: LabModel, progress: Progress) -> None:
         models = self.study.models
-        told = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
+        label = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
 
-        def named(task: str, done: float, total: float) -> None:
-            progress(f"{told}: {task}", done, total)
+        def labelled(task: str, done: float, total: float) -> None:
+            progress(f"{label}: {task}", done, total)
 
-        pretraining = self.pretrained(model, named)
+        pretraining = self.pretrained(model, labelled)
         references = {}
         for what, other in self.study.references(model).items():
-            with contextlib.suppress(TrainingError):  # told when its own turn comes
-                references[what] = (other, self.pretrained(other, named))
-        fingerprint = self.fingerprint(
-            pretraining, {what: found.fingerprint for what, (_, found) in references.items()}
-        )
-        if self.known(model, fingerprint) is not None:
+            with contextlib.suppress(TrainingError):  # warned of when its own turn comes
+                references[what] = (other, self.pretrained(other, labelled))
+        fingerprint = self.fingerprint(pretraining, {what: twin.fingerprint for what, (_, twin) in references.items()})
+        if self.stored(model, fingerprint) is not None:
             return
         entry = zoo_entry(
             self.folder(model),
@@ -234,14 +231,14 @@ class _Work:
             corpus=self.corpus.name,
             seeds=self.study.finetuning_seeds,
             options=self.options,
-            progress=named,
+            progress=labelled,
         )
-        known = LabEntry(fingerprint=fingerprint, pretraining=pretraining, entry=entry)
-        write_whole(self.file(model), to_bytes(known))
-        write_zoo(self.zoo([each.entry for each in self.all_known()]), self.out / ZOO)
+        made = LabEntry(fingerprint=fingerprint, pretraining=pretraining, entry=entry)
+        write_whole(self.file(model), to_bytes(made))
+        write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
 
     def pretrained(self, model: LabModel, progress: Progress) -> Pretraining:
-        """Pretrain a model, or read what is there; another process that is at it is waited for."""
+        """Pretrain a model, or read what is there; another process that does so is waited for."""
         if model.name in self.failures:
             raise TrainingError(self.failures[model.name])
         with self.lock(f"{model.name}-pretraining", wait=True):
@@ -260,30 +257,27 @@ class _Work:
                 raise
 
     def fingerprint(self, pretraining: Pretraining, references: dict[str, str]) -> str:
-        study = self.study
-        place = computed_on(self.options)
-        how = [study.budgets, study.finetuning_seeds, self.task.digest, place, self.options.max_length]
+        study, options = self.study, self.options
+        how = [study.budgets, study.finetuning_seeds, self.task.digest, computed_on(options), options.max_length]
         return digest([LAB_VERSION, pretraining.fingerprint, references, *how])
 
-    def known(self, model: LabModel, fingerprint: str | None = None) -> LabEntry | None:
-        """Return what is kept of a model; None where there is nothing, it is garbled or of another study."""
+    def stored(self, model: LabModel, fingerprint: str | None = None) -> LabEntry | None:
+        """Return the entry of a model; None where there is none, it is garbled or of another study."""
         file = self.file(model)
+        if not file.exists():
+            return None
         try:
             with store_errors("read", file):
-                text = file.read_text(encoding="utf-8") if file.exists() else None
-            found = None if text is None else from_json(LabEntry, text)
+                entry = from_json(LabEntry, file.read_text(encoding="utf-8"))
         except (DataError, UnicodeDecodeError) as error:
             logger.warning("%s cannot be read (%s): it is made again", file, error)
             return None
-        if found is None:
-            return None
-        return found if fingerprint in (None, found.fingerprint) else None
+        return entry if fingerprint in (None, entry.fingerprint) else None
 
     # ---- all of them -------------------------------------------------------------------------------------
 
-    def all_known(self) -> list[LabEntry]:
-        found = (self.known(model) for model in self.study.models)
-        return [each for each in found if each is not None]
+    def all_stored(self) -> list[LabEntry]:
+        return [entry for model in self.study.models if (entry := self.stored(model)) is not None]
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
         study = self.study
@@ -308,35 +302,33 @@ class _Work:
         )
 
     def result(self, level: float) -> LabResult:
-        known = self.all_known()
-        if not known:
+        entries = self.all_stored()
+        if not entries:
             name, reason = next(iter(self.failures.items()))
             raise DataError(f"no model of {self.study.name} could be made; {name}: {reason}")
-        zoo = self.zoo([each.entry for each in known])
+        zoo = self.zoo([each.entry for each in entries])
         write_zoo(zoo, self.out / ZOO)
         return LabResult(
             study=self.study,
             level=level,
             zoo=zoo,
-            pretrainings={each.entry.name: each.pretraining for each in known},
+            pretrainings={each.entry.name: each.pretraining for each in entries},
             effects=objective_effects(zoo.entries, level=level),
             computed_on=computed_on(self.options),
             failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
         )
 
     def planned(self, model: LabModel) -> PlannedModel:
-        pretrained = (self.folder(model) / RESULT).is_file()
-        places = [
-            (layer, seed) for layer in range(model.protocol.size.n_blocks + 1) for seed in self.study.finetuning_seeds
-        ]
+        pretrained = (self.folder(model) / RECORD).is_file()
+        layers_and_seeds = list(itertools.product(range(model.protocol.size.n_blocks + 1), self.study.finetuning_seeds))
         stored = 0
         if pretrained:
             checkpoint = resolve_checkpoint(str(self.folder(model)))
             for protocol in self.study.budgets.values():
                 runs = run_folder(checkpoint, self.task, protocol, self.options)
-                stored += sum(runs.load(*place) is not None for place in places)
+                stored += sum(runs.load(layer, seed) is not None for layer, seed in layers_and_seeds)
         return PlannedModel(
-            model=model, pretrained=pretrained, runs=len(places) * len(self.study.budgets), stored=stored
+            model=model, pretrained=pretrained, runs=len(layers_and_seeds) * len(self.study.budgets), stored=stored
         )
 
 
@@ -348,56 +340,40 @@ def _file_name(source: str) -> str:
 # ---- in several processes --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Setting:
-    """What a process is told."""
-
-    study: LabStudy
-    out: Path
-    options: Options
-    threads: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """What became of a model: neither field where it is made."""
-
-    failure: str | None = None
-    """Why it is left out."""
-    error: str | None = None
-    """Why nothing can go on."""
-
-
 class _Worker:
-    """Makes one model after another."""
+    """Makes one model after another.
 
-    def __init__(self, setting: _Setting) -> None:
-        torch.set_num_threads(setting.threads)
-        self.work = _Work.of(setting.study, setting.out, setting.options)
-        self.models = {model.name: model for model in setting.study.models}
+    Args:
+        setting: The study, its folder, the options, and processor threads.
+    """
 
-    def __call__(self, name: str) -> _Answer | None:
-        """Return what became of a model; None where another process is at it."""
+    def __init__(self, setting: tuple[LabStudy, Path, Options, int]) -> None:
+        study, out, options, threads = setting
+        torch.set_num_threads(threads)
+        self.run = _LabRun.of(study, out, options)
+        self.models = {model.name: model for model in self.run.study.models}
+
+    def __call__(self, name: str) -> LayerProbeError | Literal[True] | None:
+        """Return True for a model that is made, the error for one that is not, None where another process makes it."""
         try:
-            if not self.work.tried(self.models[name], silent):
+            if not self.run.make_unless_busy(self.models[name], silent):
                 return None
         except LayerProbeError as error:
-            return _Answer(error=str(error))
-        return _Answer(failure=self.work.failures.get(name))
+            return error
+        return TrainingError(self.run.failures[name]) if name in self.run.failures else True
 
 
-def _share(work: _Work, workers: int, progress: Progress) -> None:
+def _share(run: _LabRun, workers: int, progress: Progress) -> None:
     """Make the entries of all models in several processes."""
-    threads = max(1, torch.get_num_threads() // workers)
-    setting = _Setting(study=work.study, out=work.out, options=work.options, threads=threads)
-    names = [model.name for model in work.study.models]
+    setting = (run.study, run.out, run.options, max(1, torch.get_num_threads() // workers))
+    names = [model.name for model in run.study.models]
     with contextlib.closing(pooled(_Worker, [setting] * workers, names)) as answers:
         for done, (name, answer) in enumerate(answers, 1):
             if isinstance(answer, Lost):
                 logger.error("%s", answer.trace or f"exit code {answer.exit_code}")
-                answer = _Answer(failure="its process was ended: if memory ran out, use fewer workers")
-            if answer.error is not None:
-                raise DataError(answer.error)
-            if answer.failure is not None:
-                work.failures[name] = answer.failure
+                run.failures[name] = "its process was ended: if memory ran out, use fewer workers"
+            elif isinstance(answer, TrainingError):
+                run.failures[name] = str(answer)
+            elif isinstance(answer, LayerProbeError):
+                raise answer
             progress("models", done, len(names))

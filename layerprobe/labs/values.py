@@ -10,11 +10,12 @@ from typing import Literal
 from layerprobe.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
-from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingObjective, PretrainingProtocol
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.tasks.values import TaskSettings
 
 LANGUAGE = "language"
-"""What the embedded language is called where a corpus or a task is asked for."""
+"""Names the embedded language as a corpus or a task."""
 _NAME = re.compile(r"[\w.+-]+", re.ASCII)
 
 
@@ -50,8 +51,8 @@ class LabStudy:
     corpus: tuple[str, ...] = (LANGUAGE,)
     """The embedded language, or files as `load_corpus` takes them."""
     column: str | None = None
-    """With the texts, of a table; found out by default."""
-    objectives: tuple[PretrainingObjective, ...] = ("mlm", "rtd")
+    """With the texts, of a table; detected by default."""
+    objectives: tuple[str, ...] = (TWIN, "rtd")
     """Masked language modelling is among them: its models are the twins of the others."""
     generator_sizes: tuple[float, ...] = (0.25,)
     """Each is a model of its own for the objectives that have a generator."""
@@ -63,6 +64,8 @@ class LabStudy:
     """One run each at every layer under every budget."""
 
     def __post_init__(self) -> None:
+        for objective in self.objectives:
+            OBJECTIVES.check(objective)
         if TWIN not in self.objectives:
             raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
         if len(self.seeds) < 2:
@@ -105,24 +108,24 @@ class LabStudy:
 
     def references(self, model: LabModel) -> dict[str, LabModel]:
         """Return what a model is compared with, by the name of the reference; never itself."""
-        found = {SAME_SEED: self.twin(model, step=0), OTHER_SEED: self.twin(model, step=1)}
-        return {what: other for what, other in found.items() if other != model}
+        twins = {SAME_SEED: self.twin(model, step=0), OTHER_SEED: self.twin(model, step=1)}
+        return {what: twin for what, twin in twins.items() if twin != model}
 
-    def _of_objective(self, size: str, objective: PretrainingObjective) -> list[LabModel]:
-        found = []
+    def _of_objective(self, size: str, objective: str) -> list[LabModel]:
+        models: list[LabModel] = []
         for generator_size in self.generator_sizes:
             protocol = replace(
                 self.pretraining, objective=objective, size=self.sizes[size], generator_size=generator_size
             )
             several = protocol.has_generator and len(self.generator_sizes) > 1
             family = f"{objective}-{generator_size:g}" if several else objective
-            found += [
+            models += [
                 LabModel(name=f"{size}-{family}-seed{seed}", family=family, size=size, seed=seed, protocol=protocol)
                 for seed in self.seeds
             ]
             if not protocol.has_generator:
                 break
-        return found
+        return models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,7 @@ class LabResult:
     zoo: Zoo
     """Every model that is done, with its curves and scores."""
     pretrainings: dict[str, Pretraining]
-    """By model: what was measured meanwhile."""
+    """By model: its metrics meanwhile."""
     effects: tuple[ObjectiveEffect, ...]
     """What each objective changes."""
     computed_on: str

@@ -29,7 +29,7 @@ from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.tokenizers import word_tokenizer
 from layerprobe.pretraining.training import prepare
-from layerprobe.pretraining.values import SIZES, PretrainingObjective, PretrainingProtocol
+from layerprobe.pretraining.values import SIZES, PretrainingProtocol
 from layerprobe.tasks.values import Examples, Task
 from layerprobe.training.loop import train
 
@@ -69,9 +69,7 @@ def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1]
     )
 
 
-def make(
-    name: PretrainingObjective, directory: Path, recipe: PretrainingProtocol, *, corpus_size: int = CORPUS_SIZE
-) -> None:
+def make(name: str, directory: Path, recipe: PretrainingProtocol, *, corpus_size: int = CORPUS_SIZE) -> None:
     """Pretrain one model by the recipe with the objective `name` and save its encoder in float16."""
     protocol = dataclasses.replace(recipe, objective=name)
     language = Language(seed=LANGUAGE_SEED)
@@ -79,13 +77,13 @@ def make(
     tokenizer = word_tokenizer(language, max_length=protocol.max_length)
     run = prepare(texts, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
     assert run.trainer is not None
-    train(run.trainer, fingerprint=name, workplace=None, evaluate_every=250)
+    train(run.trainer, evaluate_every=250)
     encoder: Any = run.encoder
     encoder.half().save_pretrained(directory / name)
     tokenizer.save_pretrained(directory / name)
 
 
-def _make_in_process(name: PretrainingObjective, directory: Path) -> None:
+def _make_in_process(name: str, directory: Path) -> None:
     logging.basicConfig(level=logging.INFO, format=f"{name}: %(message)s")
     torch.set_num_threads(max(1, (os.cpu_count() or 2) // 2))
     make(name, directory, RECIPE)

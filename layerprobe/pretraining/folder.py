@@ -1,64 +1,18 @@
-"""A pretrained encoder as a folder: a checkpoint, its tokenizer, its generator, a card and the numbers.
-
-Knows folders and models; knows nothing of how they were trained.
-"""
+"""A pretrained encoder as a folder: a checkpoint, its tokenizer, its generator, a card and the numbers."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from huggingface_hub import ModelCardData
 
-from layerprobe.folders import folder_errors, new_folder
-from layerprobe.pretraining.models import GENERATOR, save_models
-from layerprobe.pretraining.training import Run
+from layerprobe.pretraining.models import GENERATOR
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import Pretraining
-from layerprobe.serialisation import to_bytes, to_dict
-from layerprobe.training.folder import as_block
-from layerprobe.training.folder import check_target as check_folder
-from layerprobe.training.values import Measured
-from layerprobe.training.workplace import Workplace
+from layerprobe.serialisation import to_dict
+from layerprobe.training.folder import ModelFolder, as_block
+from layerprobe.training.values import StepMetrics
 from layerprobe.versions import __version__
 
-RESULT = "pretraining.json"
-WHAT = "pretrained model"
-
-ABOUT = {
-    "mlm": "It was trained to fill in masked tokens (BERT).",
-    "rtd": "It was trained to tell which tokens are not the original but samples of a small generator (ELECTRA).",
-    "electra-15": "It was trained as ELECTRA, with the discriminator's loss at the masked positions alone.",
-    "replace-mlm": "It was trained to fill in masked tokens in whose place it read samples of a small generator.",
-    "all-tokens-mlm": "It was trained to predict every token, with a copy mechanism, from a text in which masked "
-    "tokens are samples of a small generator.",
-    "random": "It was not trained: its weights are random.",
-}
-
-
-def check_target(out: Path, *, overwrite: bool) -> tuple[Path, Pretraining | None]:
-    """Return the real path of a folder that may be written, and what was pretrained there.
-
-    Raises:
-        DataError: If there is something else, or a file.
-    """
-    return check_folder(out, Pretraining, record=RESULT, what=WHAT, overwrite=overwrite)
-
-
-def workplace_for(target: Path) -> Workplace:
-    """Return where a run that will become the folder is kept until it is finished."""
-    return Workplace(target, suffix=".pretraining", doing="pretrains a model")
-
-
-def write_pretrained(run: Run, target: Path, pretraining: Pretraining, *, overwrite: bool) -> None:
-    """Write the models with their tokenizer, a card and the numbers: whole or not at all.
-
-    Raises:
-        StoreError: If the folder cannot be written.
-    """
-    advice = f"choose another place for the {WHAT}"
-    with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
-        save_models(run.objective, run.encoder, run.tokenizer, folder)
-        (folder / RESULT).write_bytes(to_bytes(pretraining))
-        (folder / "README.md").write_bytes(card(pretraining).encode("utf-8", "backslashreplace"))
+RECORD = "pretraining.json"
 
 
 def card(pretraining: Pretraining) -> str:
@@ -80,19 +34,20 @@ def card(pretraining: Pretraining) -> str:
     parts = [
         f"---\n{data.to_yaml()}\n---",
         "# A small encoder for experiments",
-        f"{ABOUT[protocol.objective]} `AutoModel` loads it, and layerprobe takes it as a model or a reference.",
+        f"It was {OBJECTIVES[protocol.objective].about}. `AutoModel` loads it, and layerprobe takes it as a model or a "
+        "reference.",
         as_block(f"{key:<21} {value}" for key, value in about.items()),
     ]
     if protocol.has_generator:
         parts.append(f"`{GENERATOR}/` holds the generator; its embeddings are those of the encoder.")
     if pretraining.metrics:
-        parts += ["Measured on sequences that were held out:", as_block(_aligned(measured_table(pretraining.metrics)))]
-    parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RESULT}`.")
+        parts += ["Measured on sequences that were held out:", as_block(_aligned(metrics_table(pretraining.metrics)))]
+    parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RECORD}`.")
     return "\n\n".join(parts) + "\n"
 
 
-def measured_table(metrics: tuple[Measured, ...]) -> list[list[str]]:
-    """Return what was measured as cells: the names, then a row a measurement; nothing where a rate counts nothing."""
+def metrics_table(metrics: tuple[StepMetrics, ...]) -> list[list[str]]:
+    """Return metrics as cells: the names, then a row an evaluation; nothing where a rate counts nothing."""
     names = list(metrics[-1].held_out)
     rows = [[str(each.step), *(_shown(each.held_out.get(name)) for name in names)] for each in metrics]
     return [["step", *(name.replace("_", " ") for name in names)], *rows]
@@ -105,3 +60,14 @@ def _shown(value: float | None) -> str:
 def _aligned(rows: list[list[str]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+FOLDER = ModelFolder(
+    kind=Pretraining,
+    record=RECORD,
+    card=card,
+    what="pretrained model",
+    suffix=".pretraining",
+    doing="pretrains a model",
+    differs="was pretrained on other texts or with other settings",
+)

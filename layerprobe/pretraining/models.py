@@ -16,9 +16,10 @@ from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTrainin
 
 from layerprobe.encoders.heads import MaskedLanguageModel
 from layerprobe.encoders.loading import quiet_transformers
-from layerprobe.pretraining.objectives import AllTokensMLM, MaskedTokenDetection, ReplacedTokenDetection, ReplaceMLM
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.training.objective import MaskedLanguageModelling, Masking, Objective
+from layerprobe.training.masking import Masking
+from layerprobe.training.objective import Objective
 
 GENERATOR = "generator"
 
@@ -35,24 +36,12 @@ def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, maskin
     """Return the objective of the protocol with `encoder` as its model; heads and generator are fresh.
 
     Raises:
-        ValueError: If the protocol trains nothing.
+        ValueError: If it trains nothing.
     """
     with torch.random.fork_rng(devices=[]):
         # not the seed itself: a generator would begin with the encoder's numbers. Torch reads 32 bits of a seed.
         torch.default_generator.manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
-        match protocol.objective:
-            case "mlm":
-                return MaskedLanguageModelling(_with_words(encoder), masking)
-            case "rtd" | "electra-15":
-                kind = ReplacedTokenDetection if protocol.objective == "rtd" else MaskedTokenDetection
-                generator = _generator(protocol, encoder.config)
-                return kind(generator, _with_flags(encoder), masking, weight=protocol.discriminator_weight)
-            case "replace-mlm":
-                return ReplaceMLM(_generator(protocol, encoder.config), _with_words(encoder), masking)
-            case "all-tokens-mlm":
-                return AllTokensMLM(_generator(protocol, encoder.config), _with_words(encoder).model, masking)
-            case _:
-                raise ValueError(f"expected an objective that trains, got {protocol.objective}")
+        return OBJECTIVES[protocol.objective].build(encoder, protocol, masking)
 
 
 def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
@@ -107,21 +96,24 @@ def _config(size: EncoderSize, protocol: PretrainingProtocol, *, vocab_size: int
     )
 
 
-def _generator(protocol: PretrainingProtocol, config: Any) -> MaskedLanguageModel:
+def build_generator(encoder: ElectraModel, protocol: PretrainingProtocol) -> MaskedLanguageModel:
+    """Return a fresh generator for an encoder."""
+    config: Any = encoder.config
     size = protocol.size.scaled(protocol.generator_size)
     own = _config(size, protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id)
     return MaskedLanguageModel(model=ElectraForMaskedLM(own), fresh=())
 
 
-def _with_words(encoder: ElectraModel) -> MaskedLanguageModel:
+def with_token_head(encoder: ElectraModel) -> MaskedLanguageModel:
+    """Return the encoder under a fresh head for masked language modelling, tied to its embeddings."""
     model: Any = ElectraForMaskedLM(encoder.config)
     model.electra = encoder
     model.tie_weights()
     return MaskedLanguageModel(model=model, fresh=())
 
 
-def _with_flags(encoder: ElectraModel) -> ElectraForPreTraining:
+def with_detection_head(encoder: ElectraModel) -> Any:
+    """Return the encoder under a fresh head with one logit a token."""
     model: Any = ElectraForPreTraining(encoder.config)
     model.electra = encoder
-    found: ElectraForPreTraining = model
-    return found
+    return model

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,19 +14,22 @@ import torch
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.errors import DataError
-from layerprobe.pretraining.folder import check_target, workplace_for, write_pretrained
+from layerprobe.pretraining.folder import FOLDER
 from layerprobe.pretraining.language import Language
+from layerprobe.pretraining.models import save_models
 from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.pretraining.training import Run, plan, prepare
 from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest
 from layerprobe.tasks.values import TextFile
+from layerprobe.training.folder import check_intervals
 from layerprobe.training.loop import train
+from layerprobe.training.run_directory import RunDirectory
 from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
 
 CHECKPOINT_EVERY = 250
-# Between two measurements, unless asked for: with fewer, measuring takes longer than training.
+# Between two evaluations, unless asked for: with fewer, evaluation takes longer than training.
 FEWEST_STEPS = 50
 LANGUAGE = "language"
 LANGUAGE_SEED, SENTENCES_SEED = 0, 1
@@ -36,8 +40,8 @@ Texts = TextFile | Sequence[str] | Literal["language"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Place:
-    """Where and how precisely is computed."""
+class _Hardware:
+    """The device and the precision."""
 
     device: torch.device
     autocast: torch.dtype | None
@@ -76,11 +80,11 @@ def pretrain(
         seed: Of weights, split, order, masking, sampling and dropout.
         device: auto, cpu, cuda, cuda:1 or mps.
         dtype: float32, bfloat16 (autocast over float32 weights), or auto: bfloat16 on CUDA, float32 elsewhere.
-        evaluate_every: Steps from one look at the held-out sequences to the next; a twentieth of all, at least
+        evaluate_every: Steps from one evaluation on the held-out sequences to the next; a twentieth of all, at least
             50, by default.
         checkpoint_every: Steps from one saved step to the next.
         overwrite: Whether a pretrained model at `out`, or an unfinished other one, is replaced.
-        progress: Told the steps that are done, with the loss and the tokens a second.
+        progress: Called with the steps that are done, with the loss and the tokens a second.
 
     Returns:
         The numbers before, during and after; they are in the folder, too.
@@ -93,39 +97,28 @@ def pretrain(
     Source: Clark et al. 2020 (arXiv 2003.10555); Devlin et al. 2019 (arXiv 1810.04805).
     """
     check_seeds([seed])
-    protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
-    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
-        raise DataError(
-            f"expected at least one step between two saved or measured ones, got checkpoint_every={checkpoint_every} "
-            f"and evaluate_every={evaluate_every}"
-        )
+    check_intervals(checkpoint_every, evaluate_every)
+    protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
     given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
     texts_digest = digest(texts)
     fingerprint = digest(
-        [PRETRAINING_VERSION, place.name, given.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
+        [PRETRAINING_VERSION, hardware.name, given.embedded or PRETRAINING_TEXTS_VERSION, texts_digest, protocol, seed]
     )
-    target, _ = check_target(Path(out), overwrite=overwrite)
-    workplace = workplace_for(target)
-    with workplace.held():
-        target, finished = check_target(Path(out), overwrite=overwrite)
-        if finished is not None and not overwrite:
-            return _the_same(finished, fingerprint, out)
-        saved = workplace.load(fingerprint, overwrite=overwrite)
-        run, warnings = _prepared(given, texts, protocol, seed=seed, place=place, progress=progress)
+
+    def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
+        run, warnings = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
         if run.trainer is not None:
             train(
                 run.trainer,
-                fingerprint=fingerprint,
-                workplace=workplace,
-                saved=saved,
+                run_directory=run_directory,
                 checkpoint_every=checkpoint_every,
                 evaluate_every=evaluate_every or max(FEWEST_STEPS, protocol.steps // 20),
                 task="pretraining",
                 show_loss=True,
                 progress=progress,
             )
-        found = Pretraining(
+        pretraining = Pretraining(
             protocol=protocol,
             seed=seed,
             corpus=given.name,
@@ -137,8 +130,8 @@ def pretrain(
             n_tokens=run.trainer.n_tokens if run.trainer else 0,
             encoder_parameters=run.encoder_parameters,
             trained_parameters=run.trained_parameters,
-            computed_on=place.name,
-            metrics=tuple(run.trainer.measured) if run.trainer else (),
+            computed_on=hardware.name,
+            metrics=tuple(run.trainer.metrics) if run.trainer else (),
             seconds=run.trainer.seconds if run.trainer else 0.0,
             tokens_per_second=run.trainer.tokens_per_second if run.trainer else 0.0,
             fingerprint=fingerprint,
@@ -146,9 +139,9 @@ def pretrain(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             warnings=warnings,
         )
-        write_pretrained(run, target, found, overwrite=overwrite)
-        workplace.clear()
-    return found
+        return pretraining, partial(save_models, run.objective, run.encoder, run.tokenizer)
+
+    return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite)
 
 
 def plan_pretraining(
@@ -162,23 +155,17 @@ def plan_pretraining(
 ) -> PretrainingPlan:
     """Return parameters, tokens and estimated time of what `pretrain` would do; nothing is written.
 
-    Args:
-        corpus: As in `pretrain`.
-        protocol: As in `pretrain`.
-        seed: As in `pretrain`.
-        device: As in `pretrain`.
-        dtype: As in `pretrain`.
-        progress: Told the texts that are tokenised.
+    The arguments are those of `pretrain`.
 
     Raises:
         DataError: If there are too few texts, or no generator takes the seed.
     """
     check_seeds([seed])
-    protocol, place = protocol or PretrainingProtocol(), _place(device, dtype)
+    protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
     given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
-    run, warnings = _prepared(given, texts, protocol, seed=seed, place=place, progress=progress)
-    return plan(run, protocol, computed_on=place.name, warnings=warnings)
+    run, warnings = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+    return plan(run, protocol, computed_on=hardware.name, warnings=warnings)
 
 
 def _prepared(
@@ -187,7 +174,7 @@ def _prepared(
     protocol: PretrainingProtocol,
     *,
     seed: int,
-    place: _Place,
+    hardware: _Hardware,
     progress: Progress,
 ) -> tuple[Run, tuple[str, ...]]:
     """Return a run that has not begun, and what a user should know of it."""
@@ -212,8 +199,8 @@ def _prepared(
         protocol,
         endless=given.embedded,
         seed=seed,
-        device=place.device,
-        autocast=place.autocast,
+        device=hardware.device,
+        autocast=hardware.autocast,
         progress=progress,
     )
     return run, (*warnings, *run.warnings)
@@ -231,23 +218,14 @@ def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:
     # a sentence has 14 tokens on average
     packed = max(1, protocol.max_length // 12) if protocol.packed else 1
     n = min(MOST_SENTENCES, packed * (read + protocol.held_out) + packed * read // 8)
-    found = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
-    return TextFile(name=LANGUAGE, texts=tuple(found), embedded=True)
+    sentences = Language(seed=LANGUAGE_SEED).sentences(n, seed=SENTENCES_SEED)
+    return TextFile(name=LANGUAGE, texts=tuple(sentences), embedded=True)
 
 
-def _place(device: str, dtype: str) -> _Place:
+def _hardware(device: str, dtype: str) -> _Hardware:
     if dtype not in ("auto", "float32", "bfloat16"):
         raise DataError(f"expected dtype auto, float32 or bfloat16 to train in, got {dtype!r}")
-    found = resolve_device(device)
+    resolved = resolve_device(device)
     if dtype == "auto":
-        dtype = "auto" if found.type == "cuda" else "float32"
-    return _Place(device=found, autocast=autocast_dtype(dtype, found))
-
-
-def _the_same(finished: Pretraining, fingerprint: str, out: str | Path) -> Pretraining:
-    if finished.fingerprint != fingerprint:
-        raise DataError(
-            f"{out} holds a model that was pretrained on other texts or with other settings: choose another folder, or "
-            "replace it with --overwrite"
-        )
-    return finished
+        dtype = "auto" if resolved.type == "cuda" else "float32"
+    return _Hardware(device=resolved, autocast=autocast_dtype(dtype, resolved))

@@ -67,8 +67,8 @@ def _trained(texts: Sequence[str], letters: Sequence[str], first: Sequence[str],
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    found: dict[str, int] = tokenizer.get_vocab()
-    return found
+    vocabulary: dict[str, int] = tokenizer.get_vocab()
+    return vocabulary
 
 
 def _word_piece(vocabulary: dict[str, int]) -> Tokenizer:

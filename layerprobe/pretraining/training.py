@@ -16,6 +16,7 @@ from transformers import ElectraModel
 from layerprobe.encoders.batching import tokenize
 from layerprobe.errors import DataError
 from layerprobe.pretraining.models import build_encoder, build_objective, count, masking_of
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
@@ -32,14 +33,14 @@ class Run:
 
     encoder: ElectraModel
     objective: Objective | None
-    """None for a random encoder."""
+    """None where nothing is trained."""
     trainer: Trainer | None
-    """None for a random encoder."""
+    """None where nothing is trained."""
     tokenizer: Any
     n_texts: int
     """Sequences to train on."""
     n_held_out: int
-    """Sequences to measure on."""
+    """Sequences held out."""
     n_tokens: int
     """Tokens of all sequences to train on."""
     warnings: tuple[str, ...]
@@ -51,7 +52,7 @@ class Run:
 
     @property
     def trained_parameters(self) -> int:
-        """Parameters of all models with their heads, shared ones counted once; those of a random encoder are fixed."""
+        """Parameters of all models with their heads, shared ones counted once; 0 where nothing is trained."""
         return 0 if self.objective is None else count(self.objective)
 
 
@@ -79,7 +80,7 @@ def prepare(
         seed: Of weights, split, order, masking, sampling and dropout.
         device: Where to train.
         autocast: The reduced precision to compute in; None for float32.
-        progress: Told the texts that are tokenised.
+        progress: Called with the texts that are tokenised.
 
     Raises:
         DataError: If there are too few texts, or no token of the held-out ones is masked.
@@ -99,20 +100,12 @@ def prepare(
         )
     encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
     objective = trainer = None
-    if protocol.objective != "random":
+    if OBJECTIVES[protocol.objective].builder is not None:
         objective = build_objective(encoder, protocol, masking_of(protocol, tokenizer), seed=seed).to(device)
         trainer = Trainer(
             objective,
             corpus,
-            Schedule(
-                total_steps=protocol.steps,
-                batch_size=protocol.batch_size,
-                accumulation=protocol.accumulation,
-                learning_rate=protocol.learning_rate,
-                warmup=protocol.warmup,
-                weight_decay=protocol.weight_decay,
-                max_grad_norm=protocol.max_grad_norm,
-            ),
+            Schedule.of(protocol, protocol.steps),
             rows=rows,
             held_out=held_out,
             seed=seed,
@@ -139,7 +132,7 @@ def prepare(
 
 
 def plan(run: Run, protocol: PretrainingProtocol, *, computed_on: str, warnings: tuple[str, ...]) -> PretrainingPlan:
-    """Return what a run will be; a few steps of a copy of it tell how long it takes."""
+    """Return what a run will be; its time is estimated from a few steps of a copy of it."""
     steps = 0 if run.trainer is None else protocol.steps
     epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
     return PretrainingPlan(

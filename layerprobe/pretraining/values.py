@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from layerprobe.errors import DataError
-from layerprobe.training.values import Measured
-
-PretrainingObjective = Literal["mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "random"]
-# those that train a generator beside the encoder
-WITH_GENERATOR: tuple[PretrainingObjective, ...] = ("rtd", "electra-15", "replace-mlm", "all-tokens-mlm")
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.training.values import StepMetrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +62,15 @@ SIZES = {
 class PretrainingProtocol:
     """How a small encoder is pretrained."""
 
-    objective: PretrainingObjective = "mlm"
+    objective: str = "mlm"
+    """One of `OBJECTIVES`."""
     size: EncoderSize = SIZES["mini"]
     generator_size: float = 0.25
     """Width of the generator as a share of the encoder's; without effect where an objective has none."""
     discriminator_weight: float = 50.0
     """Of the discriminator's loss; without effect where an objective has none."""
     steps: int = 6000
-    """Optimiser steps; none are taken for a random encoder."""
+    """Optimiser steps; without effect where the objective trains nothing."""
     batch_size: int = 64
     """Sequences a forward pass."""
     accumulation: int = 1
@@ -89,11 +86,11 @@ class PretrainingProtocol:
     dropout: float = 0.0
     """The papers have 0.1; small models that see a text once or twice underfit."""
     masking_rate: float = 0.15
-    """Chance of a token to be selected."""
+    """Probability of a token to be selected."""
     random_share: float = 0.1
-    """mlm: share of those that are shown as a random word."""
+    """Share of those that are shown as a random token; without effect with a generator."""
     kept_share: float = 0.1
-    """mlm: share of those that are shown as they are; the rest is shown as the mask."""
+    """Share of those that are shown as they are; the rest is shown as the mask. Without effect with a generator."""
     vocab_size: int = 8000
     """Words at most of the tokenizer that is trained on the texts."""
     max_length: int = 128
@@ -101,13 +98,12 @@ class PretrainingProtocol:
     packed: bool = False
     """Whether texts are joined to sequences of about `max_length` tokens."""
     held_out: int = 1000
-    """Sequences to measure on; of texts a tenth of all where that is less."""
+    """Sequences to hold out; of texts a tenth of all where that is less."""
 
     def __post_init__(self) -> None:
+        OBJECTIVES.check(self.objective)
         shares = (self.random_share, self.kept_share)
         expected = {
-            f"an objective among {', '.join(get_args(PretrainingObjective))}": self.objective
-            in get_args(PretrainingObjective),
             "a generator size above 0, at most 4": 0 < self.generator_size <= 4,
             "a discriminator weight above 0": 0 < self.discriminator_weight < math.inf,
             "at least one step": self.steps >= 1,
@@ -131,7 +127,7 @@ class PretrainingProtocol:
     @property
     def has_generator(self) -> bool:
         """Whether the objective trains a generator beside the encoder."""
-        return self.objective in WITH_GENERATOR
+        return OBJECTIVES[self.objective].has_generator
 
     @property
     def generator(self) -> EncoderSize | None:
@@ -149,7 +145,7 @@ class PretrainingPlan:
     n_texts: int
     """Sequences to train on."""
     n_held_out: int
-    """Sequences to measure on."""
+    """Sequences held out."""
     epochs: float
     """How often each is seen."""
     n_tokens: int
@@ -161,13 +157,13 @@ class PretrainingPlan:
     computed_on: str
     """Kind of device and precision."""
     seconds: float
-    """Estimated from a few steps of an untrained model; without measuring."""
+    """Estimated from a few steps of an untrained model; without evaluation."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pretraining:
-    """A small encoder, how it was pretrained and what was measured meanwhile."""
+    """A small encoder, how it was pretrained and its metrics meanwhile."""
 
     protocol: PretrainingProtocol
     seed: int
@@ -183,7 +179,7 @@ class Pretraining:
     n_texts: int
     """Sequences that were trained on."""
     n_held_out: int
-    """Sequences that were measured on."""
+    """Sequences that were held out."""
     n_tokens: int
     """Tokens trained on, padding left out."""
     encoder_parameters: int
@@ -192,12 +188,12 @@ class Pretraining:
     """Of all models with their heads, shared ones counted once."""
     computed_on: str
     """Kind of device and precision."""
-    metrics: tuple[Measured, ...]
-    """Before, during and after, by step; none of a random encoder."""
+    metrics: tuple[StepMetrics, ...]
+    """Before, during and after, by step; none where nothing is trained."""
     seconds: float
-    """Of training and measuring, all parts of an interrupted run together."""
+    """Of training and evaluation, all parts of an interrupted run together."""
     tokens_per_second: float
-    """Of training alone, padding left out; 0 for a random encoder."""
+    """Of training alone, padding left out; 0 where nothing is trained."""
     fingerprint: str
     """sha256 of all that the weights depend on."""
     versions: dict[str, str]

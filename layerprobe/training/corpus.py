@@ -1,4 +1,4 @@
-"""Texts -> token ids, a held-out part, and the batches of an epoch. Knows lengths and chance; runs no model."""
+"""Texts -> token ids, a held-out part, and the batches of an epoch. Knows lengths and seeds; runs no model."""
 
 from __future__ import annotations
 
@@ -61,18 +61,18 @@ def tokenize_corpus(
     """Return `texts` as token ids.
 
     Args:
-        tokenize: What makes token ids of some texts; what it raises is passed on.
+        tokenize: Returns token ids of some texts; what it raises is passed on.
         texts: The texts.
-        progress: Told the texts that are done.
+        progress: Called with the texts that are done.
     """
     parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
     padding, side = 0, "right"
     for start in range(0, len(texts), CHUNK):
-        found = tokenize(list(texts[start : start + CHUNK]))
-        parts += [np.array(ids, dtype=np.int32) for ids in found.features["input_ids"]]
-        lengths += found.lengths
-        n_cut += found.n_truncated
-        padding, side = found.padding["input_ids"], found.padding_side
+        tokenized = tokenize(list(texts[start : start + CHUNK]))
+        parts += [np.array(ids, dtype=np.int32) for ids in tokenized.features["input_ids"]]
+        lengths += tokenized.lengths
+        n_cut += tokenized.n_truncated
+        padding, side = tokenized.padding["input_ids"], tokenized.padding_side
         progress("tokenizing", min(start + CHUNK, len(texts)), len(texts))
     return Corpus(
         ids=np.concatenate(parts),
@@ -123,7 +123,7 @@ def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64
 def epoch_batches(
     rows: NDArray[np.int64], lengths: NDArray[np.int64], *, batch_size: int, seed: int, epoch: int
 ) -> list[NDArray[np.int64]]:
-    """Return the batches of an epoch: texts of similar length, in an order of chance, every text once.
+    """Return the batches of an epoch: texts of similar length, in a random order, every text once.
 
     The texts are shuffled; within each window of 50 batches they are sorted by length and cut into batches, and
     the batches of the window are shuffled. Nothing but the arguments decides, so an interrupted epoch goes on.
@@ -137,10 +137,10 @@ def epoch_batches(
     """
     rng = np.random.default_rng([seed, 1, epoch])
     order = rng.permutation(rows)
-    found: list[NDArray[np.int64]] = []
+    mixed: list[NDArray[np.int64]] = []
     for start in range(0, len(order), batch_size * WINDOW):
         window = order[start : start + batch_size * WINDOW]
         window = window[np.argsort(lengths[window], kind="stable")]
         batches = [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
-        found += [batches[i] for i in rng.permutation(len(batches))]
-    return found
+        mixed += [batches[i] for i in rng.permutation(len(batches))]
+    return mixed

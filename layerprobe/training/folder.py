@@ -1,56 +1,131 @@
-"""Where a trained model is to be written, and what is there. Knows folders; knows nothing of training."""
+"""The folder of a trained model: what may be replaced, its numbers and its card, and how a run becomes one.
+
+Knows folders, records and locks; knows nothing of training.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
-from layerprobe.folders import folder_errors
-from layerprobe.serialisation import from_json
+from layerprobe.folders import folder_errors, new_folder
+from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.training.run_directory import RunDirectory
 
-T = TypeVar("T")
+
+class Record(Protocol):
+    """The numbers of a trained model."""
+
+    @property
+    def fingerprint(self) -> str:
+        """sha256 of all that the weights depend on."""
 
 
-def check_target(
-    out: Path, kind: type[T], *, record: str, what: str, overwrite: bool, source: Path | None = None
-) -> tuple[Path, T | None]:
-    """Return the real path of a folder that may be written, and the record of the model that is there.
+R = TypeVar("R", bound=Record)
+Work = Callable[[RunDirectory], tuple[R, Callable[[Path], None]]]
+"""Trains, from the last saved step if there is one: the numbers, and what writes the model to a folder."""
 
-    Args:
-        out: The folder.
-        kind: What the record is.
-        record: The name of its file.
-        what: What the model is called in messages, such as adapted model.
-        overwrite: Whether such a model there may be replaced; nothing else ever is.
-        source: A local model that must not be replaced by what becomes of it.
 
-    Raises:
-        DataError: If there is something else, or a file.
-        StoreError: If the folder cannot be read.
-    """
-    target = Path(os.path.realpath(from_home(out)))
-    with folder_errors(out, advice=f"choose another place for the {what}"):
-        if not target.exists():
-            return target, None
-        if not target.is_dir():
-            raise DataError(f"expected a folder for the {what}, got the file {out}")
-        if not any(target.iterdir()):
-            return target, None
-    try:
-        found = from_json(kind, (target / record).read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # DataError is a ValueError
-        raise DataError(
-            f"{out} is not empty and holds no {what}, so it is not replaced: choose another folder"
-        ) from error
-    if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
-        raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
-    return target, found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFolder(Generic[R]):
+    """A kind of folder with a trained model: an ordinary checkpoint, its numbers and a card."""
+
+    kind: type[R]
+    """Of the numbers."""
+    record: str
+    """The name of their file."""
+    card: Callable[[R], str]
+    """Returns the model card: YAML front matter and Markdown."""
+    what: str
+    """What the model is called in messages, such as adapted model."""
+    suffix: str
+    """What the directory of an unfinished run is called, behind the name of the folder."""
+    doing: str
+    """What another process does there, such as adapts a model."""
+    differs: str
+    """What another model at the folder was made of, such as: was adapted to other texts."""
+
+    def make(
+        self, out: str | Path, work: Work[R], *, fingerprint: str, overwrite: bool, source: Path | None = None
+    ) -> R:
+        """Train a model into a folder, or return the numbers of the one that is there; one process at a time.
+
+        Args:
+            out: The folder.
+            work: What is done where there is no such model.
+            fingerprint: Of the model.
+            overwrite: Whether such a model there, or an unfinished other one, is replaced; nothing else ever is.
+            source: A local model that must not be replaced by what becomes of it.
+
+        Raises:
+            DataError: If there is another model, something else, or a file.
+            StoreError: If another process is at it, or the folder cannot be written.
+        """
+        target, _ = self.check(out, overwrite=overwrite, source=source)
+        run_directory = RunDirectory(target, suffix=self.suffix, doing=self.doing, fingerprint=fingerprint)
+        with run_directory.locked():
+            target, finished = self.check(out, overwrite=overwrite, source=source)
+            if finished is not None and not overwrite:
+                if finished.fingerprint != fingerprint:
+                    raise DataError(
+                        f"{out} holds a model that {self.differs}: choose another folder, or replace it with "
+                        "--overwrite"
+                    )
+                return finished
+            run_directory.load(overwrite=overwrite)
+            record, save_model = work(run_directory)
+            advice = f"choose another place for the {self.what}"
+            with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
+                save_model(folder)
+                (folder / self.record).write_bytes(to_bytes(record))
+                (folder / "README.md").write_bytes(self.card(record).encode("utf-8", "backslashreplace"))
+            run_directory.clear()
+        return record
+
+    def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
+        """Return the real path of a folder that may be written, and the numbers of the model that is there.
+
+        Raises:
+            DataError: If there is something else, or a file.
+            StoreError: If the folder cannot be read.
+        """
+        target = Path(os.path.realpath(from_home(out)))
+        with folder_errors(Path(out), advice=f"choose another place for the {self.what}"):
+            if not target.exists():
+                return target, None
+            if not target.is_dir():
+                raise DataError(f"expected a folder for the {self.what}, got the file {out}")
+            if not any(target.iterdir()):
+                return target, None
+        try:
+            record = from_json(self.kind, (target / self.record).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:  # DataError is a ValueError
+            raise DataError(
+                f"{out} is not empty and holds no {self.what}, so it is not replaced: choose another folder"
+            ) from error
+        if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
+            raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
+        return target, record
 
 
 def as_block(lines: Iterable[str]) -> str:
     """Return lines as an indented block, in which Markdown sees no markup."""
     return "\n".join(f"    {' '.join(line.splitlines())}".rstrip() for line in lines)
+
+
+def check_intervals(checkpoint_every: int, evaluate_every: int | None) -> None:
+    """Raise unless there is at least one step between two saved or evaluated ones.
+
+    Raises:
+        DataError: With both.
+    """
+    if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
+        raise DataError(
+            "expected at least one step between two saved or evaluated ones, got "
+            f"checkpoint_every={checkpoint_every} and evaluate_every={evaluate_every}"
+        )

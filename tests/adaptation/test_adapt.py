@@ -25,7 +25,7 @@ from layerprobe.extraction.embeddings import extract
 from layerprobe.serialisation import from_json
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.training.loop import Trainer
-from layerprobe.training.objective import Question
+from layerprobe.training.masking import MaskedBatch
 from tests.adaptation.jobs import CHECKPOINT_EVERY, PROTOCOL, STEPS, TEXTS, job, weights
 from tests.models import save_tiny
 
@@ -110,7 +110,7 @@ def test_the_numbers_after_are_those_of_the_folder(with_head: Path, tmp_path: Pa
         assert torch.equal(tensor, before[f"bert.{name}"])
 
 
-def test_the_global_chance_is_left_alone(folder: Path, tmp_path: Path) -> None:
+def test_the_global_generator_is_left_alone(folder: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -266,9 +266,9 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(
 ) -> None:
     losses_of = Trainer.losses_of
 
-    def broken(self: Trainer, question: Question) -> dict[str, torch.Tensor]:
+    def broken(self: Trainer, batch: MaskedBatch) -> dict[str, torch.Tensor]:
         factor = float("nan") if self.step == 4 else 1
-        return {part: factor * loss for part, loss in losses_of(self, question).items()}
+        return {part: factor * loss for part, loss in losses_of(self, batch).items()}
 
     monkeypatch.setattr(Trainer, "losses_of", broken)
     with pytest.raises(

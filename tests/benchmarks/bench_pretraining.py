@@ -22,21 +22,20 @@ import torch
 
 from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.pretraining.language import Language
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.tokenizers import word_tokenizer
 from layerprobe.pretraining.training import prepare
 from layerprobe.pretraining.values import SIZES, PretrainingProtocol
 from layerprobe.training.loop import Trainer
-from layerprobe.training.objective import Question
-
-OBJECTIVES = ("mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm")
+from layerprobe.training.masking import MaskedBatch
 
 
-def bare(trainer: Trainer, asked: list[tuple[Question, dict[str, int]]]) -> None:
+def bare(trainer: Trainer, batches: list[tuple[MaskedBatch, dict[str, int]]]) -> None:
     """Go forward and backward on masked batches."""
     trainer.objective.train()
-    for question, counts in asked:
+    for batch, counts in batches:
         trainer.optimizer.zero_grad()
-        trainer.weighted(trainer.losses_of(question), counts).backward()
+        trainer.weighted(trainer.losses_of(batch), counts).backward()
 
 
 def advance(trainer: Trainer, steps: int) -> None:
@@ -58,9 +57,9 @@ def seconds(work: Callable[[], None], device: torch.device) -> float:
 def one_round(trainer: Trainer, steps: int, *, reverse: bool) -> dict[str, float]:
     """Return the tokens a second of both ways on the steps to come."""
     batches = trainer.batches[trainer.step : trainer.step + steps]
-    asked = [trainer.ask(rows, torch.Generator().manual_seed(i)) for i, rows in enumerate(batches)]
-    prepared = [(question, trainer.objective.counts(question)) for question in asked]
-    n_tokens = sum(question.n_tokens for question in asked)
+    masked = [trainer.masked_batch(rows, torch.Generator().manual_seed(i)) for i, rows in enumerate(batches)]
+    prepared = [(batch, trainer.objective.counts(batch)) for batch in masked]
+    n_tokens = sum(batch.n_tokens for batch in masked)
     ways: dict[str, Callable[[], None]] = {
         "loop": partial(advance, trainer, steps),
         "bare": partial(bare, trainer, prepared),
@@ -93,11 +92,12 @@ def main() -> None:
             objective=objective, size=SIZES[arguments.size], batch_size=arguments.batch_size, held_out=64, max_length=64
         )
         trainer = prepare(texts, tokenizer, protocol, seed=0, device=device, autocast=autocast).trainer
-        assert trainer is not None
+        if trainer is None:
+            continue
         trainer.advance()
         rounds = [one_round(trainer, arguments.steps, reverse=i % 2 == 1) for i in range(arguments.rounds)]
-        loop, plain = (statistics.median(found[name] for found in rounds) for name in ("loop", "bare"))
-        ratio = statistics.median(found["loop"] / found["bare"] for found in rounds)
+        loop, plain = (statistics.median(speeds[name] for speeds in rounds) for name in ("loop", "bare"))
+        ratio = statistics.median(speeds["loop"] / speeds["bare"] for speeds in rounds)
         print(f"{objective:<15} {loop:>9,.0f} {plain:>9,.0f}  {ratio:.2f}", flush=True)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
-from typing import get_args
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from layerprobe.prediction.predictors import Seen
 from layerprobe.prediction.redraws import redraw
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.values import PLATEAU, Record
-from layerprobe.pretraining.values import PretrainingObjective
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.readings.read import DIAGNOSTICS, LABEL_FREE, LABELLED
 from layerprobe.readings.values import SELF_CKA, LayerCurve
 from tests.prediction.curves import equicorrelated, matrix, uncertain
@@ -35,7 +34,7 @@ def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
     (budget,) = bench_predictors(read_zoo(), budgets=["converged"], draws=1).budgets
     scores = next(each for each in budget.rules if each.rule == benched)
     record = tuned_rule(name).record
-    assert record.families == len(get_args(PretrainingObjective))
+    assert record.families == len(OBJECTIVES)
     assert record.models == len(scores.outcomes)
     assert record.caught == sum(each.called for each in scores.outcomes if each.drop)
     assert record.false_alarms == sum(each.called for each in scores.outcomes if not each.drop)

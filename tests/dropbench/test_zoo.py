@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
@@ -19,7 +19,7 @@ from layerprobe.errors import DataError, StoreError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.labs.toml import load_lab
 from layerprobe.labs.values import LANGUAGE
-from layerprobe.pretraining.values import PretrainingObjective
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.readings.values import LayerCurve
 from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE
 
@@ -73,7 +73,7 @@ def test_the_shipped_zoos_have_all_objectives_seeds_and_two_sizes() -> None:
     language = [each for each in read_zoo().entries if each.corpus == LANGUAGE]
     assert len(language) >= 24
     counts = Counter((each.family, each.size) for each in language)
-    assert {family for family, _ in counts} == set(get_args(PretrainingObjective))
+    assert {family for family, _ in counts} == set(OBJECTIVES)
     assert len({size for _, size in counts}) == 2
     assert len(set(counts.values())) == 1, "expected as many seeds of every objective and size"
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from layerprobe.dropbench.bench import bench_predictors
 from layerprobe.dropbench.zoo import read_zoo
-from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.labs import run as module
 from layerprobe.labs.run import plan_lab, run_lab
@@ -185,6 +186,19 @@ def test_no_process_and_no_level(tmp_path: Path) -> None:
         run_lab(SMALL, tmp_path, workers=0)
     with pytest.raises(LayerProbeError, match="level"):
         run_lab(SMALL, tmp_path, level=2)
+
+
+def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """True for a model that is made, the reason for one that is left out, None for one that another process makes."""
+    exploding(monkeypatch, "s-mlm-seed0")
+    (tmp_path / "entries").mkdir()
+    worker = module._Worker((changed(objectives=("mlm",)), tmp_path, OPTIONS, 1))
+    failed = worker("s-mlm-seed0")
+    assert isinstance(failed, TrainingError)
+    assert str(failed).startswith("the loss became nan at step ")
+    assert worker("s-mlm-seed1") is True
+    with FileLock(tmp_path / "locks" / "s-mlm-seed1.lock"):
+        assert worker("s-mlm-seed1") is None
 
 
 @pytest.mark.slow

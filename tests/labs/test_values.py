@@ -68,7 +68,11 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
         ("steps = 3", "steps = 0", "pretraining: expected at least one step"),
         ("steps = 3", "steps = 2.5", "pretraining: expected steps to be a whole number, got 2.5"),
         ("steps = 3", 'objective = "rtd"', "pretraining: objective is no key here"),
-        ('"rtd", "random"', '"electra"', "expected objectives to be a list of some of mlm, rtd, electra-15"),
+        (
+            '"rtd", "random"',
+            '"electra"',
+            "expected a pretraining objective, one of mlm.* got 'electra'; did you mean 'electra-15'",
+        ),
         ('"mlm", "rtd"', '"rtd"', "expected mlm among the objectives, for the twins, got rtd, random"),
         ("generator_sizes = [0.5]", "generator_sizes = [8]", "expected a generator size above 0, at most 4"),
         ("generator_sizes = [0.5]", "generator_sizes = []", "expected a corpus, at least one generator size"),
@@ -86,7 +90,7 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
         ("[sizes]", "[sizes", "is no TOML"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, old: str, new: str, message: str) -> None:
     assert old in TOML
     file = tmp_path / "small.toml"
     file.write_text(TOML.replace(old, new, 1))

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import datasets
 import numpy as np
@@ -24,20 +24,21 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.pretraining.models import build_encoder
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.run import plan_pretraining, pretrain
 from layerprobe.pretraining.training import prepare
-from layerprobe.pretraining.values import WITH_GENERATOR, Pretraining, PretrainingObjective, PretrainingProtocol
+from layerprobe.pretraining.values import Pretraining, PretrainingProtocol
 from layerprobe.serialisation import from_json
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.loop import Trainer
-from layerprobe.training.objective import Question
+from layerprobe.training.masking import MaskedBatch
 from layerprobe.versions import __version__, versions
 from tests.adaptation.jobs import TEXTS
 from tests.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, job, protocol_of
 
-OBJECTIVES = get_args(PretrainingObjective)
-TRAINED = tuple(name for name in OBJECTIVES if name != "random")
+TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
+WITH_GENERATOR = tuple(name for name, objective in OBJECTIVES.items() if objective.has_generator)
 Made = dict[str, tuple[Pretraining, Path]]
 
 
@@ -78,7 +79,7 @@ def stop_after(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- what is written ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("name", list(OBJECTIVES))
 def test_the_folder_is_an_ordinary_checkpoint(name: str, made: Made, tmp_path: Path) -> None:
     found, out = made[name]
     assert from_json(Pretraining, (out / "pretraining.json").read_text()) == found
@@ -174,22 +175,24 @@ def test_two_objectives_see_the_same_batches_with_the_same_masks(name: str) -> N
     from layerprobe.pretraining.tokenizers import train_tokenizer
 
     tokenizer = train_tokenizer(TEXTS, vocab_size=60, max_length=32)
-    seen: list[list[Question]] = []
+    seen: list[list[MaskedBatch]] = []
     for objective in ("mlm", name):
         run = prepare(
             TEXTS, tokenizer, protocol_of(objective, steps=9), seed=3, device=torch.device("cpu"), autocast=None
         )
         assert run.trainer is not None
-        asked: list[Question] = []
-        ask = run.trainer.ask
-        run.trainer.ask = lambda rows, chance, ask=ask, asked=asked: asked.append(ask(rows, chance)) or asked[-1]  # type: ignore[method-assign]
+        batches: list[MaskedBatch] = []
+        mask = run.trainer.masked_batch
+        run.trainer.masked_batch = (  # type: ignore[method-assign]
+            lambda rows, rng, mask=mask, batches=batches: batches.append(mask(rows, rng)) or batches[-1]
+        )
         for _ in range(9):  # more than an epoch
             run.trainer.advance()
-        seen.append(asked)
+        seen.append(batches)
     assert len(seen[0]) == len(seen[1]) == 9
     for first, second in zip(*seen, strict=True):
         assert torch.equal(first.ids, second.ids)
-        assert torch.equal(first.masked.selected, second.masked.selected)
+        assert torch.equal(first.selected, second.selected)
 
 
 def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,17 +202,17 @@ def test_the_loss_of_a_step_is_the_weighted_sum_of_its_means(monkeypatch: pytest
     protocol = protocol_of("rtd", dropout=0.0, discriminator_weight=7.0, accumulation=2)
     run = prepare(TEXTS, tokenizer, protocol, seed=0, device=torch.device("cpu"), autocast=None)
     assert run.trainer is not None
-    asked: list[Question] = []
-    ask = run.trainer.ask
-    run.trainer.ask = lambda rows, chance: asked.append(ask(rows, chance)) or asked[-1]  # type: ignore[method-assign]
+    batches: list[MaskedBatch] = []
+    mask = run.trainer.masked_batch
+    run.trainer.masked_batch = lambda rows, rng: batches.append(mask(rows, rng)) or batches[-1]  # type: ignore[method-assign]
     run.trainer.advance()  # the first step of the warm-up has rate 0: no weight moves
-    sampling = torch.Generator().manual_seed(0)
-    answers = [run.trainer.objective(question, sampling) for question in asked]
-    assert len(answers) == 2
-    masked = sum(len(question.masked.targets) for question in asked)
-    real = sum(question.n_tokens for question in asked)
-    generator = sum(answer["generator"].loss().item() for answer in answers) / masked
-    discriminator = sum(answer["discriminator"].loss().item() for answer in answers) / real
+    rng = torch.Generator().manual_seed(0)
+    outputs = [run.trainer.objective(batch, rng) for batch in batches]
+    assert len(outputs) == 2
+    masked = sum(len(batch.targets) for batch in batches)
+    real = sum(batch.n_tokens for batch in batches)
+    generator = sum(output["generator"].loss().item() for output in outputs) / masked
+    discriminator = sum(output["discriminator"].loss().item() for output in outputs) / real
     assert run.trainer.last_loss == pytest.approx(generator + 7 * discriminator, rel=1e-5)
 
 
@@ -227,7 +230,7 @@ def test_seeds_differ_and_are_repeated(made: Made, tmp_path: Path) -> None:
     assert job("rtd", tmp_path / "other", seed=1).metrics != made["rtd"][0].metrics
 
 
-def test_the_global_chance_is_left_alone(tmp_path: Path) -> None:
+def test_the_global_generator_is_left_alone(tmp_path: Path) -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -245,7 +248,7 @@ def test_bfloat16_is_autocast_over_float32_weights(made: Made, tmp_path: Path) -
     assert {tensor.dtype for tensor in load_file(tmp_path / "out" / "model.safetensors").values()} == {torch.float32}
 
 
-def test_progress_tells_loss_and_speed(tmp_path: Path) -> None:
+def test_progress_shows_loss_and_speed(tmp_path: Path) -> None:
     told: list[str] = []
     job("rtd", tmp_path / "out", steps=3, progress=lambda task, done, total: told.append(task))
     assert told[-4] == "pretraining"
@@ -392,7 +395,7 @@ def test_nothing_else_is_ever_replaced(tmp_path: Path) -> None:
         job("mlm", tmp_path / "thesis.tex")
 
 
-def test_a_generator_larger_than_the_encoder_is_told(tmp_path: Path) -> None:
+def test_a_generator_larger_than_the_encoder_is_warned_of(tmp_path: Path) -> None:
     found = job("rtd", tmp_path / "out", steps=1, generator_size=1.5)
     assert any("the generator is larger than the encoder" in warning for warning in found.warnings)
     assert AutoModel.from_pretrained(tmp_path / "out" / "generator").config.hidden_size == 24
@@ -413,9 +416,9 @@ def test_too_few_texts(tmp_path: Path) -> None:
 def test_a_loss_that_is_not_finite_stops_with_its_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses_of = Trainer.losses_of
 
-    def broken(self: Trainer, question: Question) -> dict[str, torch.Tensor]:
+    def broken(self: Trainer, batch: MaskedBatch) -> dict[str, torch.Tensor]:
         factor = float("nan") if self.step == 4 else 1
-        return {part: factor * loss for part, loss in losses_of(self, question).items()}
+        return {part: factor * loss for part, loss in losses_of(self, batch).items()}
 
     monkeypatch.setattr(Trainer, "losses_of", broken)
     with pytest.raises(TrainingError, match=r"the loss became nan at step 5 of 12: .* lower the learning rate"):
@@ -424,7 +427,7 @@ def test_a_loss_that_is_not_finite_stops_with_its_step(tmp_path: Path, monkeypat
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"an objective among mlm, rtd.* got Pre"):
+    with pytest.raises(DataError, match=r"expected a pretraining objective, one of mlm, rtd.* got 'bert'"):
         protocol_of("bert")
     with pytest.raises(DataError, match="a generator size above 0"):
         PretrainingProtocol(generator_size=0)

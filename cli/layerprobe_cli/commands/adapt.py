@@ -29,9 +29,7 @@ class Training:
     warmup: Annotated[float, option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
     max_grad_norm: Annotated[float, option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
     max_length: Annotated[int, option("Training", min=2, help="Tokens a text at most.")] = 128
-    masking_rate: Annotated[
-        float, option("Training", min=1e-3, max=1, help="Chance of a token to be one that is to be filled in.")
-    ] = 0.15
+    masking_rate: Annotated[float, option("Training", min=1e-3, max=1, help="Share of the tokens to mask.")] = 0.15
     random_share: Annotated[float, option("Training", min=0, max=1, help="Share of those shown as a random word.")] = (
         0.1
     )
@@ -70,7 +68,7 @@ def adapt(
         option(
             "Training",
             min=1,
-            help="Steps from one look at the held-out texts to the next.",
+            help="Steps from one evaluation to the next.",
             show_default="once an epoch",
         ),
     ] = None,
@@ -97,7 +95,7 @@ def adapt(
 
     corpus = load_corpus(texts)
     with output.progress() as progress:
-        found = adapt_model(
+        adaptation = adapt_model(
             loading.resolve(model),
             corpus,
             out,
@@ -109,14 +107,14 @@ def adapt(
             overwrite=overwrite,
             progress=progress,
         )
-    output.notes((), found.warnings)
+    output.notes((), adaptation.warnings)
     if output.json:
-        print_json(found)
+        print_json(adaptation)
     else:
-        _print_adaptation(found, out)
+        _print_adaptation(adaptation, out)
 
 
-def _print_adaptation(found: Adaptation, out: Path) -> None:
+def _print_adaptation(adaptation: Adaptation, out: Path) -> None:
     header = ("step", "held-out loss", "perplexity", "accuracy", "training loss")
     print_table(
         header,
@@ -128,12 +126,12 @@ def _print_adaptation(found: Adaptation, out: Path) -> None:
                 f"{100 * each.held_out_accuracy:.1f} %",
                 "" if each.train_loss is None else f"{each.train_loss:.4f}",
             )
-            for each in found.metrics
+            for each in adaptation.metrics
         ],
     )
     typer.echo(
-        f"\n{found.n_held_out_tokens:,} masked tokens of {found.n_held_out:,} held-out texts; "
-        f"{found.n_texts:,} texts to train on, {found.seconds:.0f} s"
+        f"\n{adaptation.n_held_out_tokens:,} masked tokens of {adaptation.n_held_out:,} held-out texts; "
+        f"{adaptation.n_texts:,} texts to train on, {adaptation.seconds:.0f} s"
     )
     typer.echo(f"Folder: {out}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe_cli.options import option
 from layerprobe_cli.output import Output, print_json, print_table
 
@@ -51,9 +52,11 @@ class Budget:
     weight_decay: Annotated[float, option("Training", min=0, help="Of matrices.")] = 0.01
     max_grad_norm: Annotated[float, option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
     discriminator_weight: Annotated[
-        float, option("Training", min=1e-6, help="rtd, electra-15: of the discriminator's loss.")
+        float, option("Training", min=1e-6, help="Of the discriminator's loss, where there is one.")
     ] = 50.0
-    masking_rate: Annotated[float, option("Training", min=1e-3, max=1, help="Chance of a token to be masked.")] = 0.15
+    masking_rate: Annotated[float, option("Training", min=1e-3, max=1, help="Probability of a token to be masked.")] = (
+        0.15
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -66,7 +69,7 @@ class Sequences:
     max_length: Annotated[int, option("Data", min=3, help="Tokens a sequence at most.")] = 128
     packed: Annotated[bool, option("Data", "--packed", help="Join texts to sequences of that length.")] = False
     held_out: Annotated[
-        int, option("Data", min=1, help="Sequences to measure on; of texts a tenth of all where that is less.")
+        int, option("Data", min=1, help="Sequences to hold out; of texts a tenth of all where that is less.")
     ] = 1000
 
 
@@ -85,8 +88,7 @@ def pretrain(
     sequences: Sequences,
     output: Output,
     objective: Annotated[
-        Literal["mlm", "rtd", "electra-15", "replace-mlm", "all-tokens-mlm", "random"],
-        typer.Option(help="What the encoder is trained for: BERT's or ELECTRA's task, or one between them."),
+        str, typer.Option(metavar="NAME", help=f"What the encoder is trained for: {', '.join(OBJECTIVES)}.")
     ] = "mlm",
     column: Annotated[
         str | None, option("Data", help="The text column of a table or data set.", show_default="detected")
@@ -99,9 +101,7 @@ def pretrain(
     ] = "auto",
     evaluate_every: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Steps from one look at held-out texts to the next.", show_default="a twentieth, at least 50"
-        ),
+        typer.Option(min=1, help="Steps from one evaluation to the next.", show_default="a twentieth, at least 50"),
     ] = None,
     checkpoint_every: Annotated[
         int,
@@ -109,14 +109,15 @@ def pretrain(
     ] = 250,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a pretrained model at OUT.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say parameters, tokens and time; train and write nothing.")
+        bool, typer.Option("--dry-run", help="Print parameters, tokens and time; train and write nothing.")
     ] = False,
 ) -> None:
     """Pretrain a small encoder from nothing.
 
-    The objective is that of BERT, of ELECTRA, or one between them. With one seed and corpus all objectives begin with
-    the same weights and see the same batches with the same tokens masked. The folder is an ordinary checkpoint:
-    give it to any other command as the model or the reference. A generator is in its folder [bold]generator[/bold].
+    The objective is that of BERT, of ELECTRA, one between them, or one of your own package. With one seed and corpus
+    all objectives begin with the same weights and see the same batches with the same tokens masked. The folder is an
+    ordinary checkpoint: give it to any other command as the model or the reference. A generator is in its folder
+    [bold]generator[/bold].
 
     Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
     """
@@ -132,7 +133,7 @@ def pretrain(
         if dry_run:
             plan = plan_pretraining(texts, **settings, progress=progress)
         else:
-            found = pretrain_model(
+            pretraining = pretrain_model(
                 out,
                 texts,
                 **settings,
@@ -141,17 +142,17 @@ def pretrain(
                 overwrite=overwrite,
                 progress=progress,
             )
-    result = plan if dry_run else found
+    result = plan if dry_run else pretraining
     output.notes((), result.warnings)
     if output.json:
         print_json(result)
     elif dry_run:
         _print_plan(plan)
     else:
-        _print_pretraining(found, out)
+        _print_pretraining(pretraining, out)
 
 
-def _protocol(objective: Any, shape: Shape, budget: Budget, sequences: Sequences) -> PretrainingProtocol:
+def _protocol(objective: str, shape: Shape, budget: Budget, sequences: Sequences) -> PretrainingProtocol:
     from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 
     preset = SIZES[shape.size]
@@ -200,14 +201,14 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def _print_pretraining(found: Pretraining, out: Path) -> None:
-    from layerprobe.pretraining.folder import measured_table
+def _print_pretraining(result: Pretraining, out: Path) -> None:
+    from layerprobe.pretraining.folder import metrics_table
 
-    if found.metrics:
-        header, *rows = measured_table(found.metrics)
+    if result.metrics:
+        header, *rows = metrics_table(result.metrics)
         print_table(header, rows)
         typer.echo(
-            f"\n{found.protocol.steps:,} steps, {found.n_tokens:,} tokens, {found.tokens_per_second:,.0f} tokens/s, "
-            f"{_duration(found.seconds)} on {found.computed_on}"
+            f"\n{result.protocol.steps:,} steps, {result.n_tokens:,} tokens, {result.tokens_per_second:,.0f} tokens/s, "
+            f"{_duration(result.seconds)} on {result.computed_on}"
         )
-    typer.echo(f"Folder: {out}" + (f", generator: {out / 'generator'}" if found.protocol.has_generator else ""))
+    typer.echo(f"Folder: {out}" + (f", generator: {out / 'generator'}" if result.protocol.has_generator else ""))

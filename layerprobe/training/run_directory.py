@@ -1,7 +1,7 @@
 """An unfinished run on disk, beside the folder that it will become. Knows tensors and files; knows no model.
 
-`FOLDER.unfinished/` (the ending is the caller's) holds `step-N/`, whole or not at all: weights, optimiser and state of
-chance as safetensors, the rest as JSON. The last one counts.
+`FOLDER.unfinished/` (the ending is the caller's) holds `step-N/`, whole or not at all: weights, optimiser and states of
+the generators as safetensors, the rest as JSON. The last one counts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from layerprobe.errors import DataError, StoreError
 from layerprobe.files import make_directory, remove_leftovers, store_errors
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.serialisation import from_json, to_bytes
-from layerprobe.training.values import Measured
+from layerprobe.training.values import StepMetrics
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ _ADVICE = "choose another place for the model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class SavedStep:
     """Where a run was when it was saved, but for its tensors."""
 
     fingerprint: str
@@ -41,29 +41,32 @@ class Saved:
     n_tokens: int
     """Tokens trained on."""
     seconds: float
-    """Of training and measuring, so far."""
+    """Of training and evaluation, so far."""
     training_seconds: float
     """Of training alone."""
     totals: dict[str, float]
-    """Summed losses of every part since the last measurement, and the positions that carried them."""
-    measured: tuple[Measured, ...]
+    """Summed losses of every part since the last evaluation, and the positions that carried them."""
+    metrics: tuple[StepMetrics, ...]
 
 
-class Workplace:
+class RunDirectory:
     """The directory of an unfinished run; one process at a time.
 
     Args:
         out: The folder that the run will become.
         suffix: What the directory beside it is called, behind that name.
         doing: What another process does there, for the message that it is busy.
+        fingerprint: Of the run.
     """
 
-    def __init__(self, out: Path, *, suffix: str, doing: str) -> None:
-        self.out, self.doing = out, doing
+    def __init__(self, out: Path, *, suffix: str, doing: str, fingerprint: str) -> None:
+        self.out, self.doing, self.fingerprint = out, doing, fingerprint
         self.path = out.with_name(out.name + suffix)
+        self.last: tuple[SavedStep, dict[str, Tensor]] | None = None
+        """The step to go on from, once it is loaded."""
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Keep other processes away; a directory without a saved step is removed in the end.
 
         Raises:
@@ -88,7 +91,7 @@ class Workplace:
             if not unfinished:
                 shutil.rmtree(self.path, ignore_errors=True)
 
-    def save(self, saved: Saved, tensors: dict[str, Tensor]) -> None:
+    def save(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
         """Write a step, whole or not at all, then remove the one before.
 
         Raises:
@@ -103,11 +106,10 @@ class Workplace:
                 if old != target:
                     shutil.rmtree(old)
 
-    def load(self, fingerprint: str, *, overwrite: bool) -> tuple[Saved, dict[str, Tensor]] | None:
-        """Return the last saved step, or None where there is none.
+    def load(self, *, overwrite: bool) -> None:
+        """Load the last saved step, if there is one.
 
         Args:
-            fingerprint: Of the run that goes on.
             overwrite: Whether a step of another run is removed.
 
         Raises:
@@ -115,9 +117,10 @@ class Workplace:
         """
         for step in reversed(self._steps()):
             try:
-                saved = from_json(Saved, (step / STATE).read_text(encoding="utf-8"))
-                if saved.fingerprint == fingerprint:
-                    return saved, load_file(step / TENSORS)
+                saved = from_json(SavedStep, (step / STATE).read_text(encoding="utf-8"))
+                if saved.fingerprint == self.fingerprint:
+                    self.last = saved, load_file(step / TENSORS)
+                    return
             except (OSError, ValueError, SafetensorError) as error:  # DataError is a ValueError
                 logger.warning("%s cannot be read (%s): the run begins anew", step, error)
                 shutil.rmtree(step, ignore_errors=True)
@@ -128,7 +131,6 @@ class Workplace:
                     "with those, choose another folder, or begin anew with --overwrite"
                 )
             self.clear()
-        return None
 
     def clear(self) -> None:
         """Remove all saved steps."""

@@ -1,0 +1,18 @@
+"""Masked language modelling, BERT's objective.
+
+Source: Devlin et al. 2019 (arXiv 1810.04805), section 3.1.
+"""
+
+from __future__ import annotations
+
+from transformers import ElectraModel
+
+from layerprobe.pretraining.models import with_token_head
+from layerprobe.pretraining.values import PretrainingProtocol
+from layerprobe.training.masking import Masking
+from layerprobe.training.objective import MaskedLanguageModelling
+
+
+def build(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> MaskedLanguageModelling:
+    """Return the objective with `encoder` as its model."""
+    return MaskedLanguageModelling(with_token_head(encoder), masking)
