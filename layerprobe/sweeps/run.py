@@ -20,7 +20,6 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import Options, load
-from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.memory import is_out_of_memory
@@ -192,9 +191,7 @@ def _found(plan: Sweep) -> _Found:
 
 
 def _find(model: SweepModel, options: Options) -> Checkpoint:
-    return resolve_checkpoint(
-        ModelSpec(model.id, random_init=model.random_init), trust_remote_code=options.trust_remote_code
-    )
+    return resolve_checkpoint(model.model, trust_remote_code=options.trust_remote_code)
 
 
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
@@ -330,7 +327,7 @@ class _Worker:
         named, options = self.setting.models[model], self.setting.options
         checkpoint = _find(named, options)
         if checkpoint.identity != self.setting.identities[model]:
-            raise ModelError(f"{named.id} changed since the sweep began: begin it again")
+            raise ModelError(f"{named.model.label} changed since the sweep began: begin it again")
         return load(checkpoint, options)
 
     def _told(self, model: int, task: int) -> Encoder:

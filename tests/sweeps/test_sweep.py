@@ -21,6 +21,7 @@ import torch
 
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, ModelError, StoreError, TaskError
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tuning import finetune, run_folder
@@ -262,7 +263,7 @@ def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path
     broken = shutil.copytree(inputs / "bert", tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"half")
     plan = plan_of(inputs, tmp_path / "cache", models=("electra",))
-    models = (SweepModel(id=str(broken)), *plan.models)
+    models = (SweepModel(model=ModelSpec(str(broken))), *plan.models)
     result = sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
     assert [len(curve.failed) for curve in result.curves] == [1, 0]
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
@@ -381,7 +382,7 @@ def test_bad_input_is_told_before_a_process_begins(
     with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
         sweep(dataclasses.replace(plan, layers=(1, 4)))
     with pytest.raises(ModelError, match="there is no folder"):
-        sweep(dataclasses.replace(plan, models=(SweepModel(id=str(tmp_path / "nothing")),)))
+        sweep(dataclasses.replace(plan, models=(SweepModel(model=ModelSpec(str(tmp_path / "nothing"))),)))
     with pytest.raises(TaskError, match=r"nothing\.csv"):
         sweep(dataclasses.replace(plan, tasks=(TaskSettings(source=str(tmp_path / "nothing.csv")),)))
     with pytest.raises(DataError, match="expected at least one worker, got 0"):

@@ -16,6 +16,7 @@ from typing import Any
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.serialisation import to_json
@@ -45,7 +46,7 @@ def write_inputs(folder: Path) -> Path:
 
 def plan_of(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra")) -> Sweep:
     return Sweep(
-        models=tuple(SweepModel(id=str(folder / name)) for name in models),
+        models=tuple(SweepModel(model=ModelSpec(str(folder / name))) for name in models),
         tasks=(TaskSettings(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
         layers=LAYERS,
         seeds=SEEDS,

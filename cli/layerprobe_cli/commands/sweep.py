@@ -185,11 +185,12 @@ def _plan(
     layers: str,
     cache_dir: Path | None,
 ) -> Sweep:
+    from layerprobe.encoders.spec import ModelSpec
     from layerprobe.sweeps.values import Sweep, SweepModel
 
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
     return Sweep(
-        models=tuple(SweepModel(id=model, random_init=loading.random_init) for model in models),
+        models=tuple(SweepModel(model=ModelSpec(model, random_init=loading.random_init)) for model in models),
         tasks=tasks,
         layers=listed_layers(layers),
         seeds=seeds,
