@@ -208,10 +208,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_measured_is_refused(
     folder: Callable[[str], Path], changes: dict[str, Any], message: str
 ) -> None:
+    def measure(layers: tuple[int, ...] | None = None, **settings: Any) -> None:
+        profile(
+            folder("bert"),
+            layers=layers,
+            settings=dataclasses.replace(QUICK, **settings),
+            options=Options(device="cpu"),
+        )
+
     with pytest.raises(DataError, match=message) as caught:
-        layers = changes.pop("layers", None)
-        settings = dataclasses.replace(QUICK, **changes)
-        profile(folder("bert"), layers=layers, settings=settings, options=Options(device="cpu"))
+        measure(**changes)
     assert "\n" not in str(caught.value)
 
 

@@ -20,7 +20,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.serialisation import to_json
-from layerprobe.sweeps.run import sweep
+from layerprobe.sweeps.run import run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
 from layerprobe.tasks.values import TaskSettings
 from tests.models import save_tiny
@@ -93,5 +93,5 @@ if __name__ == "__main__":
     def say(result: SweepResult) -> None:
         print(result.n_done, flush=True)
 
-    done = sweep(plan_of(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[3]), watch=say)
+    done = run_sweep(plan_of(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[3]), watch=say)
     print(to_json(done))
