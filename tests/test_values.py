@@ -21,6 +21,7 @@ from layerprobe.adaptation.values import AdaptationProtocol
 from layerprobe.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.dropbench.values import BudgetScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.values import TokenMetrics
@@ -175,7 +176,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
     TaskSettings: {"source": NAMES, "kind": st.sampled_from([None, "sts"]), "merge": st.just(False)},
-    SweepModel: {"random_init": st.none() | st.integers(0, 9)},
+    SweepModel: {"model": st.builds(ModelSpec, NAMES, random_init=st.none() | st.integers(0, 9))},
     AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
     Chain: {
         "model": NAMES,

@@ -49,7 +49,7 @@ from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.versions import versions
 
-Place = tuple[int, int]
+LayerSeed = tuple[int, int]
 """Layer and seed."""
 
 
@@ -96,10 +96,10 @@ def run_chain(
         level: Confidence level of all intervals.
         options: How to load, and the prompt; how to pool is said by the chain, and so is the `max_length` of texts for
             CKA, that of the last step, where the options have none.
-        progress: Told how much is done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
-        ModelError: If a model cannot be had, cannot fill in masked tokens, or a layer has no checkpoint to go on from.
+        ModelError: If a model cannot be loaded or fill in masked tokens, or a layer has no checkpoint to go on from.
         DataError: If a task, a file with texts or a layer is not what it should be.
         TrainingError: If a training fails.
         StoreError: If a result cannot be written.
@@ -107,53 +107,48 @@ def run_chain(
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130): word similarity or domain-adaptive pretraining, then STS.
     """
     check_level(level)
-    work = _Work.of(chain, data, options)
-    work.check_layer_zero()
-    before = _before(work, level, progress) if chain.cka else None
-    bar = _Bar(progress, work)
-    walked = _follow(work, work.start, bar)
-    direct = _straight(work, bar) if chain.compares else ()
-    controls = [_follow(work, control, bar) for control in work.controls]
-    last = walked.runs[-1]
-    told = [each.warnings for each in work.tasks]
-    adapted = [adaptation.warnings for each in (walked, *controls) for adaptation in each.adaptations]
+    loaded = _LoadedChain.of(chain, data, options)
+    loaded.check_layer_zero()
+    initial = _embed_start(loaded, level, progress) if chain.cka else None
+    fine_tuning = _ChainProgress(progress, loaded)
+    done = _run_steps(loaded, loaded.start, fine_tuning)
+    direct = _run_last_step_alone(loaded, fine_tuning) if chain.compares else ()
+    controls = [_run_steps(loaded, control, fine_tuning) for control in loaded.controls]
+    last = done.runs[-1]
+    warnings = [task.warnings for task in loaded.tasks]
+    warnings += [adaptation.warnings for each in (done, *controls) for adaptation in each.adaptations]
     return ChainResult(
         chain=chain,
         level=level,
-        n_blocks=work.n_blocks,
-        trail=walked.trail(level),
+        n_blocks=loaded.n_blocks,
+        trail=done.trail(level),
         direct=outcomes(direct, level=level),
-        effects=_effects(work.layers, last, direct, level) if direct else (),
+        effects=_effects(loaded.layers, last, direct, level) if direct else (),
         controls=tuple(each.trail(level) for each in controls),
-        similarities=None if before is None else _similarities(work, before, walked, level, progress),
-        computed_on=computed_on(work.options),
+        similarities=None if initial is None else _similarities(loaded, initial, done, level, progress),
+        computed_on=computed_on(loaded.options),
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        notes=tuple(dict.fromkeys(note for task in work.tasks for note in task.notes)),
-        warnings=tuple(dict.fromkeys(warning for part in (*told, *adapted) for warning in part)),
+        notes=tuple(dict.fromkeys(note for task in loaded.tasks for note in task.notes)),
+        warnings=tuple(dict.fromkeys(warning for each in warnings for warning in each)),
     )
 
 
 def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options = DEFAULT_OPTIONS) -> ChainPlan:
     """Return the steps of a chain from each start, and how many of their trainings are stored.
 
-    Args:
-        chain: As for `run_chain`.
-        data: As for `run_chain`.
-        options: As for `run_chain`.
-
     Raises:
         LayerProbeError: As `run_chain` does for what is wrong before any training.
     """
-    work = _Work.of(chain, data, options)
-    work.check_layer_zero()
-    steps = [planned for start in (work.start, *work.controls) for planned in _planned(work, start)]
+    loaded = _LoadedChain.of(chain, data, options)
+    loaded.check_layer_zero()
+    steps = [planned for start in (loaded.start, *loaded.controls) for planned in _planned(loaded, start)]
     if chain.compares:
-        step, task = chain.finetunings[-1], work.tasks[-1]
-        done = [_finished(work, work.start, task, step, place, keep=False) for place in work.places]
+        step, task = chain.finetunings[-1], loaded.tasks[-1]
+        done = [_finished(loaded, loaded.start, task, step, pair, keep=False) for pair in loaded.pairs]
         steps.append(
             PlannedStep(
-                start=work.start.label,
+                start=loaded.start.label,
                 number=len(chain.steps),
                 label=step.label,
                 total=len(done),
@@ -161,15 +156,15 @@ def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options 
                 after=False,
             )
         )
-    return ChainPlan(chain=chain, layers=work.layers, steps=tuple(steps))
+    return ChainPlan(chain=chain, layers=loaded.layers, steps=tuple(steps))
 
 
-# ---- what is needed --------------------------------------------------------------------------------------
+# ---- what is loaded --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Work:
-    """A chain with all that it names found and checked, but no weights loaded."""
+class _LoadedChain:
+    """A chain with its tasks loaded and its models resolved and checked, but no weights loaded."""
 
     chain: Chain
     options: Options
@@ -183,14 +178,17 @@ class _Work:
     """One an adaptation."""
 
     @classmethod
-    def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _Work:
+    def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _LoadedChain:
         # CKA is of the states that the last step learns from: texts are cut where it cuts them
         last = chain.finetunings[-1].protocol
         options = replace(options, pooling=chain.pooling, max_length=options.max_length or last.max_length)
         check_precision(options)
         data = data or ChainData.of(chain)
         trust = options.trust_remote_code
-        start = resolve_checkpoint(ModelSpec(chain.model, random_init=chain.random_init), trust_remote_code=trust)
+        start, *controls = (
+            resolve_checkpoint(ModelSpec(chain.model, random_init=seed), trust_remote_code=trust)
+            for seed in (chain.random_init, *chain.control)
+        )
         if chain.adaptations:
             check_masked_lm(start)
         layers = tuple(range(count_blocks(start.config) + 1)) if chain.layers is None else chain.layers
@@ -199,10 +197,7 @@ class _Work:
             chain=chain,
             options=options,
             start=start,
-            controls=tuple(
-                resolve_checkpoint(ModelSpec(chain.model, random_init=seed), trust_remote_code=trust)
-                for seed in chain.control
-            ),
+            controls=tuple(controls),
             reference=None if chain.reference is None else resolve_checkpoint(chain.reference, trust_remote_code=trust),
             layers=layers,
             tasks=data.tasks,
@@ -214,7 +209,7 @@ class _Work:
         return count_blocks(self.start.config)
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def pairs(self) -> tuple[LayerSeed, ...]:
         return tuple((layer, seed) for seed in self.chain.seeds for layer in self.layers)
 
     def check_layer_zero(self) -> None:
@@ -227,36 +222,36 @@ class _Work:
                 "further steps and CKA: expected layers from 1"
             )
 
-    def find(self, folder: Path) -> Checkpoint:
+    def resolve(self, folder: Path) -> Checkpoint:
         """Return the checkpoint that a step left."""
         return resolve_checkpoint(str(folder), trust_remote_code=self.options.trust_remote_code)
 
 
-class _Bar:
+class _ChainProgress:
     """How much of all fine-tuning is done: a block costs about as much as the rest of a step."""
 
-    def __init__(self, progress: Progress, work: _Work) -> None:
+    def __init__(self, progress: Progress, loaded: _LoadedChain) -> None:
         self.progress = progress
-        n_starts = 1 + len(work.controls)
-        times = [n_starts] * len(work.tasks)
-        times[-1] += work.chain.compares
-        steps = zip(work.chain.finetunings, work.tasks, times, strict=True)
-        self._whole = sum(count * _cost(step, task, work.places) for step, task, count in steps)
+        n_starts = 1 + len(loaded.controls)
+        times = [n_starts] * len(loaded.tasks)
+        times[-1] += loaded.chain.compares
+        steps = zip(loaded.chain.finetunings, loaded.tasks, times, strict=True)
+        self._whole = sum(count * _cost(step, task, loaded.pairs) for step, task, count in steps)
         self._done = 0.0
 
-    def part(self, step: FinetuneStep, task: Task, places: Sequence[Place]) -> Progress:
-        """Return what is told of these runs."""
-        share = _cost(step, task, places)
+    def part(self, step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> Progress:
+        """Return the progress of these runs."""
+        share = _cost(step, task, pairs)
         self._done += share
         return part_of(self.progress, start=self._done - share, share=share, whole=self._whole)
 
 
-def _cost(step: FinetuneStep, task: Task, places: Sequence[Place]) -> float:
-    return float(step.protocol.epochs * len(task.train) * sum(layer + 1 for layer, _ in places))
+def _cost(step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> float:
+    return float(step.protocol.epochs * len(task.train) * sum(layer + 1 for layer, _ in pairs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Walked:
+class _ChainRuns:
     """What a chain left from one start."""
 
     start: Checkpoint
@@ -265,7 +260,7 @@ class _Walked:
     """After each adaptation."""
     runs: tuple[tuple[FineTuningRun, ...], ...]
     """Of each fine-tuning."""
-    trained: dict[Place, Checkpoint]
+    trained: dict[LayerSeed, Checkpoint]
     """After the last fine-tuning, where its weights were kept."""
 
     def trail(self, level: float) -> ChainTrail:
@@ -278,76 +273,81 @@ class _Walked:
         )
 
 
-def _follow(work: _Work, start: Checkpoint, bar: _Bar) -> _Walked:
+def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgress) -> _ChainRuns:
     """Do all steps from a start."""
-    adaptations, adapted, options = [], [start], work.options
-    for adapt, texts in zip(work.chain.adaptations, work.corpora, strict=True):
+    adaptations, adapted, options = [], [start], loaded.options
+    for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
         path, adaptation = adapt_in_store(
-            adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed, options=options, progress=bar.progress
+            adapted[-1], texts, protocol=adapt.protocol, seed=adapt.seed, options=options, progress=fine_tuning.progress
         )
         adaptations.append(adaptation)
-        adapted.append(work.find(path))
-    at = dict.fromkeys(work.places, adapted[-1])
+        adapted.append(loaded.resolve(path))
+    at = dict.fromkeys(loaded.pairs, adapted[-1])
     runs = []
-    for number, (step, task) in enumerate(zip(work.chain.finetunings, work.tasks, strict=True)):
-        done, at = _fine_tuned(work, at, number, step, task, bar)
+    for number, (step, task) in enumerate(zip(loaded.chain.finetunings, loaded.tasks, strict=True)):
+        done, at = _fine_tuned(loaded, at, number, step, task, fine_tuning)
         runs.append(done)
-    return _Walked(
+    return _ChainRuns(
         start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), runs=tuple(runs), trained=at
     )
 
 
 def _fine_tuned(
-    work: _Work, at: dict[Place, Checkpoint], number: int, step: FinetuneStep, task: Task, bar: _Bar
-) -> tuple[tuple[FineTuningRun, ...], dict[Place, Checkpoint]]:
+    loaded: _LoadedChain,
+    at: dict[LayerSeed, Checkpoint],
+    number: int,
+    step: FinetuneStep,
+    task: Task,
+    fine_tuning: _ChainProgress,
+) -> tuple[tuple[FineTuningRun, ...], dict[LayerSeed, Checkpoint]]:
     """Return the runs of a step, and the checkpoints that it left."""
     # runs from one checkpoint are made together, so that it is loaded once
-    groups: dict[tuple[int, bool], dict[Place, Checkpoint]] = {}
-    for place, checkpoint in at.items():
-        groups.setdefault((id(checkpoint), work.chain.keeps_weights(number, place[1])), {})[place] = checkpoint
+    groups: dict[tuple[int, bool], dict[LayerSeed, Checkpoint]] = {}
+    for pair, checkpoint in at.items():
+        groups.setdefault((id(checkpoint), loaded.chain.keeps_weights(number, pair[1])), {})[pair] = checkpoint
     runs: list[FineTuningRun] = []
-    left: dict[Place, Checkpoint] = {}
-    for (_, keep), places in groups.items():
-        checkpoint = next(iter(places.values()))
+    left: dict[LayerSeed, Checkpoint] = {}
+    for (_, keep), pairs in groups.items():
+        checkpoint = next(iter(pairs.values()))
         made = finetune(
             checkpoint,
-            list(dict.fromkeys(layer for layer, _ in places)),
+            list(dict.fromkeys(layer for layer, _ in pairs)),
             task,
-            seeds=list(dict.fromkeys(seed for _, seed in places)),
+            seeds=list(dict.fromkeys(seed for _, seed in pairs)),
             protocol=step.protocol,
-            options=work.options,
+            options=loaded.options,
             save_models=keep,
-            progress=bar.part(step, task, list(places)),
+            progress=fine_tuning.part(step, task, list(pairs)),
         )
         runs += made
         if keep:
-            directories = saved_models(checkpoint, made, task, options=work.options)
+            directories = saved_models(checkpoint, made, task, options=loaded.options)
             for run, directory in zip(made, directories, strict=True):
-                left[run.layer, run.seed] = work.find(directory / MODEL)
+                left[run.layer, run.seed] = loaded.resolve(directory / MODEL)
     return tuple(runs), left
 
 
-def _straight(work: _Work, bar: _Bar) -> tuple[FineTuningRun, ...]:
+def _run_last_step_alone(loaded: _LoadedChain, fine_tuning: _ChainProgress) -> tuple[FineTuningRun, ...]:
     """Do the last step from the start, without those before it."""
-    step, task = work.chain.finetunings[-1], work.tasks[-1]
+    step, task = loaded.chain.finetunings[-1], loaded.tasks[-1]
     return tuple(
         finetune(
-            work.start,
-            work.layers,
+            loaded.start,
+            loaded.layers,
             task,
-            seeds=work.chain.seeds,
+            seeds=loaded.chain.seeds,
             protocol=step.protocol,
-            options=work.options,
-            progress=bar.part(step, task, work.places),
+            options=loaded.options,
+            progress=fine_tuning.part(step, task, loaded.pairs),
         )
     )
 
 
 def _effects(
-    layers: Sequence[int], after: Sequence[FineTuningRun], straight: Sequence[FineTuningRun], level: float
+    layers: Sequence[int], after: Sequence[FineTuningRun], alone: Sequence[FineTuningRun], level: float
 ) -> tuple[ChainEffect, ...]:
     """Return the mean over seeds of the paired difference at each layer, with Student's t intervals."""
-    first, second = ({(run.layer, run.seed): run.test[run.primary] for run in runs} for runs in (after, straight))
+    first, second = ({(run.layer, run.seed): run.test[run.primary] for run in runs} for runs in (after, alone))
     differences: dict[int, list[float]] = {layer: [] for layer in sorted(layers)}
     for layer, seed in sorted(first):
         differences[layer].append(first[layer, seed] - second[layer, seed])
@@ -359,7 +359,7 @@ def _effects(
 # ---- what is stored --------------------------------------------------------------------------------------
 
 
-def _planned(work: _Work, start: Checkpoint) -> Iterator[PlannedStep]:
+def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
     """Yield the steps from a start; what would follow one that is not stored is not stored either."""
     checkpoint: Checkpoint | None = start
 
@@ -367,38 +367,40 @@ def _planned(work: _Work, start: Checkpoint) -> Iterator[PlannedStep]:
         return PlannedStep(start=start.label, number=next(numbers), label=label, total=total, stored=stored, after=True)
 
     numbers = itertools.count(1)
-    for adapt, texts in zip(work.chain.adaptations, work.corpora, strict=True):
+    for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
         if checkpoint is not None:
-            known = stored_adaptation(checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed, options=work.options)
-            checkpoint = None if known.adaptation is None else work.find(known.path)
+            known = stored_adaptation(
+                checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed, options=loaded.options
+            )
+            checkpoint = None if known.adaptation is None else loaded.resolve(known.path)
         yield planned(adapt.label, total=1, stored=int(checkpoint is not None))
-    at = {} if checkpoint is None else dict.fromkeys(work.places, checkpoint)
-    for number, (step, task) in enumerate(zip(work.chain.finetunings, work.tasks, strict=True)):
-        done: dict[Place, Path] = {}
-        for place, start_of in at.items():
-            keep = work.chain.keeps_weights(number, place[1])
-            path = _finished(work, start_of, task, step, place, keep=keep)
+    at = {} if checkpoint is None else dict.fromkeys(loaded.pairs, checkpoint)
+    for number, (step, task) in enumerate(zip(loaded.chain.finetunings, loaded.tasks, strict=True)):
+        done: dict[LayerSeed, Path] = {}
+        for pair, start_of in at.items():
+            keep = loaded.chain.keeps_weights(number, pair[1])
+            path = _finished(loaded, start_of, task, step, pair, keep=keep)
             if path is not None:
-                done[place] = path
-        yield planned(step.label, total=len(work.places), stored=len(done))
-        if number < len(work.tasks) - 1:
-            at = {place: work.find(path / MODEL) for place, path in done.items()}
+                done[pair] = path
+        yield planned(step.label, total=len(loaded.pairs), stored=len(done))
+        if number < len(loaded.tasks) - 1:
+            at = {pair: loaded.resolve(path / MODEL) for pair, path in done.items()}
 
 
 def _finished(
-    work: _Work, checkpoint: Checkpoint, task: Task, step: FinetuneStep, place: Place, *, keep: bool
+    loaded: _LoadedChain, checkpoint: Checkpoint, task: Task, step: FinetuneStep, pair: LayerSeed, *, keep: bool
 ) -> Path | None:
     """Return the directory of a run that need not be made again, or None."""
-    folder = run_folder(checkpoint, task, step.protocol, work.options)
-    path = folder.run_path(*place)
-    return None if folder.load(*place) is None or (keep and not has_model(path)) else path
+    folder = run_folder(checkpoint, task, step.protocol, loaded.options)
+    path = folder.run_path(*pair)
+    return None if folder.load(*pair) is None or (keep and not has_model(path)) else path
 
 
 # ---- CKA before and after --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Before:
+class _StartEmbeddings:
     """The start and the reference on the texts of the last task's test split."""
 
     texts: tuple[str, ...]
@@ -410,53 +412,59 @@ class _Before:
     """Start against reference."""
 
 
-def _before(work: _Work, level: float, progress: Progress) -> _Before:
-    """Compare the start with the reference; what is wrong with them or the texts is told before any training."""
-    texts = work.tasks[-1].test.texts
-    start = extract(work.start, texts, options=work.options, progress=progress)
-    if work.reference is None:
-        return _Before(texts=texts, start=start, reference=None, partners=None, curve=None)
-    reference = extract(work.reference, texts, options=work.options, progress=progress)
-    (comparison,) = _compared(start, [reference], work, level)
+def _embed_start(loaded: _LoadedChain, level: float, progress: Progress) -> _StartEmbeddings:
+    """Compare the start with the reference; what is wrong with them or the texts is reported before any training."""
+    texts = loaded.tasks[-1].test.texts
+    start = extract(loaded.start, texts, options=loaded.options, progress=progress)
+    if loaded.reference is None:
+        return _StartEmbeddings(texts=texts, start=start, reference=None, partners=None, curve=None)
+    reference = extract(loaded.reference, texts, options=loaded.options, progress=progress)
+    (comparison,) = _compared(start, [reference], loaded, level)
     partners = comparison.curve.reference_layers
-    return _Before(texts=texts, start=start, reference=reference, partners=partners, curve=_curve(comparison, partners))
+    return _StartEmbeddings(
+        texts=texts, start=start, reference=reference, partners=partners, curve=_curve(comparison, partners)
+    )
 
 
-def _similarities(work: _Work, before: _Before, walked: _Walked, level: float, progress: Progress) -> ChainSimilarities:
-    seed = work.chain.seeds[0]
-    steps = zip(work.chain.adaptations, walked.adapted, strict=True)
+def _similarities(
+    loaded: _LoadedChain, initial: _StartEmbeddings, done: _ChainRuns, level: float, progress: Progress
+) -> ChainSimilarities:
+    seed = loaded.chain.seeds[0]
+    steps = zip(loaded.chain.adaptations, done.adapted, strict=True)
     trained: list[tuple[str, int | None, int, Checkpoint]] = [
         (step.label, None, step.seed, checkpoint) for step, checkpoint in steps
     ]
-    label = work.chain.finetunings[-1].label
-    trained += [(label, layer, seed, walked.trained[layer, seed]) for layer in sorted(work.layers)]
-    found = []
+    label = loaded.chain.finetunings[-1].label
+    trained += [(label, layer, seed, done.trained[layer, seed]) for layer in sorted(loaded.layers)]
+    similarities = []
     for after, layer, seed_of, checkpoint in trained:
-        embeddings = extract(checkpoint, before.texts, options=work.options, progress=progress)
-        others = [before.start] if before.reference is None else [before.start, before.reference]
-        comparisons = _compared(embeddings, others, work, level)
+        embeddings = extract(checkpoint, initial.texts, options=loaded.options, progress=progress)
+        others = [initial.start] if initial.reference is None else [initial.start, initial.reference]
+        comparisons = _compared(embeddings, others, loaded, level)
         indices = tuple(range(embeddings.n_layers))
-        found.append(
+        similarities.append(
             ChainSimilarity(
                 after=after,
                 layer=layer,
                 seed=seed_of,
                 to_start=_curve(comparisons[0], indices),
-                to_reference=None if before.partners is None else _curve(comparisons[1], before.partners),
+                to_reference=None if initial.partners is None else _curve(comparisons[1], initial.partners),
             )
         )
     return ChainSimilarities(
         measure=CKA(),
-        n_texts=len(before.texts),
-        reference=None if work.reference is None else work.reference.label,
-        start_to_reference=before.curve,
-        trained=tuple(found),
+        n_texts=len(initial.texts),
+        reference=None if loaded.reference is None else loaded.reference.label,
+        start_to_reference=initial.curve,
+        trained=tuple(similarities),
     )
 
 
-def _compared(model: Embeddings, others: Sequence[Embeddings], work: _Work, level: float) -> tuple[Comparison, ...]:
+def _compared(
+    model: Embeddings, others: Sequence[Embeddings], loaded: _LoadedChain, level: float
+) -> tuple[Comparison, ...]:
     # of the whole map: a truncated model has fewer layers than what it is compared with
-    return compare_all(model, others, level=level, device=work.options.device).comparisons
+    return compare_all(model, others, level=level, device=loaded.options.device).comparisons
 
 
 def _curve(comparison: Comparison, partners: Sequence[int]) -> ChainCurve:

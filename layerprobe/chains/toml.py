@@ -1,30 +1,14 @@
-"""A chain -> TOML, which `load_chain` reads. Knows values, no files."""
+"""A chain as a TOML file. Knows keys; runs nothing."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from layerprobe.adaptation.values import AdaptationProtocol
 from layerprobe.chains.values import AdaptStep, Chain, FinetuneStep
 from layerprobe.errors import DataError
-from layerprobe.files import from_home
 from layerprobe.finetuning.values import Protocol
-from layerprobe.toml import (
-    Keys,
-    as_integers,
-    as_seeds,
-    as_tables,
-    as_text,
-    as_texts,
-    made,
-    of_kind,
-    parsed,
-    read_toml,
-    toml_value,
-)
+from layerprobe.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_toml, reader, text, texts, to_toml
 
 
 def chain_to_toml(chain: Chain) -> str:
@@ -37,24 +21,17 @@ def chain_to_toml(chain: Chain) -> str:
         >>> chain_to_toml(Chain(name="plain", model="bert", steps=(step,))).splitlines()[:3]
         ['name = "plain"', 'model = "bert"', 'layers = "all"']
     """
-    top = {f.name: getattr(chain, f.name) for f in dataclasses.fields(chain) if f.name != "steps"}
-    tables = [_lines({**top, "layers": "all" if chain.layers is None else chain.layers})]
-    for step in chain.steps:
-        if isinstance(step, AdaptStep):
-            values = {"adapt": step.texts, "seed": step.seed}
-        else:
-            settings = _values(step.task)
-            values = {"finetune": settings.pop("source"), **settings}
-        tables.append("[[step]]\n" + _lines({**values, **_values(step.protocol)}))
-    return "\n".join(tables)
+    values = field_values(chain)
+    del values["steps"]
+    top = {**values, "layers": "all" if chain.layers is None else chain.layers}
+    return to_toml(("", top), *(("[[step]]", _step_values(step)) for step in chain.steps))
 
 
-def _values(value: Any) -> dict[str, Any]:
-    return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
-
-
-def _lines(values: Mapping[str, Any]) -> str:
-    return "".join(f"{key} = {toml_value(value)}\n" for key, value in values.items() if value is not None)
+def _step_values(step: AdaptStep | FinetuneStep) -> dict[str, object]:
+    if isinstance(step, AdaptStep):
+        return {"adapt": step.texts, "seed": step.seed, **field_values(step.protocol)}
+    settings = field_values(step.task)
+    return {"finetune": settings.pop("source"), **settings, **field_values(step.protocol)}
 
 
 def load_chain(path: str | Path) -> Chain:
@@ -78,25 +55,19 @@ def load_chain(path: str | Path) -> Chain:
 
     Further keys are those of `Chain`: name, random_init, baseline, cka.
 
-    Args:
-        path: The file.
-
     Raises:
         DataError: If the file cannot be read, is no TOML, or a key is missing, unknown or not what it should be.
     """
-    file = from_home(path)
-    text = read_toml(file, "the chain")
-    return chain_from_toml(text, name=file.stem, folder=file.parent, where=str(path))
+    return _chain(read_toml(path, "the chain", absolute=True), name=Path(path).stem)
 
 
-def chain_from_toml(text: str, *, name: str = "chain", folder: Path | None = None, where: str = "the chain") -> Chain:
+def chain_from_toml(content: str, *, name: str = "chain", folder: Path | None = None) -> Chain:
     r"""Return the chain that a TOML text describes.
 
     Args:
-        text: As `chain_to_toml` writes it; what is left out is the default.
+        content: As `chain_to_toml` writes it; what is left out is the default.
         name: Of the chain, where the text has none.
         folder: What relative paths are relative to; by default they stay as they are.
-        where: What messages call the text.
 
     Raises:
         DataError: If it is no TOML, or a key is missing, unknown or not what it should be.
@@ -106,21 +77,14 @@ def chain_from_toml(text: str, *, name: str = "chain", folder: Path | None = Non
         >>> chain.seeds, chain.finetunings[0].protocol.epochs
         ((0, 1), 3)
     """
-    keys = Keys(where, parsed(text, where), folder)
-    steps = keys.take("step", as_tables, "tables [[step]]", missing="at least one table [[step]]")
-    values: dict[str, Any] = {"name": keys.take("name", as_text, "a text", default=name)}
-    values["model"] = keys.model("model", missing="model, a hub id or a folder")
-    values["reference"] = keys.model("reference")
-    values["layers"] = keys.take("layers", _layers, 'a list of whole numbers or "all"', default=None)
-    values["seeds"] = keys.take("seeds", as_seeds, "a number of seeds or a list of them", default=None)
-    values["control"] = keys.take("control", as_integers, "a list of seeds", default=None)
-    values["random_init"] = keys.take("random_init", of_kind(int), "a whole number", default=None)
-    for switch in ("baseline", "cka"):
-        values[switch] = keys.take(switch, of_kind(bool), "true or false", default=None)
-    keys.done()
-    read = (_step(Keys(f"{where}, step {number}", step, folder)) for number, step in enumerate(steps, 1))
-    given = {key: value for key, value in values.items() if value is not None}
-    return made(Chain, where, steps=tuple(read), **given)
+    return _chain(parse_toml(content, where="the chain", folder=folder), name=name)
+
+
+def _chain(keys: Keys, *, name: str) -> Chain:
+    model = text(keys.source, "a hub id or a folder")
+    values = {"name": keys.take("name", reader(str), default=name), "steps": tuple(map(_step, keys.tables("step")))}
+    readers = {"model": model, "reference": model, "layers": LAYERS, "seeds": SEEDS}
+    return keys.whole(Chain, values, readers=readers)
 
 
 def _step(keys: Keys) -> AdaptStep | FinetuneStep:
@@ -128,17 +92,7 @@ def _step(keys: Keys) -> AdaptStep | FinetuneStep:
     if len(kinds) != 1:
         raise DataError(f"{keys.where}: expected either adapt or finetune, got {' and '.join(kinds) or 'neither'}")
     if kinds == ["adapt"]:
-        texts = keys.take("adapt", as_texts, "a file or a list of files")
-        seed = keys.take("seed", of_kind(int), "a whole number", default=0)
-        how = keys.fields(AdaptationProtocol)
-        keys.done()
-        return made(AdaptStep, keys.where, texts=tuple(map(keys.path, texts)), protocol=how, seed=seed)
-    source = keys.take("finetune", as_text, "a file, a folder, stsb or the hub id of a data set")
-    task = keys.task(keys.source(source))
-    protocol = keys.fields(Protocol)
-    keys.done()
-    return made(FinetuneStep, keys.where, task=task, protocol=protocol)
-
-
-def _layers(value: Any) -> tuple[int, ...] | None:
-    return None if value == "all" else as_integers(value)
+        files = keys.take("adapt", texts(keys.path, "a file or a list of files"))
+        return keys.whole(AdaptStep, {"texts": files, "protocol": keys.fields(AdaptationProtocol)})
+    source = keys.take("finetune", text(keys.source, "a file, a folder, stsb or the hub id of a data set"))
+    return keys.whole(FinetuneStep, {"task": keys.task(source), "protocol": keys.fields(Protocol)})

@@ -340,9 +340,9 @@ class ChainResult:
         all_named = n_layers <= LISTED
         ends = [each.interval if all_named else each.joint for each in self.effects]
         shown = [
-            f"{each.value:+.2f}{_interval(found)} at layer {each.layer}"
-            for each, found in zip(self.effects, ends, strict=True)
-            if all_named or (found and not found[0] <= 0 <= found[1])
+            f"{each.value:+.2f}{_interval(interval)} at layer {each.layer}"
+            for each, interval in zip(self.effects, ends, strict=True)
+            if all_named or (interval and not interval[0] <= 0 <= interval[1])
         ]
         if not shown:
             return f"{what} adds nothing that is sure at any of {n_layers} layers ({unit})."
@@ -359,15 +359,15 @@ class ChainResult:
         """How far the last layer kept is from what it was, in words; empty without CKA."""
         if self.similarities is None:
             return ""
-        found = self.similarities
-        listed = [_kept(each) for each in found.trained]
+        similarities = self.similarities
+        listed = [_kept(each) for each in similarities.trained]
         if len(listed) > LISTED:
-            values = {each.to_start.values[-1]: each for each in found.trained}
+            values = {each.to_start.values[-1]: each for each in similarities.trained}
             listed = [f"from {_kept(values[min(values)])}", f"to {_kept(values[max(values)])}"]
-        measure = found.measure.title
+        measure = similarities.measure.title
         return (
             f"{measure[0].upper()}{measure[1:]} of the last layer kept with the same layer of the start, on "
-            f"{found.n_texts} texts: {', '.join(listed)}."
+            f"{similarities.n_texts} texts: {', '.join(listed)}."
         )
 
 

@@ -6,12 +6,7 @@ from dataclasses import dataclass, field
 
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
-from layerprobe.similarity.values import (
-    Difference,
-    LayerDiagnostics,
-    SimilarityCurve,
-    SimilarityMap,
-)
+from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

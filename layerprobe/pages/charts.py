@@ -9,9 +9,7 @@ import plotly.graph_objects as go
 
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.pages import numbers
-from layerprobe.pages.style import (
-    TRANSPARENT,
-)
+from layerprobe.pages.style import TRANSPARENT
 
 MANY = 8
 """More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""

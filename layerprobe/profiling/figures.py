@@ -8,16 +8,7 @@ from typing import Any
 import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.pages.style import (
-    CHOSEN,
-    COLOURS,
-    DASHES,
-    INK,
-    SYMBOLS,
-    layer_axis,
-    styled,
-    text,
-)
+from layerprobe.pages.style import CHOSEN, COLOURS, DASHES, INK, SYMBOLS, layer_axis, styled, text
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
 
 Scores = Sequence[Mapping[int, LayerOutcome]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,60 +15,19 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
-from layerprobe.errors import DataError
 from layerprobe.names import short_name
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import check_lengths, random_batch
 from layerprobe.profiling.memory import gauge_for
-from layerprobe.profiling.values import Cost, LayerProfile
+from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
 from layerprobe.progress import Progress, silent
 
-Shape = tuple[int, int]
 QUANTILES = (0.05, 0.5, 0.95)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How often what is measured."""
-
-    lengths: tuple[int, ...] = (16, 64, 128)
-    """Tokens a text."""
-    batch_sizes: tuple[int, ...] = (1, 32)
-    """Texts a batch."""
-    rounds: int = 5
-    """Turns of every layer."""
-    repeats: int = 5
-    """Timed passes a turn and shape, at most."""
-    warmup: int = 2
-    """Passes before them that do not count, at most."""
-    max_seconds: float = 1.0
-    """No further pass of a turn and shape begins after this time; one always runs."""
-    seed: int = 0
-    """Of the random token ids."""
-
-    def __post_init__(self) -> None:
-        expected = {
-            "lengths of at least one token": self.lengths and min(self.lengths) >= 1,
-            "batches of at least one text": self.batch_sizes and min(self.batch_sizes) >= 1,
-            "at least one round": self.rounds >= 1,
-            "at least one repeat": self.repeats >= 1,
-            "a warm-up of 0 or more passes": self.warmup >= 0,
-            "a number of seconds of 0 or more": 0 <= self.max_seconds < math.inf,
-            "a seed from 0 to 2^63 - 1": 0 <= self.seed < 2**63,
-        }
-        wrong = [what for what, holds in expected.items() if not holds]
-        if wrong:
-            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """Lengths and batch sizes, ascending."""
-        return tuple((length, size) for length in sorted({*self.lengths}) for size in sorted({*self.batch_sizes}))
-
-
 @dataclass(slots=True)
-class Readings:
-    """What the rounds have shown of one layer so far."""
+class LayerRecord:
+    """What has been measured of one layer so far."""
 
     seconds: dict[Shape, list[float]] = field(default_factory=dict)
     memory: dict[Shape, list[int | None]] = field(default_factory=dict)
@@ -80,7 +38,7 @@ class Readings:
 def profile_layers(
     encoder: Encoder,
     layers: Sequence[int],
-    schedule: Schedule,
+    settings: ProfileSettings,
     *,
     pooling: Pooling = "mean",
     progress: Progress = silent,
@@ -94,29 +52,29 @@ def profile_layers(
     Args:
         encoder: A loaded encoder.
         layers: Layers to truncate at.
-        schedule: Shapes, rounds and repeats.
+        settings: Shapes, rounds and repeats.
         pooling: mean, cls, max or last.
-        progress: Told the share of the turns that are done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
         DataError: If the model cannot read texts of one of the lengths.
         ModelError: If it has no such layer.
     """
-    check_lengths(encoder, schedule.lengths)
+    check_lengths(encoder, settings.lengths)
     batches = {
-        shape: random_batch(encoder, length=shape[0], batch_size=shape[1], seed=schedule.seed)
-        for shape in schedule.shapes
+        shape: random_batch(encoder, length=shape[0], batch_size=shape[1], seed=settings.seed)
+        for shape in settings.shapes
     }
     _warm_up(encoder, batches)
-    readings = {layer: Readings() for layer in sorted(set(layers))}
-    turns = list(_turns(sorted(readings), schedule.rounds))
+    records = {layer: LayerRecord() for layer in sorted(set(layers))}
+    turns = list(_turns(sorted(records), settings.rounds))
     # the embeddings cost a turn, too
     done, total = 0, sum(layer + 1 for layer in turns)
     for layer in turns:
-        _take_turn(encoder, layer, batches, schedule, pooling, readings[layer])
+        _take_turn(encoder, layer, batches, settings, pooling, records[layer])
         done += layer + 1
         progress(f"profiling {short_name(encoder.description.name)}", done, total)
-    return tuple(_summary(encoder, layer, found) for layer, found in readings.items())
+    return tuple(_summary(encoder, layer, record) for layer, record in records.items())
 
 
 def _turns(layers: Sequence[int], rounds: int) -> Iterator[int]:
@@ -136,9 +94,9 @@ def _take_turn(
     encoder: Encoder,
     layer: int,
     batches: dict[Shape, Batch],
-    schedule: Schedule,
+    settings: ProfileSettings,
     pooling: Pooling,
-    readings: Readings,
+    record: LayerRecord,
 ) -> None:
     gc.collect()  # the model before this one, if its modules refer to each other
     gauge = gauge_for(encoder.device)
@@ -146,15 +104,15 @@ def _take_turn(
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     for shape, batch in batches.items():
         gauge.restart()
-        list(_passes(encoder, model, batch, pooling, count=schedule.warmup, max_seconds=schedule.max_seconds))
-        passes = _passes(encoder, model, batch, pooling, count=schedule.repeats, max_seconds=schedule.max_seconds)
-        readings.seconds.setdefault(shape, []).extend(passes)
+        list(_passes(encoder, model, batch, pooling, count=settings.warmup, max_seconds=settings.max_seconds))
+        passes = _passes(encoder, model, batch, pooling, count=settings.repeats, max_seconds=settings.max_seconds)
+        record.seconds.setdefault(shape, []).extend(passes)
         peak = gauge.peak()
         # less than the weights: memory that was in use before was used again, so the rise says nothing
-        readings.memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
+        record.memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
     for (length, _), batch in batches.items():
-        if length not in readings.flops:
-            readings.flops[length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
+        if length not in record.flops:
+            record.flops[length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
 
 
 def _passes(
@@ -187,24 +145,24 @@ def _synchronize(device: torch.device) -> None:
         torch.accelerator.synchronize(device)
 
 
-def _summary(encoder: Encoder, layer: int, readings: Readings) -> LayerProfile:
+def _summary(encoder: Encoder, layer: int, record: LayerRecord) -> LayerProfile:
     return LayerProfile(
         layer=layer,
         parameters=encoder.description.parameters[layer],
-        costs=tuple(_cost(shape, readings) for shape in readings.seconds),
+        costs=tuple(_cost(shape, record) for shape in record.seconds),
     )
 
 
-def _cost(shape: Shape, readings: Readings) -> Cost:
-    low, middle, high = np.quantile(readings.seconds[shape], QUANTILES).tolist()
-    peaks = [peak for peak in readings.memory[shape] if peak is not None]
+def _cost(shape: Shape, record: LayerRecord) -> Cost:
+    low, middle, high = np.quantile(record.seconds[shape], QUANTILES).tolist()
+    peaks = [peak for peak in record.memory[shape] if peak is not None]
     return Cost(
         length=shape[0],
         batch_size=shape[1],
-        flops=readings.flops[shape[0]],
+        flops=record.flops[shape[0]],
         seconds=middle,
         seconds_low=low,
         seconds_high=high,
-        repeats=len(readings.seconds[shape]),
+        repeats=len(record.seconds[shape]),
         peak_memory=median_low(peaks) if peaks else None,
     )

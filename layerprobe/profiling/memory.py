@@ -98,10 +98,10 @@ class NoGauge(MemoryGauge):
 
 
 def _status(name: str) -> int:
-    found = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
-    if found is None:
+    line = re.search(rf"^{name}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+    if line is None:
         raise ValueError(f"expected {name} in {STATUS}")
-    return int(found[1]) * 1024
+    return int(line[1]) * 1024
 
 
 def _trim() -> int | None:

@@ -16,27 +16,21 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import check_layers
-from layerprobe.profiling.measuring import Schedule, profile_layers
+from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for
-from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.progress import Progress, silent
 from layerprobe.versions import versions
 
 CPU_INFO = Path("/proc/cpuinfo")
-DEFAULTS = Schedule()
+DEFAULT_SETTINGS = ProfileSettings()
 
 
 def profile(
     model: ModelLike,
     *,
     layers: Sequence[int] | None = None,
-    lengths: Sequence[int] = DEFAULTS.lengths,
-    batch_sizes: Sequence[int] = DEFAULTS.batch_sizes,
-    rounds: int = DEFAULTS.rounds,
-    repeats: int = DEFAULTS.repeats,
-    warmup: int = DEFAULTS.warmup,
-    max_seconds: float = DEFAULTS.max_seconds,
-    seed: int = DEFAULTS.seed,
+    settings: ProfileSettings = DEFAULT_SETTINGS,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> Profile:
@@ -45,36 +39,21 @@ def profile(
     Args:
         model: A name, a folder, or a `ModelSpec`.
         layers: Layers to truncate at; all by default.
-        lengths: Tokens a text.
-        batch_sizes: Texts a batch; 1 gives the latency of a single text.
-        rounds: Turns of every layer, forwards and backwards in alternation.
-        repeats: Timed passes a turn and shape.
-        warmup: Passes before them that do not count.
-        max_seconds: No further pass of a turn and shape begins after this time; one always runs.
-        seed: Of the random token ids.
+        settings: Lengths and batch sizes, and how often they are measured.
         options: How to load and pool.
-        progress: Told the share of the turns that are done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
-        ModelError: If the model cannot be had or truncated.
-        DataError: If it has no such layer, cannot read texts so long, or there is nothing to repeat.
+        ModelError: If the model cannot be loaded or truncated.
+        DataError: If it has no such layer, or cannot read texts so long.
     """
-    schedule = Schedule(
-        lengths=tuple(lengths),
-        batch_sizes=tuple(batch_sizes),
-        rounds=rounds,
-        repeats=repeats,
-        warmup=warmup,
-        max_seconds=max_seconds,
-        seed=seed,
-    )
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else layers
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
     check_layers(checkpoint, chosen)
     encoder = load(checkpoint, options)
-    measured = profile_layers(encoder, chosen, schedule, pooling=options.pooling, progress=progress)
+    measured = profile_layers(encoder, chosen, settings, pooling=options.pooling, progress=progress)
     return Profile(
         model=encoder.description,
         layers=measured,
@@ -83,11 +62,11 @@ def profile(
         hardware=hardware(encoder.device),
         threads=torch.get_num_threads(),
         attn=options.attn,
-        rounds=rounds,
-        repeats=repeats,
-        warmup=warmup,
-        max_seconds=max_seconds,
-        seed=seed,
+        rounds=settings.rounds,
+        repeats=settings.repeats,
+        warmup=settings.warmup,
+        max_seconds=settings.max_seconds,
+        seed=settings.seed,
         memory=gauge_for(encoder.device).how,
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -104,21 +83,21 @@ def hardware(device: torch.device) -> str:
 
 
 def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, ...]:
-    said = []
+    warnings = []
     name = encoder.description.name
     if measured[0].layer == 0 and TruncatedEncoder(encoder, 0).reads_input_of_block:
-        said.append(
+        warnings.append(
             f"{name} does not run without a block: FLOPs, time and memory of layer 0 are those of a model with block 1"
         )
     costs = [cost for each in measured for cost in each.costs]
-    shaky = sum(map(_shaky, costs))
-    if shaky:
-        said.append(
-            f"{shaky} of {len(costs)} times of {name} vary by more than half their median: "
+    varying = sum(map(_varies, costs))
+    if varying:
+        warnings.append(
+            f"{varying} of {len(costs)} times of {name} vary by more than half their median: "
             "expected a quiet machine; close what else runs, or take more rounds"
         )
-    return tuple(said)
+    return tuple(warnings)
 
 
-def _shaky(cost: Cost) -> bool:
+def _varies(cost: Cost) -> bool:
     return cost.seconds_high - cost.seconds_low > 0.5 * cost.seconds

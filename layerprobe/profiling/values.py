@@ -8,6 +8,48 @@ from dataclasses import dataclass
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 
+Shape = tuple[int, int]
+"""Tokens a text and texts a batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSettings:
+    """What is measured, and how often."""
+
+    lengths: tuple[int, ...] = (16, 64, 128)
+    """Tokens a text."""
+    batch_sizes: tuple[int, ...] = (1, 32)
+    """Texts a batch."""
+    rounds: int = 5
+    """Turns of every layer."""
+    repeats: int = 5
+    """Timed passes a turn and shape, at most."""
+    warmup: int = 2
+    """Passes before them that do not count, at most."""
+    max_seconds: float = 1.0
+    """No further pass of a turn and shape begins after this time; one always runs."""
+    seed: int = 0
+    """Of the random token ids."""
+
+    def __post_init__(self) -> None:
+        expected = {
+            "lengths of at least one token": self.lengths and min(self.lengths) >= 1,
+            "batches of at least one text": self.batch_sizes and min(self.batch_sizes) >= 1,
+            "at least one round": self.rounds >= 1,
+            "at least one repeat": self.repeats >= 1,
+            "a warm-up of 0 or more passes": self.warmup >= 0,
+            "a number of seconds of 0 or more": 0 <= self.max_seconds < math.inf,
+            "a seed from 0 to 2^63 - 1": 0 <= self.seed < 2**63,
+        }
+        wrong = [what for what, holds in expected.items() if not holds]
+        if wrong:
+            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Lengths and batch sizes, ascending."""
+        return tuple((length, size) for length in sorted({*self.lengths}) for size in sorted({*self.batch_sizes}))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
@@ -29,7 +71,7 @@ class Cost:
     """Passes that these are of."""
     peak_memory: int | None
     """Bytes at the peak that were not in use before the truncated model was made: its weights and what a pass adds.
-    None where that cannot be told."""
+    None where that is not known."""
 
     def __post_init__(self) -> None:
         if self.length < 1 or self.batch_size < 1:
@@ -46,7 +88,7 @@ class Cost:
             )
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> Shape:
         """Tokens a text and texts a batch."""
         return self.length, self.batch_size
 
@@ -140,6 +182,6 @@ class Profile:
                 )
 
     @property
-    def shapes(self) -> tuple[tuple[int, int], ...]:
+    def shapes(self) -> tuple[Shape, ...]:
         """Tokens a text and texts a batch of every cost, ascending."""
         return tuple(cost.shape for cost in self.layers[0].costs)

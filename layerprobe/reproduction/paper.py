@@ -1,4 +1,4 @@
-"""The paper's experiments and figures, from `paper.json`. Knows what was run, not how.
+"""The paper's experiments and figures, from `paper.json`, and what they cost again. Knows numbers; trains nothing.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 """
@@ -6,17 +6,20 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Literal
 
 from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
 from layerprobe.serialisation import from_json
-from layerprobe.tasks.kinds.kind import KINDS
 
 Before = Literal["word similarity", "domain adaptation"]
-"""What comes before TMFT in a chain: TMFT on word pairs at the same layer, or masked language modelling."""
+"""What comes before TMFT: TMFT on word pairs at the same layer, or masked language modelling."""
+FLOPS_A_SECOND = 10e12
+"""Assumed: less than a third of the float32 peak of the paper's card, an RTX 3090."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,13 +28,12 @@ class DataSet:
 
     name: str
     kind: str
-    """Decides loss, head and metrics."""
     hub_id: str | None
     """What `load_task` takes; None where the Hub has no copy that it reads."""
     train: int
     """Training pairs."""
     tokens: int
-    """Tokens of the longest of 64 texts, on average: what a text of a batch is padded to."""
+    """Mean length of the longest of 64 texts: what a text of a batch is padded to."""
     test: int
     """Pairs of the test split."""
 
@@ -70,24 +72,21 @@ class PaperModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperScores:
-    """A layer that the paper fine-tunes at, and what it reports."""
+    """A layer that the paper fine-tunes at, and what it reports: x 100, mean over seeds, empty without a figure."""
 
     model: str
     """Hub id."""
     layer: int
     validation: dict[str, float]
-    """x 100, mean over seeds; empty where the paper gives no figure."""
     test: dict[str, float]
-    """x 100, mean over seeds; empty where the paper gives no figure."""
     before: Before | None = None
-    """What the model learns before it is fine-tuned."""
     random_init: int | None = None
     """Seed of random weights in place of the trained ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PaperPair:
-    """A model whose CKA with a reference is compared with what fine-tuning gave; scores are Spearman x 100 on test."""
+    """A model whose CKA with a reference is set beside fine-tuned scores, Spearman x 100 on test."""
 
     model: str
     """Hub id."""
@@ -95,10 +94,8 @@ class PaperPair:
     """Hub id of a masked language model."""
     best_layer: int
     best: float
-    """Fine-tuned at the best layer."""
     last_layer: int
     last: float
-    """Fine-tuned at the last layer."""
 
     @property
     def drops(self) -> bool:
@@ -107,42 +104,11 @@ class PaperPair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WordSimilarity:
-    """The word pairs that come before."""
-
-    train: int
-    """Training pairs."""
-    tokens: int
-    """Tokens of the longest of a batch, on average."""
-    batch_size: int
-    epochs: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainAdaptation:
-    """The masked language modelling that comes before."""
-
-    hours: float
-    """GPU hours a model, as the paper has them."""
-    hours_of: dict[str, float]
-    """Hub ids of models that take others."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Befores:
-    """What comes before TMFT in a chain."""
-
-    word_similarity: WordSimilarity
-    domain_adaptation: DomainAdaptation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
     """Models, layers and data of a table or figure."""
 
     name: str
     title: str
-    """In words."""
     source: str
     """Where in the paper."""
     data: str
@@ -152,7 +118,6 @@ class Experiment:
     shows: Literal["scores", "front", "similarity"] = "scores"
     """Scores; scores and which of them no smaller model reaches; or CKA of `pairs`."""
     pairs: tuple[PaperPair, ...] = ()
-    """What is compared by CKA."""
     same_as: str | None = None
     """Name of the experiment whose runs these are."""
     notes: tuple[str, ...] = ()
@@ -164,20 +129,11 @@ class Experiment:
         compared = (name for pair in self.pairs for name in (pair.model, pair.reference))
         return tuple(dict.fromkeys((*(score.model for score in self.scores), *compared)))
 
-    @property
-    def befores(self) -> tuple[Before, ...]:
-        """What comes before TMFT in any of its chains."""
-        return tuple(dict.fromkeys(score.before for score in self.scores if score.before))
-
-    def after(self, befores: Collection[Before]) -> Experiment:
-        """Return the experiment with TMFT alone and after these steps, and after no others."""
-        return replace(
-            self, scores=tuple(score for score in self.scores if score.before is None or score.before in befores)
-        )
-
-    def of_model(self, model: str) -> tuple[PaperScores, ...]:
-        """Return the layers of one model."""
-        return tuple(score for score in self.scores if score.model == model)
+    def check_first_steps(self, data: Mapping[Before, object]) -> None:
+        """Raise DataError if there are data for a step before TMFT that the experiment does not have."""
+        known = {score.before for score in self.scores}
+        if unused := [before for before, given in data.items() if given and before not in known]:
+            raise DataError(f"expected no data for {' and '.join(unused)}, which {self.name} does not have")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +146,10 @@ class Paper:
     data_sets: tuple[DataSet, ...]
     models: tuple[PaperModel, ...]
     experiments: tuple[Experiment, ...]
-    before: Befores
+    word_similarity: dict[Literal["train", "tokens", "batch_size", "epochs"], int]
+    """Before TMFT: training pairs, tokens as in `DataSet`, and the protocol."""
+    domain_adaptation: dict[str, float]
+    """Before TMFT: GPU hours as the paper has them, by hub id and of all others."""
 
     def model(self, hub_id: str) -> PaperModel:
         """Return the model of a hub id."""
@@ -199,16 +158,6 @@ class Paper:
     def data_set(self, name: str) -> DataSet:
         """Return the data set of a name."""
         return next(data for data in self.data_sets if data.name == name)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedModel:
-    """A model of an experiment, and what is run in its place."""
-
-    hub_id: str
-    """The paper's."""
-    runs: str
-    """Hub id or folder of what is run."""
 
 
 @functools.cache
@@ -228,47 +177,143 @@ def experiment_names() -> tuple[str, ...]:
 
 
 def experiment(name: str) -> Experiment:
-    """Return an experiment.
-
-    Raises:
-        DataError: If there is none of that name.
-    """
+    """Return an experiment; raise DataError if there is none of that name."""
     for each in read_paper().experiments:
         if each.name == name:
             return each if each.same_as is None else replace(each, scores=experiment(each.same_as).scores)
     raise DataError(f"expected an experiment, one of {', '.join(experiment_names())}, got {name!r}")
 
 
-def planned_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> tuple[PlannedModel, ...]:
-    """Return the models of an experiment in its order, each with what is run in its place.
+def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return what is run in place of each model of the paper, in its order.
 
     Args:
         chosen: The experiment.
-        models: Hub ids of the paper to what is run instead, itself or another; those left out are not run. All,
-            as they are, by default.
+        models: By hub id of the paper, itself or another; those left out are not run. All, as they are, by default.
 
     Raises:
         DataError: If the experiment has no such model.
     """
     if not models:
-        return tuple(PlannedModel(hub_id=model, runs=model) for model in chosen.models)
+        return {model: model for model in chosen.models}
     if unknown := [model for model in models if model not in chosen.models]:
         raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")
-    return tuple(PlannedModel(hub_id=model, runs=models[model]) for model in chosen.models if model in models)
+    return {model: models[model] for model in chosen.models if model in models}
 
 
-def compared_metrics(chosen: Experiment) -> tuple[str, ...]:
-    """Return the primary metric and others for which the paper has figures."""
-    metrics = KINDS[read_paper().data_set(chosen.data).kind].metrics
-    reported = {metric for score in chosen.scores for metric in (*score.validation, *score.test)}
-    return tuple(metric for metric in metrics if metric in reported or metric == metrics[0])
-
-
-def notes_on(chosen: Experiment, models: tuple[PlannedModel, ...]) -> tuple[str, ...]:
-    """Return what a reader of the figures should know: the experiment's notes, and which hub ids were chosen here."""
-    known = [(model, read_paper().model(model.hub_id).chosen) for model in models]
+def notes_on(chosen: Experiment, models: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the notes of an experiment, and which hub ids were chosen or replaced here."""
+    why = {model: read_paper().model(model).chosen for model in models}
     return (
         *chosen.notes,
-        *(f"{model.hub_id} is chosen here: {why}" for model, why in known if why and model.runs == model.hub_id),
-        *(f"{model.runs} was run in place of {model.hub_id}" for model, _ in known if model.runs != model.hub_id),
+        *(f"{model} is chosen here: {why[model]}" for model, run in models.items() if why[model] and run == model),
+        *(f"{run} was run in place of {model}" for model, run in models.items() if run != model),
+    )
+
+
+# ---- what it costs ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedLayer:
+    """What fine-tuning at one layer costs, all seeds together, or embedding with a model."""
+
+    model: str
+    """Hub id of the paper."""
+    runs_model: str
+    """What is run in its place."""
+    layer: int
+    before: Before | None
+    """Its runs, steps and hours are counted in, but of domain adaptation only the hours."""
+    random_init: int | None
+    parameters: float | None
+    """Millions, of the paper's model; None where the paper has none."""
+    runs: int
+    steps: int
+    gpu_hours: float | None
+    """Of the paper's model: 6 FLOPs a parameter and token of a training step (Kaplan et al. 2020, arXiv 2001.08361), 2
+    of an embedding, at `FLOPS_A_SECOND`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPlan:
+    """What an experiment is and what it costs."""
+
+    experiment: str
+    title: str
+    source: str
+    data: str
+    """Data set of the paper."""
+    train: int
+    """Training pairs that steps are counted from."""
+    seeds: tuple[int, ...]
+    protocol: Protocol
+    layers: tuple[PlannedLayer, ...]
+    runs: int
+    steps: int
+    gpu_hours: float
+    """Estimated, of the layers whose parameters are known."""
+    notes: tuple[str, ...]
+
+
+def plan_experiment(
+    chosen: Experiment,
+    models: Mapping[str, str],
+    *,
+    seeds: tuple[int, ...],
+    train: int | None = None,
+    words: int | None = None,
+) -> ExperimentPlan:
+    """Count runs and steps, and estimate GPU hours, without a model or the network.
+
+    Args:
+        chosen: The experiment.
+        models: What `run_models` returned.
+        seeds: One run each.
+        train: Training pairs; those of the paper's data set by default.
+        words: Training pairs of word similarity; the paper's by default.
+    """
+    paper, data, protocol = read_paper(), read_paper().data_set(chosen.data), Protocol()
+    pairs, first = data.train if train is None else train, paper.word_similarity
+    steps = 0 if chosen.pairs else protocol.epochs * math.ceil(pairs / protocol.batch_size)
+    word_steps = first["epochs"] * math.ceil((first["train"] if words is None else words) / first["batch_size"])
+    scores = chosen.scores or tuple(
+        PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})
+        for name in chosen.models
+    )
+    layers = []
+    for score in (score for score in scores if score.model in models):
+        millions = paper.model(score.model).millions(score.layer)
+        steps_before = word_steps if score.before == "word similarity" else 0
+        tokens = 2 * data.tokens * (len(seeds) * steps * protocol.batch_size or data.test)
+        tokens += 2 * first["tokens"] * len(seeds) * steps_before * first["batch_size"]
+        hours = None if millions is None else (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
+        if hours is not None and score.before == "domain adaptation":
+            hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
+        layers.append(
+            PlannedLayer(
+                model=score.model,
+                runs_model=models[score.model],
+                layer=score.layer,
+                before=score.before,
+                random_init=score.random_init,
+                parameters=millions,
+                runs=len(seeds) * (bool(steps) + bool(steps_before)),
+                steps=len(seeds) * (steps + steps_before),
+                gpu_hours=hours,
+            )
+        )
+    return ExperimentPlan(
+        experiment=chosen.name,
+        title=chosen.title,
+        source=chosen.source,
+        data=chosen.data,
+        train=pairs,
+        seeds=seeds,
+        protocol=protocol,
+        layers=tuple(layers),
+        runs=sum(layer.runs for layer in layers),
+        steps=sum(layer.steps for layer in layers),
+        gpu_hours=sum(layer.gpu_hours or 0.0 for layer in layers),
+        notes=notes_on(chosen, models),
     )

@@ -4,44 +4,105 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from layerprobe.chains.run import ChainData, plan_chain, run_chain
 from layerprobe.chains.values import AdaptStep, Chain, FinetuneStep
-from layerprobe.checks import check_seeds
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint
+from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
-from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import extract
-from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import PAPER_SEEDS, check_layers, finetune
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.prediction.values import PLATEAU
-from layerprobe.progress import Progress, silent
-from layerprobe.reproduction.differences import (
-    NotRun,
-    ReproducedPair,
-    Reproduction,
-    SimilarityReproduction,
-    front_of,
-    judgement,
-    reproduced_layer,
-    reproduced_pair,
-)
+from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
+from layerprobe.prediction.rules import plateau_rule
+from layerprobe.progress import Progress, part_of, silent
 from layerprobe.reproduction.paper import (
     Before,
     Experiment,
-    PlannedModel,
-    compared_metrics,
+    PaperPair,
+    PaperScores,
     experiment,
     notes_on,
-    planned_models,
     read_paper,
+    run_models,
 )
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.study.predict import predict_drop
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
+
+NEAR = 2.0
+"""Standard deviations of our seeds within which a score counts as the paper's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedScore:
+    """One metric of one model at one layer, the paper's beside ours; x 100."""
+
+    model: str
+    """Hub id of the paper."""
+    runs_model: str
+    """What was run in its place."""
+    layer: int
+    before: Before | None
+    """What came before TMFT."""
+    random_init: int | None
+    """Seed of random weights; None for the trained ones."""
+    parameters: int | None
+    """Of what was run; None where it was not."""
+    split: Literal["validation", "test"]
+    metric: str
+    paper: float | None
+    """Mean over the paper's seeds; None where it gives no figure."""
+    ours: SeedScores | None
+    """None where there were no data for the step before TMFT, so that nothing was run."""
+    difference: float | None
+    """Our mean less the paper's."""
+    deviations: float | None
+    """The difference in standard deviations of our seeds; None without a difference or a deviation above 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReproducedPair:
+    """CKA of a model with a masked language model, beside what the paper's fine-tuning gave."""
+
+    paper: PaperPair
+    runs_model: str
+    """What was run in place of the model."""
+    runs_reference: str
+    curve: tuple[float, ...]
+    """Debiased CKA by layer."""
+    lower: tuple[float, ...]
+    """Of the 95 % interval, by layer."""
+    upper: tuple[float, ...]
+    biased: tuple[float, ...]
+    """Biased CKA by layer."""
+    drop_layers: tuple[int, ...]
+    """Flagged by the plateau rule on the debiased curve."""
+    bears_out: bool
+    """Whether it is as the paper claims: where its scores drop, our CKA does; one of CKA alone is allowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reproduction:
+    """An experiment, done again."""
+
+    experiment: str
+    source: str
+    """Where the paper has it."""
+    task: str
+    primary: str
+    scores: tuple[ReproducedScore, ...]
+    """In the order of the paper."""
+    pairs: tuple[ReproducedPair, ...]
+    """In place of scores, where the experiment shows CKA."""
+    front: dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]
+    """Models and layers that no other beats in parameters and primary test score, where the experiment shows that."""
+    sentence: str
+    """How near it is to the paper."""
+    notes: tuple[str, ...]
+    """What was chosen or replaced here."""
 
 
 def reproduce(
@@ -54,241 +115,220 @@ def reproduce(
     seeds: Sequence[int] = PAPER_SEEDS,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
-) -> Reproduction | SimilarityReproduction:
+) -> Reproduction:
     """Do an experiment again, and compare.
 
-    Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows.
-    All models are found, and have the layers, before the first is trained. Chains of steps are run where the data of
-    the first one are given; the others are named in `not_run` of the result.
+    Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
+    are resolved and checked before the first is trained. What has no data for the step before TMFT is not run.
 
     Args:
         name: One of `experiment_names`.
         task: The experiment's data.
-        models: Hub ids of the paper to what is run instead; those left out are not run. All by default.
+        models: See `run_models`.
         words: Word pairs for what is fine-tuned on word similarity first, as `load_word_similarity` loads them.
         corpus: Texts for what is adapted to a domain first, as `load_corpus` loads them.
         seeds: One run each.
         options: How to load; pooling is the paper's.
-        progress: Told the share of the work that is done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
         DataError: If there is no such experiment, model or layer, the task is of another kind, or nothing of the
             experiment learns from the words or the corpus.
-        ModelError: If a model cannot be had.
+        ModelError: If a model cannot be loaded.
         TrainingError: If a run fails.
     """
-    chosen, options = experiment(name), options
-    planned = planned_models(chosen, models)
-    check_seeds(seeds)
-    kind = read_paper().data_set(chosen.data).kind
+    chosen = experiment(name)
+    run, kind = run_models(chosen, models), read_paper().data_set(chosen.data).kind
     if task.kind != kind:
         raise DataError(f"expected a task of kind {kind} for {name}, got {task.name}, which is {task.kind}")
-    firsts = _firsts(words, corpus)
-    if unused := [before for before in firsts if before not in chosen.befores]:
-        raise DataError(f"expected no data for {' and '.join(unused)}, which {name} does not have")
+    chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
+    scores: tuple[ReproducedScore, ...] = ()
+    pairs: tuple[ReproducedPair, ...] = ()
     if chosen.pairs:
-        return _compared(chosen, planned, task, options=options, progress=progress)
-    return _tuned(chosen, planned, task, firsts=firsts, seeds=seeds, options=options, progress=progress)
+        pairs = _compared(chosen, run, task, options=options, progress=progress)
+        sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
+    else:
+        scores = _fine_tuned(chosen, run, task, words, corpus, seeds=tuple(seeds), options=options, progress=progress)
+        sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", task.primary)])
+    return Reproduction(
+        experiment=name,
+        source=chosen.source,
+        task=task.name,
+        primary=task.primary,
+        scores=scores,
+        pairs=pairs,
+        front=_front(scores, task.primary) if chosen.shows == "front" else {},
+        sentence=sentence,
+        notes=notes_on(chosen, run),
+    )
 
 
 # ---- scores -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _First:
-    """A step before TMFT, and what it learns from."""
-
-    step: AdaptStep | FinetuneStep
-    data: Task | TextFile
-
-    @property
-    def note(self) -> str:
-        how, name = self.step.protocol, self.data.name
-        if isinstance(self.step, FinetuneStep):
-            return f"word similarity: {how.epochs} epochs on {name} in batches of {how.batch_size}, then TMFT"
-        return f"domain adaptation: {how.epochs} epochs of masked language modelling on {name}, then TMFT"
-
-
-def _firsts(words: Task | None, corpus: TextFile | None) -> dict[Before, _First]:
-    """Return the steps that can come before TMFT, by the paper's protocols."""
-    firsts: dict[Before, _First] = {}
-    if words is not None:
-        paper = read_paper().before.word_similarity
-        protocol = Protocol(epochs=paper.epochs, batch_size=paper.batch_size)
-        step = FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol)
-        firsts["word similarity"] = _First(step=step, data=words)
-    if corpus is not None:
-        firsts["domain adaptation"] = _First(step=AdaptStep(texts=(corpus.name,)), data=corpus)
-    return firsts
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Part:
-    """What is fine-tuned together: a model's layers, alone or after one step."""
-
-    model: PlannedModel
-    before: Before | None
-    random_init: int | None
-    layers: tuple[int, ...]
-    checkpoint: Checkpoint
-    chain: Chain | None
-    """None for TMFT alone."""
-    data: ChainData | None
-
-
-def _tuned(
+def _fine_tuned(
     chosen: Experiment,
-    planned: Sequence[PlannedModel],
+    models: Mapping[str, str],
     task: Task,
+    words: Task | None,
+    corpus: TextFile | None,
     *,
-    firsts: Mapping[Before, _First],
-    seeds: Sequence[int],
+    seeds: tuple[int, ...],
     options: Options,
     progress: Progress,
-) -> Reproduction:
-    runnable = chosen.after(firsts)
-    parts = [
-        part for model in planned for part in _parts(runnable, model, task, firsts=firsts, seeds=seeds, options=options)
-    ]
-    ours = {}
-    for part in parts:
-        for outcome in _outcomes(part, task, seeds=seeds, options=options, progress=progress):
-            ours[part.model.hub_id, part.before, part.random_init, outcome.layer] = outcome
-    metrics = compared_metrics(chosen)
-    layers = [
-        reproduced_layer(score, model, ours[score.model, score.before, score.random_init, score.layer], metrics)
-        for model in planned
-        for score in runnable.of_model(model.hub_id)
-    ]
-    not_run = [
-        NotRun(model=score.model, before=score.before, layer=score.layer, test=score.test)
-        for model in planned
-        for score in chosen.of_model(model.hub_id)
-        if score.before is not None and score.before not in firsts
-    ]
-    millions = [read_paper().model(layer.model).millions(layer.layer) for layer in layers]
-    return Reproduction(
-        experiment=chosen.name,
-        source=chosen.source,
-        task=task.name,
-        protocol=Protocol(),
-        primary=task.primary,
-        layers=tuple(layers),
-        not_run=tuple(not_run),
-        front=front_of(layers, task.primary, millions) if chosen.shows == "front" else None,
-        sentence=judgement(layers, task.primary),
-        notes=(*notes_on(chosen, tuple(planned)), *(first.note for first in firsts.values())),
+) -> tuple[ReproducedScore, ...]:
+    scores = [score for score in chosen.scores if score.model in models]
+    chains = [_chain(score, models[score.model], task, words, corpus, seeds=seeds) for score in scores]
+    for chain, data in filter(None, chains):
+        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
+    outcomes: list[LayerOutcome | None] = []
+    for number, planned in enumerate(chains):
+        part = part_of(progress, start=number, share=1, whole=len(chains))
+        done = planned and run_chain(planned[0], data=planned[1], options=options, progress=part)
+        outcomes.append(done.outcomes[0] if done else None)
+    reported = {task.primary, *(metric for score in scores for metric in (*score.validation, *score.test))}
+    metrics = [metric for metric in KINDS[task.kind].metrics if metric in reported]
+    return tuple(
+        reproduced_score(score, models[score.model], outcome, split, metric)
+        for score, outcome in zip(scores, outcomes, strict=True)
+        for split in ("validation", "test")
+        for metric in metrics
     )
 
 
-def _parts(
-    runnable: Experiment,
-    model: PlannedModel,
-    task: Task,
-    *,
-    firsts: Mapping[Before, _First],
-    seeds: Sequence[int],
-    options: Options,
-) -> list[_Part]:
-    """Return what is fine-tuned of a model; what is wrong with it is told before any of it is."""
-    scores = runnable.of_model(model.hub_id)
-    checkpoint = resolve_checkpoint(model.runs, trust_remote_code=options.trust_remote_code)
-    check_layers(checkpoint, sorted({score.layer for score in scores}))
-    parts = []
-    for before, init in dict.fromkeys((score.before, score.random_init) for score in scores):
-        layers = tuple(sorted(score.layer for score in scores if (score.before, score.random_init) == (before, init)))
-        chain = data = None
-        if before is not None:
-            first = firsts[before]
-            chain = Chain(
-                name=f"{runnable.name}: {before}, then TMFT",
-                model=model.runs,
-                steps=(first.step, FinetuneStep(task=TaskSettings(source=task.name))),
-                random_init=init,
-                layers=layers,
-                seeds=tuple(seeds),
-                baseline=False,
-                cka=False,
-            )
-            data = _chain_data(first, task)
-            plan_chain(chain, data=data, options=options)
-        parts.append(
-            _Part(
-                model=model,
-                before=before,
-                random_init=init,
-                layers=layers,
-                checkpoint=checkpoint
-                if init is None
-                else resolve_checkpoint(
-                    ModelSpec(model.runs, random_init=init), trust_remote_code=options.trust_remote_code
-                ),
-                chain=chain,
-                data=data,
-            )
-        )
-    return parts
-
-
-def _chain_data(first: _First, task: Task) -> ChainData:
-    if isinstance(first.data, Task):
-        return ChainData(tasks=(first.data, task))
-    return ChainData(tasks=(task,), corpora=(first.data,))
-
-
-def _outcomes(
-    part: _Part, task: Task, *, seeds: Sequence[int], options: Options, progress: Progress
-) -> tuple[LayerOutcome, ...]:
-    if part.chain is not None:
-        return run_chain(part.chain, data=part.data, options=options, progress=progress).outcomes
-    runs = finetune(
-        part.checkpoint,
-        part.layers,
-        task,
+def _chain(
+    score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
+) -> tuple[Chain, ChainData] | None:
+    """Return what is done at a layer, by the paper's protocol; None where there are no data for the first step."""
+    steps: list[AdaptStep | FinetuneStep] = [FinetuneStep(task=TaskSettings(source=task.name))]
+    data = ChainData(tasks=(task,))
+    if score.before == "word similarity":
+        if words is None:
+            return None
+        paper = read_paper().word_similarity
+        protocol = Protocol(epochs=paper["epochs"], batch_size=paper["batch_size"])
+        steps.insert(0, FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol))
+        data = ChainData(tasks=(words, task))
+    elif score.before == "domain adaptation":
+        if corpus is None:
+            return None
+        steps.insert(0, AdaptStep(texts=(corpus.name,)))
+        data = ChainData(tasks=(task,), corpora=(corpus,))
+    chain = Chain(
+        name=f"{score.model} at layer {score.layer}",
+        model=model,
+        random_init=score.random_init,
+        steps=tuple(steps),
+        layers=(score.layer,),
         seeds=seeds,
-        protocol=Protocol(),
-        options=options,
-        progress=progress,
+        baseline=False,
+        cka=False,
     )
-    return outcomes(runs)
+    return chain, data
+
+
+def reproduced_score(
+    paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
+) -> ReproducedScore:
+    """Set our runs at a layer beside the paper's figure; an outcome of None stands for one that was not run."""
+    figure = (paper.validation if split == "validation" else paper.test).get(metric)
+    ours = None
+    if outcome is not None:
+        ours = seed_scores((outcome.validation if split == "validation" else outcome.test)[metric])
+    difference = None if ours is None or figure is None else ours.mean - figure
+    return ReproducedScore(
+        model=paper.model,
+        runs_model=run,
+        layer=paper.layer,
+        before=paper.before,
+        random_init=paper.random_init,
+        parameters=None if outcome is None else outcome.parameters,
+        split=split,
+        metric=metric,
+        paper=figure,
+        ours=ours,
+        difference=difference,
+        deviations=None if difference is None or ours is None or not ours.std else difference / ours.std,
+    )
+
+
+def nearness(scores: Sequence[ReproducedScore]) -> str:
+    """Return how near scores are to the paper's, as a sentence."""
+    compared = [(score.difference, score) for score in scores if score.difference is not None]
+    if not compared:
+        return "The paper gives no figure to compare with."
+    difference, farthest = max(compared, key=lambda pair: abs(pair[0]))
+    after = f" after {farthest.before}" if farthest.before else ""
+    far = f"the farthest is {farthest.model} at layer {farthest.layer}{after}, by {difference:+.2f}"
+    deviations = [score.deviations for _, score in compared if score.deviations is not None]
+    if not deviations:
+        return f"With one seed, or equal ones, no difference can be judged; {far}."
+    near = sum(abs(each) <= NEAR for each in deviations)
+    return f"{near} of {len(deviations)} test scores lie within {NEAR:g} standard deviations of our seeds; {far}."
+
+
+def _front(
+    scores: Sequence[ReproducedScore], metric: str
+) -> dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]:
+    points: dict[Literal["paper", "ours"], list[tuple[float, float, str, int]]] = {"paper": [], "ours": []}
+    for score in scores:
+        millions = read_paper().model(score.model).millions(score.layer)
+        if (score.split, score.metric) != ("test", metric) or score.ours is None or score.parameters is None:
+            continue
+        points["ours"].append((score.parameters, score.ours.mean, score.model, score.layer))
+        if millions is not None and score.paper is not None:
+            points["paper"].append((millions, score.paper, score.model, score.layer))
+    return {
+        whose: tuple((model, layer) for _, _, model, layer in pareto_front(each, lambda x: x[0], lambda x: x[1]))
+        for whose, each in points.items()
+    }
 
 
 # ---- similarity ---------------------------------------------------------------------------------------
 
 
 def _compared(
-    chosen: Experiment, planned: Sequence[PlannedModel], task: Task, *, options: Options, progress: Progress
-) -> SimilarityReproduction:
-    by_id = {model.hub_id: model for model in planned}
-    pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= by_id.keys()]
+    chosen: Experiment, models: Mapping[str, str], task: Task, *, options: Options, progress: Progress
+) -> tuple[ReproducedPair, ...]:
+    pairs = [pair for pair in chosen.pairs if {pair.model, pair.reference} <= models.keys()]
     if not pairs:
         raise DataError(
             f"expected a model and its reference for {chosen.name}, such as {chosen.pairs[0].model} and "
-            f"{chosen.pairs[0].reference}, got {', '.join(by_id)}"
+            f"{chosen.pairs[0].reference}, got {', '.join(models)}"
         )
-    checkpoints = {
-        name: resolve_checkpoint(model.runs, trust_remote_code=options.trust_remote_code)
-        for name, model in by_id.items()
-    }
+    names = dict.fromkeys(name for pair in pairs for name in (pair.model, pair.reference))
+    trust = options.trust_remote_code
+    checkpoints = {name: resolve_checkpoint(models[name], trust_remote_code=trust) for name in names}
     embedded = {
-        name: extract(checkpoints[name], task.test.texts, options=options, progress=progress)
-        for name in dict.fromkeys(name for pair in pairs for name in (pair.model, pair.reference))
+        name: extract(checkpoint, task.test.texts, options=options, progress=progress)
+        for name, checkpoint in checkpoints.items()
     }
-    done: list[ReproducedPair] = []
-    for pair in pairs:
-        model, reference = embedded[pair.model], embedded[pair.reference]
-        comparison = compare(model, reference, device=options.device, progress=progress)
-        biased = compare(model, reference, measure=CKA(estimator="biased"), device=options.device, progress=progress)
-        prediction = predict_drop(comparison, rule=PLATEAU)
-        done.append(reproduced_pair(pair, by_id[pair.model], by_id[pair.reference], comparison, biased, prediction))
-    borne_out = sum(pair.bears_out for pair in done)
-    return SimilarityReproduction(
-        experiment=chosen.name,
-        source=chosen.source,
-        task=task.name,
-        n_texts=len(next(iter(embedded.values())).texts),
-        measure=comparison.map.measure,
-        pairs=tuple(done),
-        sentence=f"{borne_out} of {len(done)} pairs bear out the paper's claim.",
-        notes=notes_on(chosen, tuple(model for model in planned if model.hub_id in embedded)),
+    return tuple(
+        _pair(pair, models, embedded[pair.model], embedded[pair.reference], options.device, progress) for pair in pairs
+    )
+
+
+def _pair(
+    paper: PaperPair,
+    models: Mapping[str, str],
+    model: Embeddings,
+    reference: Embeddings,
+    device: str,
+    progress: Progress,
+) -> ReproducedPair:
+    curve = compare(model, reference, device=device, progress=progress).curve
+    biased = compare(model, reference, measure=CKA(estimator="biased"), device=device, progress=progress).curve
+    errors = curve.uncertainty
+    assert errors is not None  # debiased CKA has intervals
+    prediction = plateau_rule(curve)
+    return ReproducedPair(
+        paper=paper,
+        runs_model=models[paper.model],
+        runs_reference=models[paper.reference],
+        curve=curve.values,
+        lower=errors.lower,
+        upper=errors.upper,
+        biased=biased.values,
+        drop_layers=prediction.drop_layers,
+        bears_out=prediction.drops or not paper.drops,
     )

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 import os
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,13 +21,12 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import Options, load
-from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.memory import is_out_of_memory
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
-from layerprobe.finetuning.values import FailedRun, FineTuningRun
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.pool import Lost, pooled
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepModel, SweepResult
 from layerprobe.tasks.settings import load_settings
@@ -35,11 +35,11 @@ from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
 
-_Answer = FineTuningRun | FailedRun | StoreError | Lost
+_Outcome = FineTuningRun | FailedRun | StoreError | Lost
 
 
-def sweep(
-    plan: Sweep,
+def run_sweep(
+    sweep: Sweep,
     *,
     workers: int | None = None,
     retry_failed: bool = False,
@@ -53,68 +53,67 @@ def sweep(
     `if __name__ == "__main__":`, because each process imports the script.
 
     Args:
-        plan: What to run.
+        sweep: What to run.
         workers: Runs at a time; by default one for each GPU, else one. On a CPU they share its cores.
         retry_failed: Whether runs that are marked as failed are made again.
         level: Confidence level of the intervals.
-        watch: Shown what there is at first, and after each run.
+        watch: Called with the result so far at first, and after each run.
 
     Returns:
         What the runs showed, also which failed.
 
     Raises:
-        ModelError: If a model cannot be had.
+        ModelError: If a model cannot be resolved.
         DataError: If a task cannot be read, or a model has no such layer.
         StoreError: If the folder of the runs cannot be read, or a result not be written; what is done is kept.
     """
     check_level(level)
     if workers is not None and workers < 1:
         raise DataError(f"expected at least one worker, got {workers}")
-    found = _found(plan)
-    state = _State(found, level)
-    state.read(retry_failed=retry_failed)
-    missing = [job for job in found.jobs if job not in state.runs and job not in state.failed]
-    settings = _settings(found, workers, len(missing), retry_failed=retry_failed)
-    state.workers = len(settings)
-    watch(state.result())
-    answers: Generator[tuple[_Job, _Answer], None, None] = pooled(_Worker, settings, missing, waiting=found.say_waiting)
-    with contextlib.closing(answers):
-        for job, answer in answers:
-            state.add(job, answer)
-            watch(state.result())
-    return state.result()
+    loaded = _LoadedSweep.of(sweep)
+    progress = _SweepProgress(loaded, level)
+    progress.read(retry_failed=retry_failed)
+    settings = _worker_settings(loaded, workers, len(progress.missing), retry_failed=retry_failed)
+    progress.workers = len(settings)
+    watch(progress.result())
+    outcomes: Generator[tuple[_Job, _Outcome], None, None] = pooled(
+        _Worker, settings, progress.missing, waiting=loaded.log_waiting
+    )
+    with contextlib.closing(outcomes):
+        for job, outcome in outcomes:
+            progress.add(job, outcome)
+            watch(progress.result())
+    return progress.result()
 
 
-def planned_runs(plan: Sweep) -> tuple[PlannedRun, ...]:
+def plan_sweep(sweep: Sweep) -> tuple[PlannedRun, ...]:
     """Return the runs of a sweep in the order in which they are begun, the longest first.
 
     Raises:
-        ModelError: If a model cannot be had.
-        DataError: If a task cannot be read, or a model has no such layer.
-        StoreError: If the folder of the runs cannot be read.
+        LayerProbeError: As `run_sweep` does for what is wrong before any training.
     """
-    found = _found(plan)
-    state = _State(found, LEVEL)
-    state.read(retry_failed=False)
-    whole = sum(found.costs.values())
+    loaded = _LoadedSweep.of(sweep)
+    progress = _SweepProgress(loaded, LEVEL)
+    progress.read(retry_failed=False)
+    whole = sum(loaded.costs.values())
     return tuple(
         PlannedRun(
-            model=found.labels[job.model],
-            task=plan.tasks[job.task].source,
-            kind=found.tasks[job.task].kind,
+            model=loaded.labels[job.model],
+            task=sweep.tasks[job.task].source,
+            kind=loaded.tasks[job.task].kind,
             task_number=job.task + 1,
             layer=job.layer,
             seed=job.seed,
-            state="done" if job in state.runs else "failed" if job in state.failed else "left",
-            cost=found.costs[job] / whole,
+            state="done" if job in progress.runs else "failed" if job in progress.failed else "left",
+            cost=loaded.costs[job] / whole,
         )
-        for job in found.jobs
+        for job in loaded.jobs
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One run: which model and which task of the plan, the blocks kept, and the seed."""
+    """One run: which model and which task of the sweep, the blocks kept, and the seed."""
 
     model: int
     task: int
@@ -123,15 +122,33 @@ class _Job:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
-    """A plan with its models found and its tasks read."""
+class _LoadedSweep:
+    """A sweep with its models resolved and its tasks loaded."""
 
-    plan: Sweep
+    sweep: Sweep
     checkpoints: tuple[Checkpoint, ...]
     tasks: tuple[Task, ...]
     folders: Mapping[tuple[int, int], RunFolder]
     """By model and task."""
     costs: Mapping[_Job, float]
+
+    @classmethod
+    def of(cls, sweep: Sweep) -> _LoadedSweep:
+        tasks = tuple(load_settings(task) for task in sweep.tasks)
+        _log_notes(sweep, tasks)
+        checkpoints = tuple(_resolve(model, sweep.options) for model in sweep.models)
+        costs = {}
+        for m, (model, checkpoint) in enumerate(zip(sweep.models, checkpoints, strict=True)):
+            layers = model.layers or sweep.layers or range(count_blocks(checkpoint.config) + 1)
+            check_layers(checkpoint, layers)
+            for (t, task), layer, seed in itertools.product(enumerate(tasks), layers, sweep.seeds):
+                costs[_Job(m, t, layer, seed)] = _cost(checkpoint, task, layer) * sweep.protocol.epochs
+        folders = {
+            (m, t): run_folder(checkpoint, task, sweep.protocol, sweep.options)
+            for m, checkpoint in enumerate(checkpoints)
+            for t, task in enumerate(tasks)
+        }
+        return cls(sweep=sweep, checkpoints=checkpoints, tasks=tasks, folders=folders, costs=costs)
 
     @property
     def labels(self) -> list[str]:
@@ -145,56 +162,29 @@ class _Found:
     def folder(self, job: _Job) -> RunFolder:
         return self.folders[job.model, job.task]
 
-    def say_waiting(self, job: _Job) -> None:
+    def log_waiting(self, job: _Job) -> None:
         logger.info(
             "waiting for another process that fine-tunes %s on %s at layer %d with seed %d",
             self.labels[job.model],
-            self.plan.tasks[job.task].source,
+            self.sweep.tasks[job.task].source,
             job.layer,
             job.seed,
         )
 
 
-def _found(plan: Sweep) -> _Found:
-    tasks = tuple(load_settings(task) for task in plan.tasks)
-    told = [
-        (level, f"{source.source}: {line}")
-        for source, task in zip(plan.tasks, tasks, strict=True)
-        for level, lines in ((logging.INFO, task.notes), (logging.WARNING, task.warnings))
-        for line in lines
+def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
+    lines = [
+        (level, f"{settings.source}: {line}")
+        for settings, task in zip(sweep.tasks, tasks, strict=True)
+        for level, notes in ((logging.INFO, task.notes), (logging.WARNING, task.warnings))
+        for line in notes
     ]
-    for level, line in dict.fromkeys(told):  # two tasks can be of one file
+    for level, line in dict.fromkeys(lines):  # two tasks can be of one file
         logger.log(level, "%s", line)
-    checkpoints = tuple(_find(model, plan.options) for model in plan.models)
-    costs = {}
-    for m, (model, checkpoint) in enumerate(zip(plan.models, checkpoints, strict=True)):
-        layers = model.layers or plan.layers or range(count_blocks(checkpoint.config) + 1)
-        check_layers(checkpoint, layers)
-        for t, task in enumerate(tasks):
-            costs.update(
-                {
-                    _Job(m, t, layer, seed): _cost(checkpoint, task, layer) * plan.protocol.epochs
-                    for layer in layers
-                    for seed in plan.seeds
-                }
-            )
-    return _Found(
-        plan=plan,
-        checkpoints=checkpoints,
-        tasks=tasks,
-        folders={
-            (m, t): run_folder(checkpoint, task, plan.protocol, plan.options)
-            for m, checkpoint in enumerate(checkpoints)
-            for t, task in enumerate(tasks)
-        },
-        costs=costs,
-    )
 
 
-def _find(model: SweepModel, options: Options) -> Checkpoint:
-    return resolve_checkpoint(
-        ModelSpec(model.id, random_init=model.random_init), trust_remote_code=options.trust_remote_code
-    )
+def _resolve(model: SweepModel, options: Options) -> Checkpoint:
+    return resolve_checkpoint(model.model, trust_remote_code=options.trust_remote_code)
 
 
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
@@ -204,19 +194,19 @@ def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
     return (layer + 1.0) * width**2 * sum(len(text) + 1 for texts in sides for text in texts)
 
 
-class _State:
-    """What there is of a sweep so far."""
+class _SweepProgress:
+    """The runs of a sweep so far."""
 
-    def __init__(self, found: _Found, level: float) -> None:
-        self.found, self.level = found, level
+    def __init__(self, loaded: _LoadedSweep, level: float) -> None:
+        self.loaded, self.level = loaded, level
         self.runs: dict[_Job, FineTuningRun] = {}
         self.failed: dict[_Job, FailedRun] = {}
         self.workers = 1
 
     def read(self, *, retry_failed: bool) -> None:
-        """Take what is on disk."""
-        for job in self.found.jobs:
-            folder = self.found.folder(job)
+        """Load what is stored."""
+        for job in self.loaded.jobs:
+            folder = self.loaded.folder(job)
             run = folder.load(job.layer, job.seed)
             failed = None if run or retry_failed else folder.load_failure(job.layer, job.seed)
             if run is not None:
@@ -224,32 +214,36 @@ class _State:
             elif failed is not None:
                 self.failed[job] = failed
 
-    def add(self, job: _Job, answer: _Answer) -> None:
-        """Take the answer of a process; raise StoreError where a result cannot be kept, as the next could not."""
-        if isinstance(answer, StoreError):
-            raise answer
-        if isinstance(answer, Lost):
+    @property
+    def missing(self) -> list[_Job]:
+        return [job for job in self.loaded.jobs if job not in self.runs and job not in self.failed]
+
+    def add(self, job: _Job, outcome: _Outcome) -> None:
+        """Take what a process sent; raise StoreError where a result cannot be kept, as the next could not."""
+        if isinstance(outcome, StoreError):
+            raise outcome
+        if isinstance(outcome, Lost):
             # its process may have been lost behind the writing of the result, or another sweep has made it
-            answer = self.found.folder(job).load(job.layer, job.seed) or _lost(job, answer)
-        if isinstance(answer, FineTuningRun):
-            self.runs[job] = answer
+            outcome = self.loaded.folder(job).load(job.layer, job.seed) or _lost(job, outcome)
+        if isinstance(outcome, FineTuningRun):
+            self.runs[job] = outcome
             return
-        self.failed[job] = answer
+        self.failed[job] = outcome
         logger.warning(
             "%s on %s, layer %d, seed %d failed: %s",
-            self.found.labels[job.model],
-            self.found.plan.tasks[job.task].source,
+            self.loaded.labels[job.model],
+            self.loaded.sweep.tasks[job.task].source,
             job.layer,
             job.seed,
-            answer.message,
+            outcome.message,
         )
 
     def result(self) -> SweepResult:
-        """Return it as a value."""
+        """Return the result so far."""
         return SweepResult(
-            curves=tuple(self._curve(m, t) for m, t in self.found.folders),
+            curves=tuple(self._curve(m, t) for m, t in self.loaded.folders),
             level=self.level,
-            n_runs=len(self.found.costs),
+            n_runs=len(self.loaded.costs),
             seconds_left=self._seconds_left(),
         )
 
@@ -257,17 +251,17 @@ class _State:
         runs = [run for job, run in self.runs.items() if (job.model, job.task) == (model, task)]
         failed = [each for job, each in self.failed.items() if (job.model, job.task) == (model, task)]
         return SweepCurve(
-            model=self.found.labels[model],
-            task=self.found.plan.tasks[task].source,
-            kind=self.found.tasks[task].kind,
+            model=self.loaded.labels[model],
+            task=self.loaded.sweep.tasks[task].source,
+            kind=self.loaded.tasks[task].kind,
             task_number=task + 1,
-            primary=self.found.tasks[task].primary,
+            primary=self.loaded.tasks[task].primary,
             outcomes=outcomes(runs, level=self.level),
             failed=tuple(sorted(failed, key=lambda each: (each.layer, each.seed))),
         )
 
     def _seconds_left(self) -> float | None:
-        costs = self.found.costs
+        costs = self.loaded.costs
         left = sum(cost for job, cost in costs.items() if job not in self.runs and job not in self.failed)
         if not left:
             return 0.0
@@ -281,33 +275,35 @@ class _State:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """What a process is told; the models are found again in it, because some have code of their own."""
+class _WorkerSettings:
+    """What a process needs; it resolves the models again, because some have code of their own."""
 
     models: tuple[SweepModel, ...]
     identities: tuple[dict[str, Any], ...]
     tasks: tuple[Task, ...]
     folders: Mapping[tuple[int, int], RunFolder]
-    plan: Sweep
+    protocol: Protocol
     options: Options
     threads: int
     retry_failed: bool
 
 
-def _settings(found: _Found, workers: int | None, n_jobs: int, *, retry_failed: bool) -> list[_Setting]:
-    options = found.plan.options
+def _worker_settings(
+    loaded: _LoadedSweep, workers: int | None, n_jobs: int, *, retry_failed: bool
+) -> list[_WorkerSettings]:
+    options = loaded.sweep.options
     device = resolve_device(options.device)
     gpus = [f"cuda:{i}" for i in range(torch.cuda.device_count())] if str(device) == "cuda" else [str(device)]
     # a process without a run would leave its cores idle
     count = max(1, min(workers or len(gpus), n_jobs))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [
-        _Setting(
-            models=found.plan.models,
-            identities=tuple(checkpoint.identity for checkpoint in found.checkpoints),
-            tasks=tuple(with_prompt(task, options.prompt) for task in found.tasks),
-            folders=found.folders,
-            plan=found.plan,
+        _WorkerSettings(
+            models=loaded.sweep.models,
+            identities=tuple(checkpoint.identity for checkpoint in loaded.checkpoints),
+            tasks=tuple(with_prompt(task, options.prompt) for task in loaded.tasks),
+            folders=loaded.folders,
+            protocol=loaded.sweep.protocol,
             options=replace(options, device=gpus[i % len(gpus)]),
             threads=max(1, cores // count),
             retry_failed=retry_failed,
@@ -319,41 +315,41 @@ def _settings(found: _Found, workers: int | None, n_jobs: int, *, retry_failed: 
 class _Worker:
     """Makes one run after another, and keeps the encoder of the last one."""
 
-    def __init__(self, setting: _Setting) -> None:
-        self.setting = setting
+    def __init__(self, settings: _WorkerSettings) -> None:
+        self.settings = settings
         # two processes that both use all cores wait for each other at every step
-        torch.set_num_threads(min(setting.threads, torch.get_num_threads()))
+        torch.set_num_threads(min(settings.threads, torch.get_num_threads()))
         self.encoder = functools.lru_cache(maxsize=1)(self._load)
-        self.cut: set[tuple[int, int]] = set()
+        self.warned: set[tuple[int, int]] = set()
 
     def _load(self, model: int) -> Encoder:
-        named, options = self.setting.models[model], self.setting.options
-        checkpoint = _find(named, options)
-        if checkpoint.identity != self.setting.identities[model]:
-            raise ModelError(f"{named.id} changed since the sweep began: begin it again")
+        named, options = self.settings.models[model], self.settings.options
+        checkpoint = _resolve(named, options)
+        if checkpoint.identity != self.settings.identities[model]:
+            raise ModelError(f"{named.model.label} changed since the sweep began: begin it again")
         return load(checkpoint, options)
 
-    def _told(self, model: int, task: int) -> Encoder:
+    def _encoder_of(self, model: int, task: int) -> Encoder:
         encoder = self.encoder(model)
-        if (model, task) not in self.cut:
-            self.cut.add((model, task))
-            warn_of_cut_texts(encoder, self.setting.tasks[task], self.setting.plan.protocol)
+        if (model, task) not in self.warned:
+            self.warned.add((model, task))
+            warn_of_cut_texts(encoder, self.settings.tasks[task], self.settings.protocol)
         return encoder
 
     def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:
         """Return the run, or why it failed or cannot be kept; None where another process is at it."""
-        folder = self.setting.folders[job.model, job.task]
+        folder = self.settings.folders[job.model, job.task]
         try:
             return load_or_run(
                 folder,
-                lambda: self._told(job.model, job.task),
+                lambda: self._encoder_of(job.model, job.task),
                 job.layer,
-                self.setting.tasks[job.task],
+                self.settings.tasks[job.task],
                 seed=job.seed,
-                protocol=self.setting.plan.protocol,
-                batch_tokens=self.setting.options.batch_tokens,
+                protocol=self.settings.protocol,
+                batch_tokens=self.settings.options.batch_tokens,
                 wait=False,
-                retry_failed=self.setting.retry_failed,
+                retry_failed=self.settings.retry_failed,
             )
         except TrainingError as error:
             # what the mark says, where there is one of this failure

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
@@ -22,16 +22,9 @@ from layerprobe.tasks.values import TaskSettings
 class SweepModel:
     """A model of a sweep."""
 
-    id: str
-    """Hub id, id@revision or folder."""
-    random_init: int | None = None
-    """Seed of fresh random weights instead of the trained ones."""
+    model: ModelSpec
     layers: tuple[int, ...] | None = None
     """Blocks kept; the sweep's layers by default."""
-
-    def __post_init__(self) -> None:
-        if self.random_init is not None and not 0 <= self.random_init < 2**63:
-            raise DataError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +123,7 @@ OPTIONS = ("pooling", "prompt", "dtype", "device", "attn", "batch_tokens", "trus
 """The fields of `Options` that fine-tuning takes."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
     """Layers x seeds x tasks x models to fine-tune."""
 
@@ -140,9 +133,9 @@ class Sweep:
     """Blocks kept, of models that name none of their own; None: all of them."""
     seeds: tuple[int, ...] = PAPER_SEEDS
     """One run each."""
-    protocol: Protocol = dataclasses.field(default_factory=Protocol)
+    protocol: Protocol = field(default_factory=Protocol)
     """How to fine-tune."""
-    options: Options = dataclasses.field(default_factory=Options)
+    options: Options = field(default_factory=Options)
     """How to load; fine-tuning takes those of `OPTIONS`, and the folder of the runs."""
 
     def __post_init__(self) -> None:

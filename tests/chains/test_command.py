@@ -76,7 +76,7 @@ def test_json_is_the_result(layerprobe: Layerprobe, chain_file: Path) -> None:
 def test_wrong_files_are_one_line(layerprobe: Layerprobe, chain_file: Path, tmp_path: Path) -> None:
     assert layerprobe("chain", tmp_path / "no.toml").error.startswith("error: cannot read the chain")
     for old, new, message in (
-        ("epochs = 1\n", "epoch = 1\n", "two.toml, step 2: epoch is no key here"),
+        ("epochs = 1\n", "epoch = 1\n", "two.toml, step 2: unknown key epoch"),
         ("words-train.csv", "nothing.csv", "nothing.csv"),
         ("texts.txt", "missing.txt", "missing.txt"),
         ("[1, 3]", "[1, 9]", "expected layers from 0 to 3"),

@@ -26,16 +26,7 @@ from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
-from tests.chains.jobs import (
-    ADAPTATION,
-    FAST,
-    adaptation,
-    numbers,
-    pairs,
-    run_here,
-    whole_chain,
-    words,
-)
+from tests.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words
 from tests.models import save_tiny
 
 

@@ -141,15 +141,24 @@ STEP = '[[step]]\nfinetune = "stsb"\n'
     [
         ("model = ", "is no TOML: Invalid value"),
         (STEP, "expected model, a hub id or a folder, got none"),
-        ('model = "m"', r"expected at least one table \[\[step\]\], got none"),
-        ('model = "m"\nstep = 3', r"expected step to be tables \[\[step\]\], got 3"),
-        ('model = "m"\nstep = []', "expected at least one step, the last of which fine-tunes"),
-        ("model = 3\n" + STEP, "expected model to be a text: a hub id or a folder, got 3"),
-        ('model = "m"\nlayer = [3]\n' + STEP, "layer is no key here, expected step, name, model, reference, layers"),
+        ('model = "m"', r"expected step, at least one table \[\[step\]\], got none"),
+        ('model = "m"\nstep = 3', r"expected step to be at least one table \[\[step\]\], got 3"),
+        ('model = "m"\nstep = []', r"expected step to be at least one table \[\[step\]\], got \[\]"),
+        ("model = 3\n" + STEP, "expected model to be a hub id or a folder, got 3"),
+        (
+            'model = "m"\nlayer = [3]\n' + STEP,
+            "unknown key layer, expected name, step, model, random_init",
+        ),
         ('model = "m"\nlayers = 3\n' + STEP, 'expected layers to be a list of whole numbers or "all", got 3'),
         ('model = "m"\nlayers = [3, 3]\n' + STEP, r"expected layers from 0, each once and at least one, got \[3, 3\]"),
-        ('model = "m"\nseeds = 0\n' + STEP, "expected seeds to be a number of seeds or a list of them, got 0"),
-        ('model = "m"\nseeds = true\n' + STEP, "expected seeds to be a number of seeds or a list of them, got true"),
+        (
+            'model = "m"\nseeds = 0\n' + STEP,
+            "expected seeds to be a number of seeds, .* or a list of them, got 0",
+        ),
+        (
+            'model = "m"\nseeds = true\n' + STEP,
+            "expected seeds to be a number of seeds, .* or a list of them, got true",
+        ),
         ('model = "m"\nseeds = [1, 1]\n' + STEP, "expected seeds from 0 to .* each once"),
         ('model = "m"\ncontrol = [-1]\n' + STEP, "expected seeds of a control from 0"),
         ('model = "m"\nrandom_init = 1\ncontrol = [1]\n' + STEP, "expected a control with other weights"),
@@ -165,7 +174,10 @@ STEP = '[[step]]\nfinetune = "stsb"\n'
             'model = "m"\n' + STEP + '[[step]]\nadapt = "a"\n' + STEP,
             "expected no adaptation after a fine-tuning: a fine",
         ),
-        ('model = "m"\n' + STEP + "epoch = 3", "step 1: epoch is no key here, expected finetune, columns, .* epochs"),
+        (
+            'model = "m"\n' + STEP + "epoch = 3",
+            "step 1: unknown key epoch, expected finetune, kind, columns, .* epochs",
+        ),
         ('model = "m"\n' + STEP + "epochs = 1.5", "step 1: expected epochs to be a whole number, got 1.5"),
         ('model = "m"\n' + STEP + "epochs = 0", "step 1: expected at least one epoch, got Protocol"),
         (
@@ -173,8 +185,11 @@ STEP = '[[step]]\nfinetune = "stsb"\n'
             'step 1: expected learning_rate to be a number, got "high"',
         ),
         ('model = "m"\n' + STEP + 'pooling = "sum"', 'expected pooling to be one of mean, cls, max, last, got "sum"'),
-        ('model = "m"\n' + STEP + "score_range = [1]", "expected score_range to be two numbers such as .*, got"),
-        ('model = "m"\n' + STEP + "columns = 3", "expected columns to be a text such as s1,s2,score or a list, got 3"),
+        ('model = "m"\n' + STEP + "score_range = [1]", "expected score_range to be two numbers in a list, got"),
+        (
+            'model = "m"\n' + STEP + "columns = 3",
+            "expected columns to be a text such as s1,s2,score or a list of .*, got 3",
+        ),
         (
             'model = "m"\n' + STEP + 'merge = true\ntest = "t.csv"',
             "step 1: expected no columns, score_range, .* with mer",

@@ -20,12 +20,7 @@ from layerprobe.export.layout import Layout, read_layout, write_layout
 from layerprobe.export.run import export_model
 from tests.models import HIDDEN, TEXTS, save_tiny, tiny_tokenizer
 
-from .judges import (
-    layerprobe_embeddings,
-    sentence_transformer,
-    sentence_transformers_embeddings,
-    transformers_mean,
-)
+from .judges import layerprobe_embeddings, sentence_transformer, sentence_transformers_embeddings, transformers_mean
 
 LAYER = 2
 MODES: tuple[Pooling, ...] = get_args(Pooling)

@@ -21,15 +21,15 @@ from layerprobe.errors import DataError, ModelError
 from layerprobe.profiling import measuring
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import random_batch
-from layerprobe.profiling.measuring import Schedule, profile_layers
+from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import NoGauge, ResidentGauge, gauge_for
 from layerprobe.profiling.run import profile
-from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.serialisation import from_json, to_json
 from tests.models import HIDDEN, N_BLOCKS, save_tiny
 
 CPU = torch.device("cpu")
-QUICK = {"lengths": (4, 10), "batch_sizes": (1, 3), "rounds": 2, "repeats": 2, "warmup": 1}
+QUICK = ProfileSettings(lengths=(4, 10), batch_sizes=(1, 3), rounds=2, repeats=2, warmup=1)
 
 
 @pytest.fixture(scope="session")
@@ -44,7 +44,7 @@ def tiny(folder: Callable[[str], Path]) -> Callable[[str], Encoder]:
 
 @pytest.fixture(scope="session")
 def profiled(folder: Callable[[str], Path]) -> Profile:
-    return profile(folder("bert"), **QUICK, options=Options(device="cpu"))
+    return profile(folder("bert"), settings=QUICK, options=Options(device="cpu"))
 
 
 # ---- what is measured ------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def test_times_are_positive_and_throughput_follows(profiled: Profile) -> None:
 
 
 def test_some_layers_alone(folder: Callable[[str], Path]) -> None:
-    found = profile(folder("bert"), layers=(3, 1, 3), **QUICK, options=Options(device="cpu"))
+    found = profile(folder("bert"), layers=(3, 1, 3), settings=QUICK, options=Options(device="cpu"))
     assert [each.layer for each in found.layers] == [1, 3]
 
 
@@ -104,7 +104,7 @@ def test_flops_do_not_depend_on_the_attention_implementation(folder: Callable[[s
 
 
 def test_a_layer_0_that_needs_a_block_is_told(folder: Callable[[str], Path]) -> None:
-    found = profile(folder("deberta-v3"), layers=(0, 1), **QUICK, options=Options(device="cpu"))
+    found = profile(folder("deberta-v3"), layers=(0, 1), settings=QUICK, options=Options(device="cpu"))
     zero, one = (each.costs[0].flops for each in found.layers)
     assert zero == one
     assert "does not run without a block: FLOPs, time and memory of layer 0" in found.warnings[0]
@@ -140,9 +140,9 @@ def test_rounds_go_back_and_forth_with_one_truncated_model_at_a_time(
 
     monkeypatch.setattr(measuring, "TruncatedEncoder", recorded)
     told: list[float] = []
-    schedule = Schedule(lengths=(4,), batch_sizes=(1,), rounds=3, repeats=1, warmup=0)
+    settings = ProfileSettings(lengths=(4,), batch_sizes=(1,), rounds=3, repeats=1, warmup=0)
     profile_layers(
-        tiny("bert"), (0, 2, 3), schedule, progress=lambda task, done, total: told.append(round(done / total, 6))
+        tiny("bert"), (0, 2, 3), settings, progress=lambda task, done, total: told.append(round(done / total, 6))
     )
     assert order == [0, 2, 3, 3, 2, 0, 0, 2, 3]
     assert told == sorted(told)
@@ -154,12 +154,12 @@ def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
 ) -> None:
     clock = iter(np.arange(1.0, 1000.0))
     monkeypatch.setattr(measuring, "_timed_pass", lambda *given: float(next(clock)))
-    schedule = Schedule(lengths=(4,), batch_sizes=(1,), rounds=2, repeats=3, warmup=2, max_seconds=1e9)
-    (found,) = profile_layers(tiny("bert"), (1,), schedule)
+    settings = ProfileSettings(lengths=(4,), batch_sizes=(1,), rounds=2, repeats=3, warmup=2, max_seconds=1e9)
+    (found,) = profile_layers(tiny("bert"), (1,), settings)
     # passes 1, 2 and 6, 7 warm up; 3, 4, 5 and 8, 9, 10 count
     assert (found.costs[0].seconds, found.costs[0].repeats) == (6.5, 6)
     clock = iter([50.0, 7.0, 60.0, 9.0])
-    (found,) = profile_layers(tiny("bert"), (1,), dataclasses.replace(schedule, max_seconds=0))
+    (found,) = profile_layers(tiny("bert"), (1,), dataclasses.replace(settings, max_seconds=0))
     assert (found.costs[0].seconds, found.costs[0].repeats) == (8.0, 2)
 
 
@@ -182,7 +182,7 @@ def test_where_memory_cannot_be_told_it_is_none(
 ) -> None:
     monkeypatch.setattr(ResidentGauge, "works", staticmethod(lambda: False))
     assert isinstance(gauge_for(CPU), NoGauge)
-    (found,) = profile_layers(tiny("bert"), (1,), Schedule(lengths=(4,), rounds=1, repeats=1))
+    (found,) = profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), rounds=1, repeats=1))
     assert [cost.peak_memory for cost in found.costs] == [None, None]
 
 
@@ -208,8 +208,16 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 def test_what_cannot_be_measured_is_refused(
     folder: Callable[[str], Path], changes: dict[str, Any], message: str
 ) -> None:
+    def measure(layers: tuple[int, ...] | None = None, **settings: Any) -> None:
+        profile(
+            folder("bert"),
+            layers=layers,
+            settings=dataclasses.replace(QUICK, **settings),
+            options=Options(device="cpu"),
+        )
+
     with pytest.raises(DataError, match=message) as caught:
-        profile(folder("bert"), **{**QUICK, **changes}, options=Options(device="cpu"))
+        measure(**changes)
     assert "\n" not in str(caught.value)
 
 

@@ -13,5 +13,5 @@ def test_the_figures_are_those_that_were_checked() -> None:
     canonical = json.dumps(figures, sort_keys=True, separators=(",", ":"))
     assert (
         hashlib.sha256(canonical.encode()).hexdigest()
-        == "50cabedb877f8844b5efba8ee661577d244e9071c95a7d571b1fcf1cbd40758a"
+        == "c22f0ce075600dc94b013503ff4c5b5c0d6cda6bcf8377fed00c0907818a782a"
     )

@@ -10,17 +10,8 @@ import pytest
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import seed_scores
-from layerprobe.reproduction.differences import ReproducedLayer, judgement, reproduced_layer
-from layerprobe.reproduction.paper import (
-    PaperScores,
-    PlannedModel,
-    experiment,
-    experiment_names,
-    notes_on,
-    planned_models,
-    read_paper,
-)
-from layerprobe.reproduction.run import reproduce
+from layerprobe.reproduction.paper import PaperScores, experiment, experiment_names, notes_on, read_paper, run_models
+from layerprobe.reproduction.run import ReproducedScore, nearness, reproduce, reproduced_score
 from layerprobe.tasks.loading import load_task
 from tests.cli.conftest import Layerprobe, layerprobe, pairs_file  # noqa: F401
 from tests.models import save_tiny
@@ -116,7 +107,7 @@ def test_the_scores_beside_cka_are_the_paper_s() -> None:
 def test_what_was_chosen_here_is_told() -> None:
     named = {row[1] for row in figures()["table_2_stsb"]["rows"]}
     assert {model.hub_id for model in read_paper().models if model.chosen is None} == named
-    planned = planned_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
+    planned = run_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
     chosen, replaced = [note for note in notes_on(experiment("ko"), planned) if "electra" in note or "klue" in note]
     assert chosen.startswith(f"{KLUE} is chosen here")
     assert replaced == f"folder was run in place of {KO_ELECTRA}"
@@ -124,7 +115,7 @@ def test_what_was_chosen_here_is_told() -> None:
 
 def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
     found = layerprobe("reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
-    assert (found["runs"], found["steps_a_run"], found["steps"]) == (39, 1800, 39 * 1800)
+    assert (found["runs"], found["steps"]) == (39, 39 * 1800)
 
 
 @pytest.mark.parametrize("name", experiment_names())
@@ -148,9 +139,9 @@ def test_differences_are_ours_less_the_paper_s(layerprobe: Layerprobe, pairs_fil
     model = save_tiny("electra", tmp_path / "model", num_hidden_layers=12)
     arguments = ("reproduce", "table2", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={model}")
     done = layerprobe(*arguments, "--json").json
-    assert [layer["layer"] for layer in done["layers"]] == [3, 12]
-    for score in (score for layer in done["layers"] for score in layer["scores"]):
-        assert score["difference"] == pytest.approx(score["mean"] - score["paper"])
+    assert [score["layer"] for score in done["scores"]] == [3] * 4 + [12] * 4
+    for score in done["scores"]:
+        assert score["difference"] == pytest.approx(score["ours"]["mean"] - score["paper"])
     assert "82.15" in layerprobe(*arguments).out
 
 
@@ -162,8 +153,8 @@ def test_one_line_for_what_is_wrong(layerprobe: Layerprobe, pairs_file: Path, tm
     assert "from 0 to 3" in outside.error
 
 
-def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedLayer:
-    found = seed_scores(test)
+def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedScore:
+    scores = seed_scores(test)
     ours = LayerOutcome(
         layer=3,
         parameters=10,
@@ -171,28 +162,27 @@ def reproduced(test: tuple[float, ...], paper: float | None) -> ReproducedLayer:
         primary="spearman",
         test={"spearman": test},
         validation={"spearman": tuple(reversed(test))},
-        mean=found.mean,
-        std=found.std,
-        interval=found.interval,
+        mean=scores.mean,
+        std=scores.std,
+        interval=scores.interval,
     )
-    scores = PaperScores(model=ELECTRA, layer=3, validation={}, test={} if paper is None else {"spearman": paper})
-    return reproduced_layer(scores, PlannedModel(hub_id=ELECTRA, runs=ELECTRA), ours, ("spearman",))
+    figures = PaperScores(model=ELECTRA, layer=3, validation={}, test={} if paper is None else {"spearman": paper})
+    return reproduced_score(figures, ELECTRA, ours, "test", "spearman")
 
 
 def test_a_difference_is_judged_by_the_deviation_of_our_seeds() -> None:
     near, far = reproduced((74.0, 75.0, 76.0), 76.9), reproduced((74.0, 75.0, 76.0), 77.1)
-    score = far.score("test", "spearman")
-    assert (score.mean, score.std, score.deviations) == (75.0, 1.0, pytest.approx(-2.1))
-    assert far.best_seed == 0  # by validation, which is the other way round
-    assert judgement([near, far], "spearman") == (
+    assert far.ours is not None
+    assert (far.ours.mean, far.ours.std, far.deviations) == (75.0, 1.0, pytest.approx(-2.1))
+    assert nearness([near, far]) == (
         "1 of 2 test scores lie within 2 standard deviations of our seeds; "
         f"the farthest is {ELECTRA} at layer 3, by -2.10."
     )
 
 
 def test_one_seed_is_not_judged() -> None:
-    assert judgement([reproduced((74.0,), 75.0)], "spearman").startswith("With one seed, or equal ones, no difference")
-    assert judgement([reproduced((74.0, 75.0), None)], "spearman") == "The paper gives no figure to compare with."
+    assert nearness([reproduced((74.0,), 75.0)]).startswith("With one seed, or equal ones, no difference")
+    assert nearness([reproduced((74.0, 75.0), None)]) == "The paper gives no figure to compare with."
 
 
 # ---- each runs on tiny models -----------------------------------------------------------------------------
@@ -210,16 +200,16 @@ def test_table_1_runs_tmft_alone_and_names_the_rest(
 ) -> None:
     arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
     done = layerprobe(*arguments, "--json").json
-    assert [(layer["layer"], layer["scores"][1]["paper"]) for layer in done["layers"]] == [(3, 75.29)]
-    assert [(one["before"], one["layer"], one["test"]["spearman"]) for one in done["not_run"]] == [
-        ("word similarity", 3, 76.71),
-        ("domain adaptation", 7, 79.9),
+    test = [score for score in done["scores"] if score["split"] == "test"]
+    assert [(score["before"], score["layer"], score["paper"], score["ours"] is None) for score in test] == [
+        (None, 3, 75.29, False),
+        ("word similarity", 3, 76.71, True),
+        ("domain adaptation", 7, 79.9, True),
     ]
     shown = layerprobe(*arguments)
-    assert "Word similarity before TMFT is run with --words FOLDER: 50 epochs" in shown.out
-    assert "Domain adaptation before TMFT is run with --corpus FILE" in shown.out
-    assert "76.71" in shown.out
-    assert "2 runs of" in shown.err  # what it costs is what is run
+    assert "Not run: word similarity, then TMFT; give the data with --words FOLDER." in shown.out
+    assert "Not run: domain adaptation, then TMFT; give the data with --corpus FILE." in shown.out
+    assert any("76.71" in line and line.endswith("not run") for line in shown.out.splitlines())
 
 
 @pytest.fixture
@@ -250,12 +240,14 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
     tmp_path: Path,
 ) -> None:
     arguments = ("reproduce", "table1", "-t", pairs_file, "--seeds", "2", "--models", f"{ELECTRA}={tiny}")
-    alone, after_words, adapted = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["layers"]
-    assert [(x["before"], x["layer"], x["scores"][1]["paper"]) for x in (alone, after_words, adapted)] == [
+    scores = layerprobe(*arguments, "--words", words, "--corpus", corpus, "--json").json["scores"]
+    _, after_words, _ = test = [score for score in scores if score["split"] == "test"]
+    assert [(score["before"], score["layer"], score["paper"]) for score in test] == [
         (None, 3, 75.29),
         ("word similarity", 3, 76.71),
         ("domain adaptation", 7, 79.9),
     ]
+    assert all(len(score["ours"]["values"]) == 2 for score in scores)
     # runs of their own: each chain fine-tunes what its first step left
     protocols = [json.loads(file.read_text())["protocol"] for file in (tmp_path / "cache").rglob("result.json")]
     assert sorted((how["epochs"], how["batch_size"]) for how in protocols) == [(10, 32)] * 6 + [(50, 128)] * 2
@@ -265,11 +257,10 @@ def test_table_1_runs_its_chains_by_the_protocols_of_the_paper(
 
     # only one of them, and nothing is done again
     shown = layerprobe(*arguments, "--words", words)
-    test = after_words["scores"][1]
     row = next(line for line in shown.out.splitlines() if "word similarity, then TMFT" in line and " test " in line)
-    assert [f"{test['paper']:.2f}", f"{test['mean']:.2f}"] == row.split(" test ")[1].split()[:2]
-    assert f"word similarity: 50 epochs on {words} in batches of 128, then TMFT" in shown.out
-    assert "Domain adaptation before TMFT is run with --corpus FILE" in shown.out
+    figures = [f"{after_words['paper']:.2f}", f"{after_words['ours']['mean']:.2f}"]
+    assert figures == row.split(" test ")[1].split()[:2]
+    assert "give the data with --corpus FILE" in shown.out
     assert "--words FOLDER" not in shown.out
 
 
@@ -277,9 +268,6 @@ def test_steps_of_word_similarity_are_those_of_the_pairs_given(layerprobe: Layer
     arguments = ("reproduce", "table1", "--dry-run", "--seeds", "2", "--models", BERT, "--words", words)
     _, after_words, _ = layerprobe(*arguments, "--json").json["layers"]
     assert (after_words["runs"], after_words["steps"]) == (4, 2 * (1800 + 50))
-    text = layerprobe(*arguments).out
-    assert "--corpus FILE" in text
-    assert "--words FOLDER" not in text
 
 
 def test_other_experiments_take_no_step_before(
@@ -288,7 +276,7 @@ def test_other_experiments_take_no_step_before(
     words: Path,
 ) -> None:
     outcome = layerprobe("reproduce", "table2", "--dry-run", "--words", words)
-    assert "expected no --words for table2, which has no word similarity" in outcome.err
+    assert "expected no data for word similarity, which table2 does not have" in outcome.error
     task = load_task(pairs_file)
     with pytest.raises(DataError, match="expected no data for word similarity, which random does not have"):
         reproduce("random", task, words=task)
@@ -316,12 +304,10 @@ def test_a_language_says_seeds_interval_and_how_far(
 ) -> None:
     arguments = ("reproduce", name, "-t", pairs_file, "--seeds", "2", "--models", f"{model}={tiny}")
     done = layerprobe(*arguments, "--json").json
-    for layer in done["layers"]:
-        assert layer["best_seed"] in layer["seeds"]
-        score = next(each for each in layer["scores"] if each["split"] == "test")
-        low, high = score["interval"]
-        assert low <= score["mean"] <= high
-        assert len(score["values"]) == 2
+    for ours in (score["ours"] for score in done["scores"]):
+        low, high = ours["interval"]
+        assert low <= ours["mean"] <= high
+        assert len(ours["values"]) == 2
     text = layerprobe(*arguments).out
     assert done["sentence"] in text
     assert f"{tiny} was run in place of {model}" in text
@@ -335,10 +321,14 @@ def test_random_weights_are_others_than_the_trained_ones(
     common = ("-t", pairs_file, "--seeds", "1", "--models", f"{ELECTRA}={tiny}", "--json")
     random = layerprobe("reproduce", "random", *common).json
     trained = layerprobe("reproduce", "table2", *common).json
-    assert [layer["random_init"] for layer in random["layers"]] == [0, 0, 0]
+    assert [score["random_init"] for score in random["scores"]] == [0] * 6
     assert random["sentence"] == "The paper gives no figure to compare with."
-    means = {layer["layer"]: layer["scores"][0]["mean"] for layer in random["layers"]}
-    assert all(means[layer["layer"]] != layer["scores"][0]["mean"] for layer in trained["layers"])
+    of_random, of_trained = (
+        {score["layer"]: score["ours"]["mean"] for score in done["scores"] if score["split"] == "validation"}
+        for done in (random, {"scores": [s for s in trained["scores"] if s["metric"] == "spearman"]})
+    )
+    assert set(of_trained) == {3, 12}
+    assert all(of_random[layer] != mean for layer, mean in of_trained.items())
 
 
 def test_the_front_is_that_of_what_was_run(layerprobe: Layerprobe, pairs_file: Path, tiny: str, tmp_path: Path) -> None:  # noqa: F811
@@ -368,7 +358,8 @@ def test_figure_3_compares_curves_with_the_paper_s_scores(
     )
     assert pair["bears_out"] == bool(pair["drop_layers"])
     text = layerprobe(*arguments).out
-    assert pair["sentence"] in text
+    assert done["sentence"] == f"{int(pair['bears_out'])} of 1 pairs bear out the paper's claim."
+    assert done["sentence"] in text
     assert "78.14" in text
 
 

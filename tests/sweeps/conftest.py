@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from layerprobe.sweeps.run import sweep
+from layerprobe.sweeps.run import run_sweep
 from layerprobe.sweeps.values import SweepResult
 from tests.sweeps.tiny import plan_of, write_inputs
 
@@ -32,4 +32,4 @@ def undisturbed_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def undisturbed(inputs: Path, undisturbed_cache: Path) -> SweepResult:
     """The sweep that nothing happens to."""
-    return sweep(plan_of(inputs, undisturbed_cache), workers=1)
+    return run_sweep(plan_of(inputs, undisturbed_cache), workers=1)

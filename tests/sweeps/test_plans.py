@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.sweeps.toml import load_sweep, sweep_toml
@@ -61,7 +62,9 @@ def file(tmp_path: Path) -> Path:
 
 def test_models_and_tasks_are_enough(file: Path) -> None:
     file.write_text(SMALL)
-    assert load_sweep(file) == Sweep(models=(SweepModel(id="org/name"),), tasks=(TaskSettings(source="stsb"),))
+    assert load_sweep(file) == Sweep(
+        models=(SweepModel(model=ModelSpec("org/name")),), tasks=(TaskSettings(source="stsb"),)
+    )
 
 
 def test_every_key_is_read_and_paths_are_beside_the_file(
@@ -71,8 +74,8 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
     file.write_text(WHOLE)
     assert load_sweep(file) == Sweep(
         models=(
-            SweepModel(id="google/electra-base-discriminator@main", random_init=7, layers=(12,)),
-            SweepModel(id=str(tmp_path / "models/mine")),
+            SweepModel(model=ModelSpec("google/electra-base-discriminator@main", random_init=7), layers=(12,)),
+            SweepModel(model=ModelSpec(str(tmp_path / "models/mine"))),
         ),
         tasks=(
             TaskSettings(
@@ -108,13 +111,13 @@ def test_what_is_written_says_the_same_in_another_folder(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path)
     found = Sweep(
-        models=(SweepModel(id="models/mine"), SweepModel(id="org/name")),
+        models=(SweepModel(model=ModelSpec("models/mine")), SweepModel(model=ModelSpec("org/name"))),
         tasks=(TaskSettings(source="pairs.tsv", validation="../dev.tsv"), TaskSettings(source="stsb")),
     )
     file = tmp_path / "elsewhere" / "sweep.toml"
     file.write_text(sweep_toml(found))
     again = load_sweep(file)
-    assert [model.id for model in again.models] == [str(tmp_path / "models/mine"), "org/name"]
+    assert [model.model.name for model in again.models] == [str(tmp_path / "models/mine"), "org/name"]
     assert [task.source for task in again.tasks] == [str(tmp_path / "pairs.tsv"), "stsb"]
     assert again.tasks[0].validation == str(tmp_path / "../dev.tsv")
     file.write_text(sweep_toml(again))
@@ -143,7 +146,7 @@ def test_layers_of_a_model_can_be_all(file: Path, common: str) -> None:
 
 
 def test_seeds_of_numpy_are_those_of_python() -> None:
-    found = Sweep(models=(SweepModel(id="a"),), tasks=(TaskSettings(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
+    found = Sweep(models=(SweepModel(model=ModelSpec("a")),), tasks=(TaskSettings(source="stsb"),), seeds=np.arange(2))  # type: ignore[arg-type]
     assert "seeds = [0, 1]" in sweep_toml(found)
 
 
@@ -151,40 +154,71 @@ WRONG = {
     "no TOML": ("layers = ", "is no TOML: Invalid value"),
     "no models": (
         '[[tasks]]\nsource = "stsb"',
-        r"models: expected at least one table \[\[models\]\] with id, got None",
+        r"expected models, at least one table \[\[models\]\], got none",
     ),
-    "one table of models": ('[models]\nid = "a"', r"models: expected at least one table \[\[models\]\] with id"),
-    "no id": (f"{SMALL}[[models]]\nlayers = [1]", "models 2: expected id, a text, got None"),
-    "an unknown key": (f"workers = 3\n{SMALL}", "unknown key workers: expected layers, seeds, models, tasks, protocol"),
-    "an unknown key of a model": (f"{SMALL}[[models]]\nid = 'b'\nname = 'b'", "unknown key models 2.name: expected id"),
-    "an unknown option": (f"{SMALL}[options]\ncache_dir = 'b'", "unknown key options.cache_dir: expected pooling"),
-    "text for a number": (f"{SMALL}[protocol]\nepochs = '3'", "protocol.epochs: expected a whole number, got '3'"),
+    "one table of models": ('[models]\nid = "a"', r"expected models to be at least one table \[\[models\]\], got {"),
+    "no table of tasks": ('tasks = []\n[[models]]\nid = "a"', r"expected tasks to be at least one table .*, got \[\]"),
+    "no id": (f"{SMALL}[[models]]\nlayers = [1]", "models 2: expected id, a hub id or a folder, got none"),
+    "an empty id": (
+        f"{SMALL}[[models]]\nid = ''",
+        "models 2: expected the name of a model, a hub id",
+    ),
+    "an unknown key": (
+        f"workers = 3\n{SMALL}",
+        "unknown key workers, expected models, layers, options, protocol, tasks",
+    ),
+    "an unknown key of a model": (
+        f"{SMALL}[[models]]\nid = 'b'\nname = 'b'",
+        "models 2: unknown key name, expected i",
+    ),
+    "an unknown option": (f"{SMALL}[options]\ncache_dir = 'b'", "options: unknown key cache_dir, expected pooling"),
+    "text for a number": (
+        f"{SMALL}[protocol]\nepochs = '3'",
+        'protocol: expected epochs to be a whole number, got "3"',
+    ),
     "a fraction for a number": (
         f"{SMALL}[protocol]\nepochs = 1.5",
-        "protocol.epochs: expected a whole number, got 1.5",
+        "protocol: expected epochs to be a whole number, got 1.5",
     ),
-    "truth for a number": (f"{SMALL}split_seed = true", "tasks 1.split_seed: expected a whole number, got True"),
-    "an unknown kind": (f"{SMALL}kind = 'nli'", "tasks 1.kind: expected one of sts, .*, got 'nli'"),
-    "one end of a range": (f"{SMALL}score_range = [1]", r"tasks 1.score_range: expected two numbers, got \[1\]"),
-    "layers as text": (f'layers = "3-6"\n{SMALL}', r"layers: expected a list of layers such as \[3, 6\], or \"all\""),
+    "truth for a number": (f"{SMALL}split_seed = true", "tasks 1: expected split_seed to be a whole number, got true"),
+    "an infinite number": (
+        f"{SMALL}[protocol]\nwarmup = inf",
+        "expected warmup to be a number, got Infinity",
+    ),
+    "too large a number": (
+        f"{SMALL}[protocol]\nwarmup = {10**400}",
+        "expected warmup to be a number, got 10",
+    ),
+    "a number of too many digits": (f"seeds = {'1' * 5000}\n{SMALL}", "is no TOML: Exceeds the limit"),
+    "an unknown kind": (f"{SMALL}kind = 'nli'", 'tasks 1: expected kind to be one of sts, .*, got "nli"'),
+    "one end of a range": (
+        f"{SMALL}score_range = [1]",
+        r"tasks 1: expected score_range to be two numbers in a list, got \[1\]",
+    ),
+    "layers as text": (f'layers = "3-6"\n{SMALL}', 'expected layers to be a list of whole numbers or "all", got "3-6"'),
     "a negative layer": (f"layers = [-1]\n{SMALL}", r"expected layers from 0, at least one, got \[-1\]"),
     "layers of a model as text": (
         SMALL.replace("[[tasks]]", 'layers = "1-2"\n[[tasks]]'),
-        "models 1.layers: expected a list of whole numbers, got '1-2'",
+        'models 1: expected layers to be a list of whole numbers or "all", got "1-2"',
     ),
     "a negative seed of weights": (
         SMALL.replace("[[tasks]]", "random_init = -1\n[[tasks]]"),
-        r"expected a seed of random weights from 0 to 2\^63 - 1, got -1",
+        r"models 1: expected a seed of random weights from 0 to 2\^63 - 1, got -1",
     ),
-    "no seeds": (f"seeds = 0\n{SMALL}", "seeds: expected how many seeds, up to 1000, or a list of them"),
-    "no epochs": (f"{SMALL}[protocol]\nepochs = 0", "expected at least one epoch"),
+    "no seeds": (f"seeds = 0\n{SMALL}", "expected seeds to be a number of seeds, up to 1000, or a list of them, got 0"),
+    "no epochs": (f"{SMALL}[protocol]\nepochs = 0", "protocol: expected at least one epoch"),
     "a model twice": (
         f"{SMALL}[[models]]\nid = 'org/name'",
         "expected at least one model, and each of them once, got 2",
     ),
-    "a merged task with columns": (f"{SMALL}merge = true\ncolumns = 'a,b,c'", "expected no columns, score_range"),
-    "a table that is none": (f"options = 3\n{SMALL}", r"options: expected a table \[options\], got 3"),
+    "a merged task with columns": (
+        f"{SMALL}merge = true\ncolumns = 'a,b,c'",
+        "tasks 1: expected no columns, score_range",
+    ),
+    "a table that is none": (f"options = 3\n{SMALL}", r"expected options to be a table \[options\], got 3"),
     "float16": (f"{SMALL}[options]\ndtype = 'float16'", "expected float32 or bfloat16 to fine-tune in"),
+    "lists of lists": (f"seeds = {'[' * 999}{']' * 999}\n{SMALL}", "expected tables and lists nested at most 16 deep"),
+    "tables of tables": (f"[{'.'.join('a' * 999)}]\n{SMALL}", "expected tables and lists nested at most 16 deep"),
 }
 
 
@@ -201,5 +235,5 @@ def test_a_file_that_cannot_be_read_is_an_error(file: Path) -> None:
     with pytest.raises(DataError, match=r"cannot read the sweep .*sweep.toml: No such file or directory"):
         load_sweep(file)
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match="is no TOML"):
+    with pytest.raises(DataError, match=r"cannot read the sweep .*sweep.toml: .*codec.*; expected a TOML file"):
         load_sweep(file)

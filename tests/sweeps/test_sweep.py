@@ -21,6 +21,7 @@ import torch
 
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError, ModelError, StoreError, TaskError
 from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tuning import finetune, run_folder
@@ -28,7 +29,7 @@ from layerprobe.finetuning.values import FailedRun
 from layerprobe.pool import Lost
 from layerprobe.serialisation import from_json
 from layerprobe.sweeps import run as sweeping
-from layerprobe.sweeps.run import planned_runs, sweep
+from layerprobe.sweeps.run import plan_sweep, run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import TaskSettings
@@ -99,25 +100,25 @@ def test_finished_runs_are_read(
 ) -> None:
     monkeypatch.setattr("layerprobe.pool._Worker", no_process)
     seen: list[SweepResult] = []
-    assert sweep(plan_of(inputs, cache), watch=seen.append) == undisturbed
+    assert run_sweep(plan_of(inputs, cache), watch=seen.append) == undisturbed
     assert seen == [undisturbed]
 
 
 def test_the_longest_run_is_planned_first(inputs: Path, cache: Path, tmp_path: Path) -> None:
-    planned = planned_runs(plan_of(inputs, tmp_path / "new"))
+    planned = plan_sweep(plan_of(inputs, tmp_path / "new"))
     assert [run.layer for run in planned] == [3] * 4 + [1] * 4 + [0] * 4
     assert [Path(run.model).name for run in planned[:4]] == ["bert", "bert", "electra", "electra"]
     assert sum(run.cost for run in planned) == pytest.approx(1.0)
     assert planned[0].cost == pytest.approx(4 * planned[-1].cost)
     assert {run.state for run in planned} == {"left"}
     results_in(cache)[0].unlink()
-    assert sorted(run.state for run in planned_runs(plan_of(inputs, cache))) == ["done"] * 11 + ["left"]
+    assert sorted(run.state for run in plan_sweep(plan_of(inputs, cache))) == ["done"] * 11 + ["left"]
 
 
 def test_layers_of_a_model_go_before_those_of_the_sweep(inputs: Path, tmp_path: Path) -> None:
     plan = plan_of(inputs, tmp_path)
     models = (dataclasses.replace(plan.models[0], layers=(2,)), dataclasses.replace(plan.models[1], random_init=5))
-    planned = planned_runs(dataclasses.replace(plan, models=models, layers=None, seeds=(0,)))
+    planned = plan_sweep(dataclasses.replace(plan, models=models, layers=None, seeds=(0,)))
     layers = {name: [run.layer for run in planned if run.model == name] for name in {run.model for run in planned}}
     assert layers == {models[0].id: [2], f"{models[1].id} (random init 5)": [3, 2, 1, 0]}
 
@@ -126,7 +127,7 @@ def test_the_time_left_is_told(inputs: Path, cache: Path) -> None:
     for file in results_in(cache)[-2:]:
         file.unlink()
     seen: list[SweepResult] = []
-    sweep(plan_of(inputs, cache), watch=seen.append)
+    run_sweep(plan_of(inputs, cache), watch=seen.append)
     assert [found.n_left for found in seen] == [2, 1, 0]
     left = [found.seconds_left or 0.0 for found in seen]
     assert left[0] > left[1] > left[2] == 0.0
@@ -147,7 +148,7 @@ def test_a_killed_sweep_goes_on_to_the_same_results(undisturbed: SweepResult, in
     done = {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in results_in(tmp_path)}
     assert 3 <= len(done) < N_RUNS
     seen: list[SweepResult] = []
-    found = sweep(plan_of(inputs, tmp_path), workers=1, watch=seen.append)
+    found = run_sweep(plan_of(inputs, tmp_path), workers=1, watch=seen.append)
     assert found == undisturbed
     assert seen[0].n_done >= len(done)
     assert {file: (file.read_bytes(), file.stat().st_mtime_ns) for file in done} == done
@@ -193,7 +194,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
 
     monkeypatch.setattr(sweeping._Found, "say_waiting", finish)
     with caplog.at_level(logging.INFO):
-        assert sweep(plan_of(inputs, cache)) == undisturbed
+        assert run_sweep(plan_of(inputs, cache)) == undisturbed
     assert held.is_locked is False
     assert [file.stat().st_mtime < begun for file in sorted(cache.rglob("result.json"))].count(False) == 2
     (waited,) = [text for text in caplog.messages if text.startswith("waiting for another process")]
@@ -206,7 +207,7 @@ def test_half_written_results_are_made_again(
     files = results_in(cache)[:3]
     for file, cut in zip(files, (0, 1, 200), strict=True):
         file.write_bytes(file.read_bytes()[:cut])
-    assert sweep(plan_of(inputs, cache)) == undisturbed
+    assert run_sweep(plan_of(inputs, cache)) == undisturbed
     for file in files:
         assert any(str(file) in text and "the run is done again" in text for text in caplog.messages)
 
@@ -220,7 +221,7 @@ def diverged(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Sw
     cache = tmp_path_factory.mktemp("diverged")
     plan = plan_of(inputs, cache, models=("bert",))
     protocol = dataclasses.replace(PROTOCOL, learning_rate=1e30)
-    return sweep(dataclasses.replace(plan, protocol=protocol, layers=(1, 2), seeds=(0,))), cache
+    return run_sweep(dataclasses.replace(plan, protocol=protocol, layers=(1, 2), seeds=(0,))), cache
 
 
 def test_a_run_that_diverges_is_marked_and_the_others_go_on(diverged: tuple[SweepResult, Path]) -> None:
@@ -241,13 +242,13 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(
     (where.run_path(3, 1) / "result.json").unlink()
     mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions=versions())
     where.save_failure(mark)
-    found = sweep(plan_of(inputs, cache))
+    found = run_sweep(plan_of(inputs, cache))
     assert found.curves[1].failed == (mark,)
     assert found.curves[1].outcomes[-1].seeds == (0,)
     assert found.curves[0] == undisturbed.curves[0]
     assert (found.n_done, found.n_failed, found.n_left) == (N_RUNS - 1, 1, 0)
-    assert {run.state for run in planned_runs(plan_of(inputs, cache))} == {"done", "failed"}
-    assert sweep(plan_of(inputs, cache), retry_failed=True) == undisturbed
+    assert {run.state for run in plan_sweep(plan_of(inputs, cache))} == {"done", "failed"}
+    assert run_sweep(plan_of(inputs, cache), retry_failed=True) == undisturbed
     assert where.load_failure(3, 1) is None
 
 
@@ -255,15 +256,15 @@ def test_a_half_written_mark_is_no_mark(undisturbed: SweepResult, inputs: Path, 
     where = folder_of(inputs, cache, "bert")
     (where.run_path(1, 0) / "result.json").unlink()
     (where.run_path(1, 0) / "failed.json").write_text('{"layer": 1, "se')
-    assert sweep(plan_of(inputs, cache)) == undisturbed
+    assert run_sweep(plan_of(inputs, cache)) == undisturbed
 
 
 def test_a_model_whose_weights_cannot_be_read_fails_alone(inputs: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(inputs / "bert", tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"half")
     plan = plan_of(inputs, tmp_path / "cache", models=("electra",))
-    models = (SweepModel(id=str(broken)), *plan.models)
-    result = sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
+    models = (SweepModel(model=ModelSpec(str(broken))), *plan.models)
+    result = run_sweep(dataclasses.replace(plan, models=models, layers=(1,), seeds=(0,)))
     assert [len(curve.failed) for curve in result.curves] == [1, 0]
     assert list((tmp_path / "cache").rglob("failed.json")) == []  # another copy of the weights may be whole
 
@@ -283,7 +284,7 @@ def test_a_full_disk_ends_the_sweep(inputs: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(sweeping, "pooled", here)
     monkeypatch.setattr(sweeping, "load_or_run", full)
     with pytest.raises(StoreError, match="No space left on device"):
-        sweep(plan_of(inputs, tmp_path))
+        run_sweep(plan_of(inputs, tmp_path))
     assert len(begun) == 1
 
 
@@ -320,7 +321,7 @@ def test_a_run_whose_process_is_lost_fails_and_is_not_marked(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trace: str | None
 ) -> None:
     monkeypatch.setattr(sweeping, "pooled", losing(trace))
-    result = sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
+    result = run_sweep(dataclasses.replace(plan_of(inputs, tmp_path), seeds=(0,)))
     assert (result.n_failed, result.n_left) == (6, 0)
     message = result.curves[0].failed[0].message
     assert message.startswith("an error that was not expected" if trace else "its process was ended twice (signal 9)")
@@ -334,7 +335,7 @@ def test_a_run_that_is_there_after_all_is_not_lost(
     file = results_in(cache)[0]
     kept = file.rename(file.with_name("kept"))
     monkeypatch.setattr(sweeping, "pooled", losing(None, before=lambda: kept.rename(file)))
-    assert sweep(plan_of(inputs, cache)) == undisturbed
+    assert run_sweep(plan_of(inputs, cache)) == undisturbed
 
 
 # ---- where runs are made ------------------------------------------------------------------------------
@@ -379,13 +380,13 @@ def test_bad_input_is_told_before_a_process_begins(
     monkeypatch.setattr("layerprobe.pool._Worker", no_process)
     plan = plan_of(inputs, tmp_path)
     with pytest.raises(DataError, match=r"expected layers from 0 to 3 of .*bert, got 4"):
-        sweep(dataclasses.replace(plan, layers=(1, 4)))
+        run_sweep(dataclasses.replace(plan, layers=(1, 4)))
     with pytest.raises(ModelError, match="there is no folder"):
-        sweep(dataclasses.replace(plan, models=(SweepModel(id=str(tmp_path / "nothing")),)))
+        run_sweep(dataclasses.replace(plan, models=(SweepModel(model=ModelSpec(str(tmp_path / "nothing"))),)))
     with pytest.raises(TaskError, match=r"nothing\.csv"):
-        sweep(dataclasses.replace(plan, tasks=(TaskSettings(source=str(tmp_path / "nothing.csv")),)))
+        run_sweep(dataclasses.replace(plan, tasks=(TaskSettings(source=str(tmp_path / "nothing.csv")),)))
     with pytest.raises(DataError, match="expected at least one worker, got 0"):
-        sweep(plan, workers=0)
+        run_sweep(plan, workers=0)
     with pytest.raises(DataError, match="expected at least one model, and each of them once, got 2"):
         dataclasses.replace(plan, models=plan.models[:1] * 2)
     with pytest.raises(DataError, match="expected at least one task, and each of them once, got 0"):

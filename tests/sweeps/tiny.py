@@ -16,10 +16,11 @@ from typing import Any
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.serialisation import to_json
-from layerprobe.sweeps.run import sweep
+from layerprobe.sweeps.run import run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
 from layerprobe.tasks.values import TaskSettings
 from tests.models import save_tiny
@@ -45,7 +46,7 @@ def write_inputs(folder: Path) -> Path:
 
 def plan_of(folder: Path, cache: Path, *, models: Sequence[str] = ("bert", "electra")) -> Sweep:
     return Sweep(
-        models=tuple(SweepModel(id=str(folder / name)) for name in models),
+        models=tuple(SweepModel(model=ModelSpec(str(folder / name))) for name in models),
         tasks=(TaskSettings(source=str(folder / "toy-train.csv"), score_range=(0.0, 1.0)),),
         layers=LAYERS,
         seeds=SEEDS,
@@ -92,5 +93,5 @@ if __name__ == "__main__":
     def say(result: SweepResult) -> None:
         print(result.n_done, flush=True)
 
-    done = sweep(plan_of(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[3]), watch=say)
+    done = run_sweep(plan_of(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[3]), watch=say)
     print(to_json(done))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from layerprobe_cli.output import Output, print_json, print_table
-
-if TYPE_CHECKING:
-    from layerprobe.study.values import Study
 
 
 def export(
@@ -54,13 +51,15 @@ def export(
 
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
     """
-    evidence = None if study is None else _read_study(study)
+    from layerprobe.study.files import read_study
+
+    evidence = None if study is None else read_study(study)
 
     # only now: an error in the study needs no torch
     from layerprobe.encoders.spec import ModelSpec
     from layerprobe.export.run import export_model
 
-    found = export_model(
+    result = export_model(
         ModelSpec(model, random_init=random_init),
         out,
         layer=layer,
@@ -70,30 +69,19 @@ def export(
         study=evidence,
         overwrite=overwrite,
     )
-    output.notes((), found.warnings)
+    output.notes((), result.warnings)
     if output.json:
-        print_json(found)
+        print_json(result)
         return
     shown = {
-        "folder": found.path,
-        "model": found.model,
-        "revision": found.revision,
-        "layer": f"{found.layer} of {found.n_blocks}",
-        "parameters": f"{found.parameters:,} instead of {found.whole_parameters:,}",
-        "pooling": found.pooling,
-        "max length": str(found.max_length),
-        **({"prompt": repr(found.prompt)} if found.prompt else {}),
-        "loaded back": f"the same embeddings to {found.difference:.0e}" if found.difference else "equal embeddings",
+        "folder": result.path,
+        "model": result.model,
+        "revision": result.revision,
+        "layer": f"{result.layer} of {result.n_blocks}",
+        "parameters": f"{result.parameters:,} instead of {result.whole_parameters:,}",
+        "pooling": result.pooling,
+        "max length": str(result.max_length),
+        **({"prompt": repr(result.prompt)} if result.prompt else {}),
+        "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
     print_table(("what", "value"), list(shown.items()))
-
-
-def _read_study(path: Path) -> Study:
-    from layerprobe.errors import DataError
-    from layerprobe.serialisation import from_json
-    from layerprobe.study.values import Study
-
-    try:
-        return from_json(Study, path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # DataError and UnicodeDecodeError are ValueErrors
-        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error

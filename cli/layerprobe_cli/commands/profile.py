@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli.options import Loading, Model, integers, parse_layers
 from layerprobe_cli.output import Output, print_json, print_table
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from layerprobe.study.values import Study
 
 LETTERS = "AB"
+DEFAULTS = ProfileSettings()
 
 
 def profile(
@@ -26,15 +28,19 @@ def profile(
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
     ] = None,
     layers: Annotated[str, typer.Option(help="Layers to truncate at, such as 3,6,9-12 or all.")] = "all",
-    lengths: Annotated[str, typer.Option(help="Tokens a text.")] = "16,64,128",
-    batch_sizes: Annotated[str, typer.Option(help="Texts a batch; 1 gives the latency of one text.")] = "1,32",
-    rounds: Annotated[int, typer.Option(help="Turns of every layer, forwards and backwards in alternation.")] = 5,
-    repeats: Annotated[int, typer.Option(help="Timed passes a turn, length and batch size.")] = 5,
-    warmup: Annotated[int, typer.Option(help="Passes before them that do not count.")] = 2,
+    lengths: Annotated[str, typer.Option(help="Tokens a text.")] = ",".join(map(str, DEFAULTS.lengths)),
+    batch_sizes: Annotated[str, typer.Option(help="Texts a batch; 1 gives the latency of one text.")] = ",".join(
+        map(str, DEFAULTS.batch_sizes)
+    ),
+    rounds: Annotated[
+        int, typer.Option(help="Turns of every layer, forwards and backwards in alternation.")
+    ] = DEFAULTS.rounds,
+    repeats: Annotated[int, typer.Option(help="Timed passes a turn, length and batch size.")] = DEFAULTS.repeats,
+    warmup: Annotated[int, typer.Option(help="Passes before them that do not count.")] = DEFAULTS.warmup,
     max_seconds: Annotated[
         float, typer.Option(help="No further pass of a turn, length and batch size begins after this time.")
-    ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Of the random token ids.")] = 0,
+    ] = DEFAULTS.max_seconds,
+    seed: Annotated[int, typer.Option(help="Of the random token ids.")] = DEFAULTS.seed,
     study: Annotated[
         list[Path] | None,
         typer.Option(
@@ -50,8 +56,18 @@ def profile(
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
     """
-    tokens, sizes = integers(lengths, "--lengths"), integers(batch_sizes, "--batch-sizes")
-    studies = [_read(path) for path in study or ()]
+    settings = ProfileSettings(
+        lengths=integers(lengths, "--lengths"),
+        batch_sizes=integers(batch_sizes, "--batch-sizes"),
+        rounds=rounds,
+        repeats=repeats,
+        warmup=warmup,
+        max_seconds=max_seconds,
+        seed=seed,
+    )
+    from layerprobe.study.files import read_study
+
+    studies = [read_study(path) for path in study or ()]
 
     # only now: an error in the options needs no torch
     from layerprobe.profiling.run import profile as measure
@@ -64,47 +80,29 @@ def profile(
         from layerprobe.profiling.page import check_studies
 
         check_studies(studies, checkpoints)
-    found = []
+    profiles = []
     with output.progress() as progress:
         for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
-            measured = measure(
-                checkpoint,
-                layers=wanted,
-                lengths=tokens,
-                batch_sizes=sizes,
-                rounds=rounds,
-                repeats=repeats,
-                warmup=warmup,
-                max_seconds=max_seconds,
-                seed=seed,
-                options=loading.options(),
-                progress=part_of(progress, start=index, share=1, whole=len(names)),
+            profiles.append(
+                measure(
+                    checkpoint,
+                    layers=wanted,
+                    settings=settings,
+                    options=loading.options(),
+                    progress=part_of(progress, start=index, share=1, whole=len(names)),
+                )
             )
-            found.append(measured)
-    output.notes((), [warning for each in found for warning in each.warnings])
+    output.notes((), [warning for each in profiles for warning in each.warnings])
     if report is not None:
         from layerprobe.profiling.page import write_profile_report
 
-        write_profile_report(found, report, studies=studies)
+        write_profile_report(profiles, report, studies=studies)
     if output.json:
-        print_json({"profiles": found})
+        print_json({"profiles": profiles})
     else:
-        _print(found, studies)
+        _print(profiles, studies)
         if report is not None:
             typer.echo(f"\nReport: {report}")
-
-
-def _read(path: Path) -> Study:
-    from layerprobe.errors import DataError
-    from layerprobe.serialisation import from_json
-    from layerprobe.study.values import Study
-
-    try:
-        return from_json(Study, path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}; expected the study.json of `layerprobe run`") from error
-    except DataError as error:
-        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
 
 
 def _print(profiles: list[Profile], studies: list[Study]) -> None:

@@ -123,21 +123,21 @@ def sweep(
         typer.echo(sweep_toml(plan), nl=False)
         return
     if dry_run:
-        from layerprobe.sweeps.run import planned_runs
+        from layerprobe.sweeps.run import plan_sweep
 
-        planned = planned_runs(plan)
+        planned = plan_sweep(plan)
         output.result(planned, _print_planned)
         return
 
-    from layerprobe.sweeps.run import sweep as run_sweep
+    from layerprobe.sweeps.run import run_sweep
 
     page = None if report is None else _Report(report)
     with _live_table(quiet=output.quiet) as show:
 
-        def watch(found: SweepResult) -> None:
-            show(found)
+        def watch(so_far: SweepResult) -> None:
+            show(so_far)
             if page is not None:
-                page.update(found)
+                page.update(so_far)
 
         result = run_sweep(plan, workers=workers, retry_failed=retry_failed, level=level, watch=watch)
     if output.json:
@@ -163,11 +163,12 @@ def _plan_of_toml(context: typer.Context, models: Sequence[str], embedding: Embe
 
 
 def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuning: Tuning, layers: str) -> Sweep:
+    from layerprobe.encoders.spec import ModelSpec
     from layerprobe.sweeps.values import Sweep, SweepModel
 
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
     return Sweep(
-        models=tuple(SweepModel(id=model, random_init=embedding.random_init) for model in models),
+        models=tuple(SweepModel(model=ModelSpec(model, random_init=embedding.random_init)) for model in models),
         tasks=tasks,
         layers=listed_layers(layers),
         seeds=seeds,
@@ -182,12 +183,12 @@ class _Report:
     def __init__(self, path: Path) -> None:
         self.path, self.written = path, 0.0
 
-    def update(self, found: SweepResult) -> None:
+    def update(self, result: SweepResult) -> None:
         from layerprobe.sweeps.page import write_sweep_report
 
-        if found.n_left and time.monotonic() - self.written < REWRITE:
+        if result.n_left and time.monotonic() - self.written < REWRITE:
             return
-        write_sweep_report(found, self.path)
+        write_sweep_report(result, self.path)
         self.written = time.monotonic()
 
 
@@ -198,7 +199,7 @@ class _Report:
 def _live_table(*, quiet: bool) -> Iterator[Callable[[SweepResult], None]]:
     """Show the scores so far on stderr; nothing when it is no terminal."""
     if quiet or not sys.stderr.isatty():
-        yield lambda found: None
+        yield lambda result: None
         return
     from rich.console import Console
     from rich.live import Live
@@ -212,23 +213,25 @@ def _live_table(*, quiet: bool) -> Iterator[Callable[[SweepResult], None]]:
     console = Console(stderr=True)
     with Live(console=console, get_renderable=render, transient=True, refresh_per_second=2, redirect_stdout=False):
         log_to_stderr(quiet=quiet)  # above the table
-        yield lambda found: shown.append((found, time.monotonic()))
+        yield lambda result: shown.append((result, time.monotonic()))
     log_to_stderr(quiet=quiet)
 
 
-def _table_so_far(found: SweepResult, seconds_ago: float) -> Any:
+def _table_so_far(result: SweepResult, seconds_ago: float) -> Any:
     from rich.table import Table
 
     from layerprobe.progress import duration
     from layerprobe.sweeps.values import sweep_names
 
-    table = Table(caption=f"{found.n_done} done, {found.n_failed} failed, {found.n_left} left", caption_justify="left")
-    if found.seconds_left is not None and found.n_left:
-        table.caption = f"{table.caption}, about {duration(max(found.seconds_left - seconds_ago, 1.0))}"
+    table = Table(
+        caption=f"{result.n_done} done, {result.n_failed} failed, {result.n_left} left", caption_justify="left"
+    )
+    if result.seconds_left is not None and result.n_left:
+        table.caption = f"{table.caption}, about {duration(max(result.seconds_left - seconds_ago, 1.0))}"
     table.add_column("layer", justify="right")
-    for model, task in sweep_names(found.curves):
+    for model, task in sweep_names(result.curves):
         table.add_column(f"{model} on {task}".replace("[", r"\["), justify="right")
-    cells = [_cells_by_layer(curve) for curve in found.curves]
+    cells = [_cells_by_layer(curve) for curve in result.curves]
     for layer in sorted({layer for column in cells for layer in column}):
         table.add_row(str(layer), *(column.get(layer, "") for column in cells))
     return table
@@ -236,11 +239,11 @@ def _table_so_far(found: SweepResult, seconds_ago: float) -> Any:
 
 def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
     cells = {each.layer: "failed" for each in curve.failed}
-    return cells | {found.layer: _score(found) for found in curve.outcomes}
+    return cells | {outcome.layer: _score(outcome) for outcome in curve.outcomes}
 
 
-def _score(found: LayerOutcome) -> str:
-    return f"{found.mean:.2f}" if found.std is None else f"{found.mean:.2f} ± {found.std:.2f}"
+def _score(outcome: LayerOutcome) -> str:
+    return f"{outcome.mean:.2f}" if outcome.std is None else f"{outcome.mean:.2f} ± {outcome.std:.2f}"
 
 
 # ---- before and after ---------------------------------------------------------------------------------
@@ -270,7 +273,7 @@ def _print_result(result: SweepResult, report: Path | None) -> None:
     header = ("model and task", "layer", "parameters", "metric", "test", "std", "interval", "seeds", "failed")
     rows = []
     for name, curve in zip(names, result.curves, strict=True):
-        by_layer = {found.layer: found for found in curve.outcomes}
+        by_layer = {outcome.layer: outcome for outcome in curve.outcomes}
         for layer in sorted({*by_layer, *(each.layer for each in curve.failed)}):
             failed = sum(each.layer == layer for each in curve.failed)
             cells = _outcome_cells(by_layer.get(layer))
@@ -289,9 +292,9 @@ def _print_result(result: SweepResult, report: Path | None) -> None:
         typer.echo(f"Report: {report}")
 
 
-def _outcome_cells(found: LayerOutcome | None) -> tuple[str, ...]:
-    if found is None:
+def _outcome_cells(outcome: LayerOutcome | None) -> tuple[str, ...]:
+    if outcome is None:
         return "", "", "", "", "0"
-    interval = "" if found.interval is None else f"{found.interval[0]:.2f} to {found.interval[1]:.2f}"
-    spread = "" if found.std is None else f"{found.std:.2f}"
-    return f"{found.parameters / 1e6:.2f} M", f"{found.mean:.2f}", spread, interval, str(len(found.seeds))
+    interval = "" if outcome.interval is None else f"{outcome.interval[0]:.2f} to {outcome.interval[1]:.2f}"
+    spread = "" if outcome.std is None else f"{outcome.std:.2f}"
+    return f"{outcome.parameters / 1e6:.2f} M", f"{outcome.mean:.2f}", spread, interval, str(len(outcome.seeds))

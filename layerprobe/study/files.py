@@ -1,0 +1,25 @@
+"""A study.json -> the study. Knows files; computes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from layerprobe.errors import DataError
+from layerprobe.files import from_home
+from layerprobe.serialisation import from_json
+from layerprobe.study.values import Study
+
+
+def read_study(path: str | Path) -> Study:
+    """Return the study that `layerprobe run` wrote.
+
+    Raises:
+        DataError: If the file cannot be read or is no study.
+    """
+    try:
+        return from_json(Study, from_home(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error
+    except DataError as error:
+        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
