@@ -8,21 +8,21 @@ from dataclasses import replace
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
 from layerprobe.dropbench.tuned import REFERENCE, rule_curves, tuned_rule
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.loading import ModelLike
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import extract
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.prediction.predictors import Seen
-from layerprobe.prediction.rules import check_depth, plateau_rule
+from layerprobe.prediction.rule import ModelCurves
+from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.progress import Progress, silent
-from layerprobe.readings.read import DIAGNOSTICS, LABELLED, RANK, diagnosed, layer_curve, rank_curve, readings
+from layerprobe.readings.cka import layer_curve
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve
-from layerprobe.readings.views import INFONCE, infonce_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.tasks.values import Task
 
@@ -54,7 +54,7 @@ def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, refer
     """
     name = name or default_rule(texts)
     reads = rule_curves(name)
-    needed = set(reads) & set(LABELLED)
+    needed = {name for name in reads if name != REFERENCE and READINGS[name].labelled}
     if needed and not labelled:
         raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
     if REFERENCE in reads and not referenced:
@@ -94,11 +94,13 @@ def predict(
     model, reference = short_names(comparison.model.name, comparison.reference.name)
     n_blocks = comparison.model.n_blocks
     check_depth(n_blocks + 1, model)
-    known = {**diagnosed(comparison.model_diagnostics), **(read or {})}
+    known = dict(read or {})
+    if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
+        known = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **known}
     if not comparison.alone:
         known[REFERENCE] = layer_curve(comparison.curve)
     rule = rule or (DEFAULT_RULE if set(rule_curves(DEFAULT_RULE)) <= known.keys() else WORDLESS_RULE)
-    seen, tuned = Seen(n_blocks=n_blocks, curves=known), tuned_rule(rule)
+    seen, tuned = ModelCurves(n_blocks=n_blocks, curves=known), tuned_rule(rule)
     call = tuned(seen)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
     if zero_shot_validation is not None:
@@ -173,17 +175,16 @@ def rule_readings(
         LayerProbeError: If something cannot be measured; see the stages.
     """
     rule = rule or default_rule(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    read: dict[str, LayerCurve] = {}
-    if RANK in rule_curves(rule):
-        embedded = extract(checkpoint, texts, options=options, progress=progress)
-        read[RANK] = rank_curve(embedded, level=level, documents=documents)
-    if INFONCE in rule_curves(rule):
-        read[INFONCE] = infonce_curve(
-            checkpoint, texts, level=level, documents=documents, options=options, progress=progress
-        )
-    names = [name for name in rule_curves(rule) if name not in (REFERENCE, *DIAGNOSTICS, *read)]
-    return {**readings(checkpoint, texts, names, task=task, options=options, progress=progress), **read}
+    return read_curves(
+        model,
+        texts,
+        [name for name in rule_curves(rule) if name != REFERENCE],
+        task=task,
+        level=level,
+        documents=documents,
+        options=options,
+        progress=progress,
+    )
 
 
 def cautions(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.readings.registry import CKA, READINGS
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -21,7 +22,10 @@ from layerprobe_cli.output import log_to_stderr, print_json, print_table, progre
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
-    from layerprobe.readings.values import LabelFreeMetrics
+    from layerprobe.readings.values import LayerCurve
+
+
+_NAMES = ", ".join(name for name in READINGS if name != CKA)
 
 
 def metrics(
@@ -30,6 +34,15 @@ def metrics(
     loading: Loading,
     embedding: Embedding,
     extraction: Extraction,
+    reading: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reading",
+            metavar="NAME",
+            help=f"What to read of each layer; can be given again: {_NAMES}. What needs labels needs -t.",
+            show_default="all that need no labels",
+        ),
+    ] = None,
     views: Annotated[int, typer.Option(min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME.")] = 4,
     view_texts: Annotated[int, typer.Option(min=2, help="Texts that are altered, at most.")] = 512,
     dropped: Annotated[float, typer.Option(help="Share of the words that a copy lacks, between 0 and 1.")] = 0.2,
@@ -37,40 +50,48 @@ def metrics(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Say what each layer is like, without labels.
+    """Say what each layer is like: numbers by layer that rules can read.
 
-    Entropies, curvature, and what altered copies of a text keep. Prompt entropy, dataset entropy, InfoNCE and DiME
-    are in nats, curvature in radians, LiDAR is a rank. Copies lack words at random. Source: Skean et al. 2025
-    (arXiv 2502.02013); numbers differ from those of their code, which centres the tokens of a text, scales entropies
-    and gives InfoNCE as a loss: `layerprobe.similarity.label_free` says how.
+    Entropies, InfoNCE and DiME are in nats, curvature in radians, LiDAR and effective rank count dimensions. InfoNCE,
+    LiDAR and DiME compare copies of a text that lack words at random. Source: Skean et al. 2025 (arXiv 2502.02013);
+    numbers differ from those of their code: `layerprobe.similarity.label_free` says how. --json has the errors, too.
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
     log_to_stderr(quiet=quiet)
+    from layerprobe.readings.registry import alone, check_readings
     from layerprobe.readings.values import Views
 
     made = Views(n_texts=view_texts, n_views=views, dropped=dropped)
     data = source.load_texts()
+    names = reading or alone()
+    check_readings(names, labelled=data.task is not None)
 
-    # after the data: what is wrong with it is told before torch is loaded
-    from layerprobe.readings.views import label_free_metrics
+    # after the data: what is wrong with it is reported before torch is loaded
+    from layerprobe.readings.read import read_curves
 
     with progress_bar(quiet=quiet) as progress:
-        found = label_free_metrics(
+        curves = read_curves(
             loading.find(model, random_init=loading.random_init),
             data.texts,
+            names,
+            task=data.task,
+            documents=data.documents,
             views=made,
             options=library_options(loading, embedding, extraction, cache_dir=cache_dir),
             progress=progress,
         )
     show_notes(data.notes, data.warnings, quiet=quiet)
     if json:
-        print_json(found)
+        print_json({"views": made, "readings": curves})
     else:
-        _print_metrics(found)
+        _print_curves(curves)
 
 
-def _print_metrics(found: LabelFreeMetrics) -> None:
-    columns = found.by_name
-    rows = [[f"{value:.3f}" for value in each] for each in zip(*columns.values(), strict=True)]
-    print_table(("layer", *columns), [(str(layer), *cells) for layer, cells in enumerate(rows)])
+def _print_curves(curves: dict[str, LayerCurve]) -> None:
+    columns = [
+        ["" if layer < READINGS[name].first else f"{value:.3f}" for layer, value in enumerate(curve.values)]
+        for name, curve in curves.items()
+    ]
+    rows = [(str(layer), *cells) for layer, cells in enumerate(zip(*columns, strict=True))]
+    print_table(("layer", *curves), rows)
