@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from layerprobe.readings.errors import curve_with_errors
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.serialisation import digest, to_json
@@ -52,7 +51,7 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
     if kept is not None:
         return kept
     influences = [rank_influences(embeddings.layer(layer))[1] for layer in range(embeddings.n_layers)]
-    curve = curve_with_errors(values, influences, level=level, clusters=clusters)
+    curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
     embeddings.store.save_result("ranks", key, to_json(curve))
     return curve
 

@@ -1,20 +1,25 @@
-"""What pooled embeddings of texts and of their altered copies say of a layer without labels.
+"""What token states, embeddings of texts and those of their altered copies say of a layer without labels.
 
-`layerprobe.similarity.label_free` has the formulas. Source: Skean et al. 2025 (arXiv 2502.02013); their copies have
-letters and words altered, ours lack words.
+`layerprobe.extraction.tokens` and `layerprobe.similarity.label_free` have the formulas. Source: Skean et al. 2025
+(arXiv 2502.02013); their copies have letters and words altered, ours lack words.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from layerprobe.readings.errors import curve_with_errors
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.label_free import dataset_entropy, dime, infonce_influences, lidar
 
 if TYPE_CHECKING:
     from layerprobe.readings.source import Source
+
+SKEAN = "Skean et al. 2025 (arXiv 2502.02013)"
+
+
+def _prompt_entropy(source: Source) -> LayerCurve:
+    return LayerCurve(values=source.tokens.prompt_entropy, standard_errors=source.tokens.prompt_entropy_errors)
 
 
 def _dataset_entropy(source: Source) -> LayerCurve:
@@ -23,26 +28,42 @@ def _dataset_entropy(source: Source) -> LayerCurve:
 
 
 def _infonce(source: Source) -> LayerCurve:
-    pulls = []
+    influences = []
 
     def bound(layer: int, name: str) -> float:
-        value, influences = infonce_influences(source.copies(layer), name=name)
-        pulls.append(influences)
+        value, pulls = infonce_influences(source.copies(layer), name=name)
+        influences.append(pulls)
         return value
 
     values = source.by_layer(bound).values
-    return curve_with_errors(values, pulls, level=source.level, clusters=source.clusters(source.altered_texts))
+    return LayerCurve.of(values, influences, level=source.level, clusters=source.clusters(source.altered_texts))
 
 
+PROMPT_ENTROPY = Reading(
+    description="von Neumann entropy of the cosines between the tokens of a text",
+    unit="nats",
+    direction=None,
+    needs="tokens",
+    compute=_prompt_entropy,
+    source=f"Giraldo, Rao and Principe 2014 (arXiv 1211.2459); {SKEAN}",
+)
+CURVATURE = Reading(
+    description="mean angle between a step from token to token and the next one",
+    unit="radians",
+    direction=None,
+    needs="tokens",
+    compute=lambda source: LayerCurve(values=source.tokens.curvature, standard_errors=source.tokens.curvature_errors),
+    source=f"Hosseini and Fedorenko 2023 (arXiv 2311.04930); {SKEAN}",
+)
 DATASET_ENTROPY = Reading(
     description="von Neumann entropy of the cosines between texts",
     unit="nats",
     direction=None,
     compute=_dataset_entropy,
-    source="Skean et al. 2025 (arXiv 2502.02013)",
+    source=SKEAN,
 )
 INFONCE = Reading(
-    description="what a copy of a text that lacks some words tells of another copy, at least",
+    description="what one copy of a text, which lacks some words, tells of another copy at least",
     unit="nats",
     direction=1,
     needs="two views",

@@ -14,35 +14,26 @@ if TYPE_CHECKING:
 def _zero_shot(source: Source) -> LayerCurve:
     from layerprobe.scoring.zero_shot import fitted_on, zero_shot  # loads torch, which rules do without
 
-    assert source.task is not None
-    fit = fitted_on(source.task.kind)
+    task, fit = source.labels, fitted_on(source.labels.kind)
     fitted = None if fit is None else source.split(fit)
-    scores = zero_shot(
-        source.split("validation"), source.task, split="validation", fitted=fitted, progress=source.progress
+    validation = source.split("validation")
+    return LayerCurve(
+        values=zero_shot(validation, task, split="validation", fitted=fitted, progress=source.progress).scores
     )
-    return LayerCurve(values=scores.scores)
 
 
 def _probe(source: Source) -> LayerCurve | None:
     from layerprobe.scoring.sts_probe import sts_probe  # loads torch, which rules do without
 
-    assert source.task is not None
-    if source.task.kind != "sts":
+    if source.labels.kind != "sts":
         return None  # zero-shot scores of other kinds are those of a probe
-    scores = sts_probe(
-        source.split("validation"),
-        source.task,
-        split="validation",
-        fitted=source.split("train"),
-        progress=source.progress,
+    fitted = source.split("train")
+    return LayerCurve(
+        values=sts_probe(source.split("validation"), source.labels, fitted=fitted, progress=source.progress).scores
     )
-    return LayerCurve(values=scores.scores)
 
 
 ZERO_SHOT = Reading(
-    description="primary metric of the task x 100 without fine-tuning",
-    direction=1,
-    needs="labels",
-    compute=_zero_shot,
+    description="primary metric of the task x 100, without training", direction=1, needs="labels", compute=_zero_shot
 )
 PROBE = Reading(description="the same of ridge regression on frozen pairs", direction=1, needs="labels", compute=_probe)

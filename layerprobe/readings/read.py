@@ -10,7 +10,7 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
-from layerprobe.readings.registry import READINGS, check_readings
+from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import Source
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.tasks.values import Task
@@ -49,13 +49,18 @@ def read_curves(
         DataError: If a name is unknown, or one needs a task or a reference.
         LayerProbeError: If something cannot be measured; see the stages.
     """
-    check_readings(list(names), labelled=task is not None)
-    asked = {name: READINGS[name] for name in READINGS if name in names}
-    needs = {reading.needs for reading in asked.values()}
+    for name in names:
+        READINGS.check(name)
+    readings = {name: READINGS[name] for name in READINGS if name in names}
+    needs = {reading.needs: name for name, reading in readings.items()}
+    if "labels" in needs and task is None:
+        raise DataError(f"expected a task for {needs['labels']}, got texts alone")
+    if "reference" in needs:
+        raise DataError(f"expected readings of one model, got {needs['reference']}, which needs a reference: compare")
     views = views or Views()
     if "views" not in needs:
         views = replace(views, n_views=2)
-    if needs & {"two views", "views"} and len(set(texts)) == 1:
+    if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
     source = Source(
         checkpoint=resolve_checkpoint(model, trust_remote_code=options.trust_remote_code),
@@ -67,5 +72,5 @@ def read_curves(
         options=options,
         progress=progress,
     )
-    curves = {name: reading.compute(source) for name, reading in asked.items() if reading.compute is not None}
+    curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
     return {name: curve for name, curve in curves.items() if curve is not None}

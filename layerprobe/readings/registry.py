@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from layerprobe.errors import DataError
 from layerprobe.readings.reading import Reading
 from layerprobe.registry import Registry
 
@@ -12,8 +11,8 @@ READINGS = Registry(
     Reading,
     what="reading",
     own={  # token states first: the pass that reads them embeds the texts, too
-        "prompt entropy": "layerprobe.readings.tokens:PROMPT_ENTROPY",
-        "curvature": "layerprobe.readings.tokens:CURVATURE",
+        "prompt entropy": "layerprobe.readings.label_free:PROMPT_ENTROPY",
+        "curvature": "layerprobe.readings.label_free:CURVATURE",
         "self CKA": "layerprobe.readings.cka:SELF",
         "mean cosine": "layerprobe.readings.diagnostics:MEAN_COSINE",
         "effective rank": "layerprobe.readings.diagnostics:EFFECTIVE_RANK",
@@ -53,17 +52,3 @@ def reading_of(name: str) -> Reading:
 def alone() -> list[str]:
     """Return the names of the readings that need nothing but the model and texts."""
     return [name for name, reading in READINGS.items() if reading.alone]
-
-
-def check_readings(names: list[str], *, labelled: bool) -> None:
-    """Raise unless readings of these names can be computed of a model by itself.
-
-    Raises:
-        DataError: If one is unknown, needs labels and there are none, or needs a reference.
-    """
-    for name in names:
-        reading = reading_of(name)
-        if reading.labelled and not labelled:
-            raise DataError(f"expected a task for {name}, got texts alone")
-        if reading.compute is None:
-            raise DataError(f"expected readings of one model, got {name}, which needs a reference: compare has it")

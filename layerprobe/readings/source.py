@@ -14,7 +14,6 @@ from layerprobe.comparison.compare import cluster_numbers, diagnostics
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
-from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
@@ -77,15 +76,15 @@ class Source:
         stacked: NDArray[np.float32] = embedded.layer(layer)[rows]
         return stacked
 
-    def split(self, name: Split) -> Embeddings:
-        """Return the embeddings of the texts of a split of the task.
+    @property
+    def labels(self) -> Task:
+        """The task, which is there for what needs labels."""
+        assert self.task is not None
+        return self.task
 
-        Raises:
-            DataError: If there is no task.
-        """
-        if self.task is None:
-            raise DataError("expected a task for what needs labels, got texts alone")
-        return extract(self.checkpoint, self.task.split(name).texts, options=self.options, progress=self.progress)
+    def split(self, name: Split) -> Embeddings:
+        """Return the embeddings of the texts of a split of the task."""
+        return extract(self.checkpoint, self.labels.split(name).texts, options=self.options, progress=self.progress)
 
     def clusters(self, texts: Sequence[str]) -> list[int] | None:
         """Return which document each text is of, counted from 0; None where all are independent.

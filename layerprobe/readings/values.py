@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from layerprobe.errors import DataError
 from layerprobe.similarity.values import CurveUncertainty
+
+if TYPE_CHECKING:
+    from layerprobe.similarity.checks import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,3 +50,25 @@ class LayerCurve:
             raise DataError(f"expected {len(self.values)} standard errors, got {len(self.standard_errors)}")
         if self.uncertainty is not None and self.uncertainty.n_layers != len(self.values):
             raise DataError(f"expected intervals of {len(self.values)} layers, got {self.uncertainty.n_layers}")
+
+    @classmethod
+    def of(
+        cls, values: tuple[float, ...], influences: Sequence[Array], *, level: float, clusters: Sequence[int] | None
+    ) -> LayerCurve:
+        """Return numbers by layer with their errors; without them where there are fewer than five texts or documents.
+
+        Args:
+            values: By layer.
+            influences: For each layer (texts,) influence values of mean 0.
+            level: Confidence level of intervals.
+            clusters: Which document each text is of; None where texts are independent.
+        """
+        import numpy as np  # takes a while to load, scipy too
+
+        from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
+
+        if len(influences[0] if clusters is None else set(clusters)) < MIN_UNITS:
+            return cls(values=values)
+        numbers = None if clusters is None else np.array(clusters)
+        uncertainty = curve_uncertainty(values, influences, level=level, clusters=numbers)
+        return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)

@@ -17,7 +17,7 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
     done = layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2")
     lines = done.out.splitlines()
     assert re.split("  +", lines[0]) == ["layer", *alone()]
-    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "3"]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
     found = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
     curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in found["readings"].items()}
     assert list(curves) == alone()
@@ -29,6 +29,7 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
         *("prompt entropy", "curvature", "self CKA", "effective rank", "InfoNCE")
     }
     assert found["views"]["n_views"] == 2
+    assert any(line.startswith("mean cosine: mean cosine of two texts: anisotropy; lower pro") for line in lines[6:])
 
 
 def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:

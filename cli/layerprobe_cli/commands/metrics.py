@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe.readings.registry import CKA, READINGS
+from layerprobe.readings.registry import CKA, READINGS, alone
 from layerprobe_cli.options import (
     CacheDir,
     Embedding,
@@ -52,20 +52,19 @@ def metrics(
 ) -> None:
     """Say what each layer is like: numbers by layer that rules can read.
 
-    Entropies, InfoNCE and DiME are in nats, curvature in radians, LiDAR and effective rank count dimensions. InfoNCE,
-    LiDAR and DiME compare copies of a text that lack words at random. Source: Skean et al. 2025 (arXiv 2502.02013);
-    numbers differ from those of their code: `layerprobe.similarity.label_free` says how. --json has the errors, too.
+    InfoNCE, LiDAR and DiME compare copies of a text that lack words at random. They and the entropies are of Skean et
+    al. 2025 (arXiv 2502.02013); `layerprobe.similarity.label_free` says how the numbers differ from those of their
+    code. --json has the errors, too.
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
     log_to_stderr(quiet=quiet)
-    from layerprobe.readings.registry import alone, check_readings
     from layerprobe.readings.values import Views
 
     made = Views(n_texts=view_texts, n_views=views, dropped=dropped)
+    for name in reading or ():
+        READINGS.check(name)
     data = source.load_texts()
-    names = reading or alone()
-    check_readings(names, labelled=data.task is not None)
 
     # after the data: what is wrong with it is reported before torch is loaded
     from layerprobe.readings.read import read_curves
@@ -74,7 +73,7 @@ def metrics(
         curves = read_curves(
             loading.find(model, random_init=loading.random_init),
             data.texts,
-            names,
+            reading or alone(),
             task=data.task,
             documents=data.documents,
             views=made,
@@ -95,3 +94,9 @@ def _print_curves(curves: dict[str, LayerCurve]) -> None:
     ]
     rows = [(str(layer), *cells) for layer, cells in enumerate(zip(*columns, strict=True))]
     print_table(("layer", *curves), rows)
+    typer.echo()
+    for name, reading in ((name, READINGS[name]) for name in curves):
+        unit = f", in {reading.unit}" if reading.unit else ""
+        better = {1: "; higher promises better", -1: "; lower promises better"}.get(reading.direction or 0, "")
+        source = f". {reading.source}" if reading.source else ""
+        typer.echo(f"{name}: {reading.description}{unit}{better}{source}")
