@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
+from layerprobe.readings.views import chosen_texts
 from layerprobe.similarity.label_free import dataset_entropy, dime, infonce_influences, lidar
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ def _infonce(source: Source) -> LayerCurve:
         influences.append(pulls)
         return value
 
-    values = source.by_layer(bound).values
-    return LayerCurve.of(values, influences, level=source.level, clusters=source.clusters(source.altered_texts))
+    values, altered = source.by_layer(bound).values, chosen_texts(source.texts, source.views)
+    return LayerCurve.of(values, influences, level=source.level, clusters=source.clusters(altered))
 
 
 PROMPT_ENTROPY = Reading(

@@ -14,12 +14,13 @@ from layerprobe.comparison.compare import cluster_numbers, diagnostics
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe.readings.views import chosen_texts, text_views
+from layerprobe.readings.views import text_views
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.tasks.values import Task
 
@@ -43,6 +44,11 @@ class Source:
     """How to load and embed."""
     progress: Progress = silent
 
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return count_blocks(self.checkpoint.config) + 1
+
     @cached_property
     def embeddings(self) -> Embeddings:
         """Pooled embeddings of the texts at every layer."""
@@ -59,11 +65,6 @@ class Source:
         return diagnostics(self.embeddings)
 
     @cached_property
-    def altered_texts(self) -> list[str]:
-        """The texts of which there are altered copies."""
-        return chosen_texts(self.texts, self.views)
-
-    @cached_property
     def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
         copies = text_views(self.texts, self.views)
         distinct = tuple(dict.fromkeys(copy for each in copies for copy in each))
@@ -78,8 +79,13 @@ class Source:
 
     @property
     def labels(self) -> Task:
-        """The task, which is there for what needs labels."""
-        assert self.task is not None
+        """The task.
+
+        Raises:
+            DataError: If there is none.
+        """
+        if self.task is None:
+            raise DataError("expected a task for what needs labels, got texts alone")
         return self.task
 
     def split(self, name: Split) -> Embeddings:
@@ -96,5 +102,5 @@ class Source:
 
     def by_layer(self, number: Callable[[int, str], float]) -> LayerCurve:
         """Return a number of each layer, computed from its index and its name, such as "layer 3 of bert-tiny"."""
-        layers = range(count_blocks(self.checkpoint.config) + 1)
-        return LayerCurve(values=tuple(number(layer, f"layer {layer} of {self.checkpoint.label}") for layer in layers))
+        names = (f"layer {layer} of {self.checkpoint.label}" for layer in range(self.n_layers))
+        return LayerCurve(values=tuple(number(layer, name) for layer, name in enumerate(names)))

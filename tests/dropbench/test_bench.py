@@ -108,7 +108,7 @@ def test_a_model_without_a_budget_is_not_scored_under_it() -> None:
 def remembering(models: Sequence[KnownDrop]) -> Predictor:
     """The best layer of every model it has seen, the last one of any other."""
     seen = {each.name: each.truth.best_layer for each in models}
-    return lambda entry: (truncated(seen.get(entry.name, entry.n_blocks), entry),)  # type: ignore[attr-defined]
+    return lambda entry: (truncated(seen.get(entry.name, entry.n_blocks), entry),)
 
 
 def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:

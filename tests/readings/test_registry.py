@@ -18,6 +18,7 @@ from layerprobe.dropbench.entry import zoo_entry
 from layerprobe.dropbench.values import Zoo, ZooProvenance
 from layerprobe.dropbench.zoo import read_zoo, write_zoo
 from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import Protocol
 from layerprobe.readings.read import read_curves
@@ -39,6 +40,8 @@ def mean_norm(source):
     return LayerCurve(values=tuple(map(float, norms)))
 
 MEAN_NORM = Reading(description="mean length of an embedding", direction=None, compute=mean_norm)
+SHORT = Reading(description="too few values", direction=1, compute=lambda source: LayerCurve(values=(1.0,)))
+GREEDY = Reading(description="labels that it did not ask for", direction=1, compute=lambda source: source.labels)
 NOTHING = Reading(description="what no model has", direction=1, compute=lambda source: None)
 """
 NAME = "mean norm"
@@ -71,6 +74,17 @@ def test_it_is_read_by_name(tmp_path: Path, options: Options) -> None:
     norms = [np.linalg.norm(embedded.layer(layer), axis=1).mean() for layer in range(N_BLOCKS + 1)]
     assert list(curves) == [NAME]
     np.testing.assert_allclose(curves[NAME].values, norms)
+
+
+def test_a_broken_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Options) -> None:
+    model = str(save_tiny("bert", tmp_path / "bert"))
+    install(monkeypatch, tmp_path, READINGS, TOY, {"short": "SHORT", "greedy": "GREEDY"})
+    with pytest.raises(DataError, match="expected short at each of 4 layers, got 1 values"):
+        read_curves(model, TEXTS, ["short"], options=options)
+    with pytest.raises(DataError, match="expected a task for what needs labels, got texts alone"):
+        read_curves(model, TEXTS, ["greedy"], options=options)
+    monkeypatch.undo()
+    READINGS.reload()
 
 
 @pytest.mark.usefixtures("toy")
