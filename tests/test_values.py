@@ -31,7 +31,7 @@ from layerprobe.prediction.values import DropPrediction, DropProbability, Eviden
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
-from layerprobe.readings.values import LabelFreeMetrics, LayerCurve, Views
+from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
 from layerprobe.scoring.values import LayerScores
 from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
@@ -149,7 +149,6 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "n_turning": st.tuples(LAYER, LAYER, LAYER),
     },
     Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
-    LabelFreeMetrics: dict.fromkeys(("dataset_entropy", "infonce", "lidar", "dime"), THREE),
     TunedLayers: {
         "seeds": st.just((0, 1)),
         **dict.fromkeys(("validation", "test"), st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)),

@@ -470,8 +470,7 @@ RuleName = Annotated[
     typer.Option(
         "--rule",
         metavar="NAME",
-        help="How a drop is foreseen: any rule in the table of bench-predictors that reads the model and CKA with one "
-        "reference, tuned on DropBench.",
+        help="How a drop is foreseen: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         rich_help_panel="Prediction",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.dropbench.truth import cost_share
-from layerprobe.dropbench.values import Bench, BudgetScores, Outcome, RuleScores, Score, Zoo, ZooEntry
+from layerprobe.dropbench.truth import cost_share, regrets, truth
+from layerprobe.dropbench.values import Bench, BudgetScores, RuleOutcome, RuleScores, Score, Zoo, ZooEntry
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import compared_layers, fixed_fraction
-from layerprobe.prediction.predictors import (
-    Array,
-    Call,
-    Known,
-    Rule,
-    leave_one_family_out,
-    obstacle,
-    rules_for,
-    with_all_references,
-)
+from layerprobe.prediction.registry import rules_for
+from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.registry import READINGS, ZERO_SHOT, cka_with, reading_of
+from layerprobe.readings.values import LayerCurve
 
 DRAWS = 2000
+ALL_REFERENCES = "all references"
 
 
 def bench_predictors(
@@ -38,7 +36,7 @@ def bench_predictors(
 ) -> Bench:
     """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
 
-    For each family, a rule is fitted to the models of the other families and says what it thinks of those of this one.
+    For each family, a rule is fitted to the models of the other families and predicts those of this one.
     Of a model that lacks what a rule reads, it calls no drop: all rules are scored on the same models. Intervals are
     percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
     models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
@@ -62,7 +60,7 @@ def bench_predictors(
         raise DataError(f"expected budgets among {', '.join(there)}, got {', '.join(unknown)}")
     _check_finite(zoo)
     entries = with_all_references(zoo.entries)
-    rules = rules_for(entries) if rules is None else rules
+    rules = rules_for(readings_in(entries)) if rules is None else rules
     return Bench(
         provenance=zoo.provenance,
         families=tuple(dict.fromkeys(entry.family for entry in entries)),
@@ -73,6 +71,49 @@ def bench_predictors(
             for name in dict.fromkeys(budgets or there)
         ),
     )
+
+
+def with_all_references(entries: Sequence[ZooEntry]) -> tuple[ZooEntry, ...]:
+    """Return the entries, those that have CKA with every reference of the zoo with the mean, `CKA, all references`.
+
+    The others do not get it, or it would mean one thing here and another there.
+    """
+    names = list(dict.fromkeys(name for entry in entries for name in entry.cka))
+    if len(names) < 2:
+        return tuple(entries)
+
+    def widened(entry: ZooEntry) -> ZooEntry:
+        if len(entry.cka) < len(names):
+            return entry
+        mean = np.mean([entry.cka[name].values for name in names], axis=0)
+        return replace(entry, cka={**entry.cka, ALL_REFERENCES: LayerCurve(values=tuple(mean.tolist()))})
+
+    return tuple(map(widened, entries))
+
+
+def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
+    """Return the readings of which some entry has the numbers, by name.
+
+    Of one that is not registered here nobody knows whether more is better.
+    """
+    readings: dict[str, Reading] = {}
+    for entry in entries:
+        for name in entry.curves:
+            if name in READINGS or name.startswith(cka_with("")):
+                readings[name] = reading_of(name)
+            else:
+                needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
+                readings[name] = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
+    return readings
+
+
+def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
+    """Return what rules are fitted to and scored on: the entries that were fine-tuned under a budget."""
+    tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
+    return [
+        KnownDrop(name=entry.name, family=entry.family, model=entry, truth=truth(layers), regrets=regrets(layers))
+        for entry, layers in tuned
+    ]
 
 
 def _check_finite(zoo: Zoo) -> None:
@@ -88,8 +129,8 @@ def _check_finite(zoo: Zoo) -> None:
 def _scored(
     entries: Sequence[ZooEntry], budget: str, rules: Sequence[Rule], *, level: float, draws: int, seed: int
 ) -> BudgetScores:
-    models = [Known.of(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
-    families = [known.entry.family for known in models]
+    models = known_drops(entries, budget)
+    families = [known.family for known in models]
     # Each row says how often each model counts: once, and then as redrawn.
     counts = np.vstack([np.ones(len(models)), _redrawn(families, draws=draws, seed=seed)])
     scored, left_out = [], {}
@@ -103,47 +144,47 @@ def _scored(
     return BudgetScores(
         budget=budget,
         clusters="families" if len(set(families)) > 1 else "models",
-        truths={known.entry.name: known.truth for known in models},
+        truths={known.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
     )
 
 
-def outcomes_of(rule: Rule, models: Sequence[Known]) -> list[Outcome]:
-    """Return what a rule says of each model when it may only know models of other families, and what comes of it."""
-    said = zip(leave_one_family_out(rule, models), models, strict=True)
-    return [_outcome(calls, known, missing=not rule.reads(known.entry)) for calls, known in said]
+def outcomes_of(rule: Rule, models: Sequence[KnownDrop]) -> list[RuleOutcome]:
+    """Return what a rule predicts of each model when it is fitted to other families alone, and what comes of it."""
+    calls_of = zip(leave_one_family_out(rule, models), models, strict=True)
+    return [_outcome(calls, known, missing=not rule.reads(known.model)) for calls, known in calls_of]
 
 
-def _outcome(calls: Sequence[Call], known: Known, *, missing: bool) -> Outcome:
+def _outcome(calls: Sequence[Call], known: KnownDrop, *, missing: bool) -> RuleOutcome:
     """Take the mean over calls that are equally likely."""
-    entry, true_onset = known.entry, known.truth.onset
-    behind = entry.n_blocks + 1
+    true_onset = known.truth.onset
+    behind = known.model.n_blocks + 1
     onsets = [behind if call.onset is None else call.onset for call in calls]
-    return Outcome(
-        model=entry.name,
-        family=entry.family,
+    return RuleOutcome(
+        model=known.name,
+        family=known.family,
         missing=missing,
         drop=known.truth.drop,
         called=_mean(call.onset is not None for call in calls),
         recommended=tuple(call.recommended_layer for call in calls),
         regret=_mean(known.regrets[call.recommended_layer] for call in calls),
         onset_error=None if true_onset is None else _mean(abs(onset - true_onset) for onset in onsets),
-        cost=_mean(_confirming_cost(call, entry) for call in calls),
+        cost=_mean(_confirming_cost(call, known.model) for call in calls),
     )
 
 
-def _confirming_cost(call: Call, entry: ZooEntry) -> float:
+def _confirming_cost(call: Call, model: HasCurves) -> float:
     """Return the share of the sweep that fine-tuning the two layers of `confirm` takes, with all seeds.
 
     Who confirms has labels, so that the rival of the last layer is the best zero-shot layer where it is known.
     """
-    baselines = {"fixed fraction of depth": fixed_fraction(entry.n_blocks)}
-    if "zero-shot" in entry.labelled:
-        baselines["best zero-shot layer"] = int(np.argmax(entry.labelled["zero-shot"].values))
+    baselines = {"fixed fraction of depth": fixed_fraction(model.n_blocks)}
+    if ZERO_SHOT in model.curves:
+        baselines["best zero-shot layer"] = int(np.argmax(model.curves[ZERO_SHOT].values))
     drops = call.onset is not None
-    layers = compared_layers(call.recommended_layer, drops=drops, baselines=baselines, n_blocks=entry.n_blocks)
-    return cost_share(layers, entry.n_blocks)
+    layers = compared_layers(call.recommended_layer, drops=drops, baselines=baselines, n_blocks=model.n_blocks)
+    return cost_share(layers, model.n_blocks)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -153,7 +194,7 @@ def _mean(values: Iterable[float]) -> float:
 # ---- scores over models, and their intervals -------------------------------------------------------------
 
 
-def _rule_scores(rule: Rule, outcomes: Sequence[Outcome], counts: Array, *, level: float) -> RuleScores:
+def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], counts: Array, *, level: float) -> RuleScores:
     called, drops = np.array([each.called for each in outcomes]), np.array([each.drop for each in outcomes])
     regrets, costs = np.array([each.regret for each in outcomes]), np.array([each.cost for each in outcomes])
     errors = np.array([np.nan if each.onset_error is None else each.onset_error for each in outcomes])

@@ -17,7 +17,9 @@ from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.progress import Progress, silent
-from layerprobe.readings.read import labelled_readings, layer_curve, readings
+from layerprobe.readings.cka import layer_curve
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.tasks.values import Task
 
@@ -56,7 +58,7 @@ def zoo_entry(
         seeds: One fine-tuning run a layer each.
         views: How copies of texts are made for the label-free metrics.
         options: How to load and embed.
-        progress: Told what is being done.
+        progress: Called with what is done, how much, and of how much.
 
     Raises:
         DataError: If a reference is the model itself.
@@ -76,13 +78,9 @@ def zoo_entry(
     curves: dict[str, LayerCurve] = {}
     if bases:
         compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons
-        # a zoo holds what rules are tuned on, which is no more than the errors of single layers
-        curves = {
-            what: replace(layer_curve(each.curve), uncertainty=None)
-            for what, each in zip(references, compared, strict=True)
-        }
-    metrics = readings(checkpoint, texts, views=views, options=options, progress=progress)
-    labelled = labelled_readings(checkpoint, task, options=options, progress=progress)
+        curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
+    names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
+    read = read_curves(checkpoint, texts, names, task=task, views=views, options=options, progress=progress)
     tuned = {}
     for budget, protocol in budgets.items():
         runs = finetune(
@@ -105,10 +103,15 @@ def zoo_entry(
         metric=task.primary,
         n_blocks=n_blocks,
         budgets=tuned,
-        cka=curves,
-        metrics=metrics,
-        labelled=labelled,
+        cka=_single(curves),
+        metrics=_single({what: curve for what, curve in read.items() if READINGS[what].alone}),
+        labelled=_single({what: curve for what, curve in read.items() if READINGS[what].labelled}),
     )
+
+
+def _single(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
+    """Return curves with no more than the errors of single layers: a zoo holds what rules are tuned on."""
+    return {what: replace(curve, uncertainty=None) for what, curve in curves.items()}
 
 
 def tuned_layers(runs: Sequence[FineTuningRun], *, steps: int) -> TunedLayers:

@@ -1,4 +1,4 @@
-"""Rules tuned on the zoos that come with layerprobe -> what they say of other models, and how far to trust them.
+"""Rules tuned on the zoos that come with layerprobe -> what they predict of other models, and how far to trust them.
 
 Knows numbers, and no files but those of the zoos.
 """
@@ -10,27 +10,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from layerprobe.dropbench.bench import outcomes_of
+from layerprobe.dropbench.bench import known_drops, outcomes_of, readings_in
 from layerprobe.dropbench.values import OTHER_SEED
 from layerprobe.dropbench.zoo import read_zoo
 from layerprobe.errors import DataError
-from layerprobe.prediction.predictors import (
-    Call,
-    Known,
-    Layered,
-    Predictor,
-    Rule,
-    Seen,
-    baselines,
-    fitted,
-    obstacle,
-    rules_for,
-)
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
+from layerprobe.prediction.registry import rules_for
+from layerprobe.prediction.rule import Call, HasCurves, KnownDrop, ModelCurves, Predictor, Rule, fitted, obstacle
+from layerprobe.prediction.rules import depth
 from layerprobe.prediction.values import DropProbability, Record
-from layerprobe.readings.values import AGAINST, LayerCurve
+from layerprobe.readings.registry import CKA, cka_with
+from layerprobe.readings.values import LayerCurve
 
-REFERENCE = f"{AGAINST}{OTHER_SEED}"
+REFERENCE = cka_with(OTHER_SEED)
 """What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
 BUDGET = "converged"
 """Of the fine-tuning that rules are tuned to foresee; it is nearer to the paper's than the gentle one."""
@@ -45,8 +37,8 @@ class TunedRule:
     record: Record
     """How it fares on families that it was not tuned on."""
 
-    def __call__(self, model: Layered) -> Call:
-        """Return what the rule says of a model.
+    def __call__(self, model: HasCurves) -> Call:
+        """Return what the rule predicts of a model.
 
         Raises:
             DataError: If the model lacks what the rule reads.
@@ -57,8 +49,8 @@ class TunedRule:
         (call,) = self.predict(model)
         return call
 
-    def probability(self, model: Layered, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
-        """Return what the rule says of a model when what it reads is redrawn within its errors.
+    def probability(self, model: HasCurves, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
+        """Return what the rule predicts of a model when what it reads is redrawn within its errors.
 
         Args:
             model: With the errors of what the rule reads.
@@ -76,8 +68,8 @@ class TunedRule:
             return None
 
         def onset(values: list[float]) -> int:
-            found = self(Seen(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))})).onset
-            return model.n_blocks + 1 if found is None else found
+            call = self(ModelCurves(n_blocks=model.n_blocks, curves={name: LayerCurve(values=tuple(values))}))
+            return model.n_blocks + 1 if call.onset is None else call.onset
 
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
         onsets = np.array([onset(values) for values in drawn.tolist()])
@@ -85,16 +77,16 @@ class TunedRule:
 
 
 def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
-    """Return what rules can be asked for, by the names that `tuned_rule` takes.
+    """Return the names of rules that `tuned_rule` takes.
 
     Args:
-        labelled: Whether those that read labels are among them.
+        labelled: Whether those that need labels are among them.
     """
     return tuple(name for name, rule in _rules().items() if labelled or not rule.labelled)
 
 
 def rule_curves(name: str) -> tuple[str, ...]:
-    """Return which numbers by layer a rule reads, by the names in `ZooEntry.curves`.
+    """Return the names of the readings that a rule needs.
 
     Raises:
         DataError: If there is no such rule.
@@ -145,7 +137,7 @@ def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
         predict = fitted(rule, models)
         return replace(rule, name=name, fit=lambda _: predict, parameters=0)
 
-    named = {**{rule.name: rule for rule in baselines()}, **_rules()}
+    named = {**{rule.name: rule for rule in depth.rules({}, [])}, **_rules()}
     return [as_tuned(name, rule) for name, rule in named.items()]
 
 
@@ -158,21 +150,20 @@ def _rule(name: str) -> Rule:
 @functools.cache
 def _rules() -> dict[str, Rule]:
     """Return the rules that look at one model and one reference, by what people call them."""
-    entries = read_zoo().entries
     models = _models(BUDGET)
-    found = {}
-    for rule in rules_for(entries):
-        others = any(curve.startswith(AGAINST) and curve != REFERENCE for curve in rule.curves)
+    rules = {}
+    for rule in rules_for(readings_in(read_zoo().entries)):
+        others = any(curve.startswith(cka_with("")) and curve != REFERENCE for curve in rule.curves)
         if rule.curves and not others and obstacle(rule, models) is None:
-            found[rule.name.replace(REFERENCE, "CKA")] = rule
-    return found
+            rules[rule.name.replace(REFERENCE, CKA)] = rule
+    return rules
 
 
 @functools.cache
-def _models(budget: str) -> list[Known]:
+def _models(budget: str) -> list[KnownDrop]:
     entries = read_zoo().entries
-    found = [Known.of(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
-    if not found:
+    models = known_drops(entries, budget)
+    if not models:
         names = dict.fromkeys(name for entry in entries for name in entry.budgets)
         raise DataError(f"expected a budget among {', '.join(names)}, got {budget!r}")
-    return found
+    return models

@@ -9,7 +9,8 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import METRICS
 from layerprobe.prediction.values import Truth
-from layerprobe.readings.values import AGAINST, LayerCurve
+from layerprobe.readings.registry import cka_with
+from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import Matrix
 
 TWIN: Literal["mlm"] = "mlm"
@@ -76,9 +77,9 @@ class ZooEntry:
     cka: dict[str, LayerCurve] = field(default_factory=dict)
     """By reference, such as "mlm twin, same seed"; never against the model itself."""
     metrics: dict[str, LayerCurve] = field(default_factory=dict)
-    """What needs neither labels nor a reference: self-CKA, diagnostics, label-free metrics, by name."""
+    """What needs neither labels nor a reference, by the names of readings."""
     labelled: dict[str, LayerCurve] = field(default_factory=dict)
-    """What needs labels and no fine-tuning, on the validation split: zero-shot, probe."""
+    """What needs labels and no fine-tuning, on the validation split, by the names of readings."""
 
     def __post_init__(self) -> None:
         METRICS.check(self.metric)
@@ -98,7 +99,7 @@ class ZooEntry:
     @property
     def curves(self) -> dict[str, LayerCurve]:
         """All numbers by layer that a rule may read, by name; CKA against a reference is `CKA, <reference>`."""
-        cka = {f"{AGAINST}{name}": curve for name, curve in self.cka.items()}
+        cka = {cka_with(name): curve for name, curve in self.cka.items()}
         return {**cka, **self.metrics, **self.labelled}
 
 
@@ -138,7 +139,7 @@ class Zoo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RuleOutcome:
     """What a rule said of a model that it was not tuned on, and what came of it; expectations for a random rule."""
 
     model: str
@@ -192,7 +193,7 @@ class RuleScores:
     """x 100."""
     cost: Score
     """Mean share of the full sweep's training, 0 .. 1."""
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[RuleOutcome, ...]
     """By model."""
 
     @property

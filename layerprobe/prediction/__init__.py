@@ -1,4 +1,4 @@
-"""CKA curves -> which layers will drop, which layer to keep, and how surely; and how good such predictions are.
+"""Numbers by layer -> which layers will drop, which layer to keep, and how surely.
 
-Knows numbers, no models, and no files but that of the zoo.
+Knows numbers, no models and no files.
 """

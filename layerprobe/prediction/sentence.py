@@ -1,4 +1,4 @@
-"""A prediction in plain words. Knows what a rule found, not how."""
+"""A prediction in plain words. Knows what a rule measured, not how."""
 
 from __future__ import annotations
 

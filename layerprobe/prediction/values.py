@@ -114,7 +114,7 @@ class DropPrediction:
     probability: DropProbability | None = None
     """How far the sampling error of the texts could change it; None where that of what the rule reads is not known."""
     record: Record | None = None
-    """How far the rule can be trusted; None where it was not asked for."""
+    """How far the rule can be trusted; None where it is not known."""
     read: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """What the rule read by layer beside CKA, by name."""
     read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
@@ -125,9 +125,9 @@ class DropPrediction:
         if self.onset != first:
             raise DataError(f"expected the first drop layer, {first}, as onset, got {self.onset}")
         for name, errors in self.read_uncertainty.items():
-            found = len(self.read.get(name, ()))
-            if found != errors.n_layers:
-                raise DataError(f"expected {name} of {errors.n_layers} layers, as its errors are, got {found}")
+            n_layers = len(self.read.get(name, ()))
+            if n_layers != errors.n_layers:
+                raise DataError(f"expected {name} of {errors.n_layers} layers, as its errors are, got {n_layers}")
 
     @property
     def by_plateau(self) -> bool:

@@ -1,160 +1,80 @@
-"""A model -> the numbers by layer that rules read, those that are asked for. What was computed before is read."""
+"""A model -> the numbers by layer that are asked for by name. What was computed before is read from the store."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-import numpy as np
-
-from layerprobe.comparison.compare import cluster_numbers, compare, diagnostics
-from layerprobe.encoders.loading import Checkpoint
+from layerprobe.checks import LEVEL
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract, measure_tokens
 from layerprobe.progress import Progress, silent
-from layerprobe.readings.values import SELF_CKA, LayerCurve, Views
-from layerprobe.readings.views import VIEW_METRICS, view_metrics
-from layerprobe.scoring.zero_shot import probed, zero_shot
-from layerprobe.serialisation import digest, to_json
-from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
-from layerprobe.similarity.ranks import rank_influences
-from layerprobe.similarity.values import LayerDiagnostics, SimilarityCurve
-from layerprobe.store.stored import stored_result
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.readings.registry import READINGS
+from layerprobe.readings.source import Source
+from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.tasks.values import Task
-from layerprobe.versions import RANK_VERSION
-
-RANK = "effective rank"
-DIAGNOSTICS = {
-    "mean cosine": "mean_cosine",
-    RANK: "effective_rank",
-    "intrinsic dimension": "intrinsic_dimension",
-    "top dimension share": "top_dimension_share",
-}
-"""What rules call each field of `LayerDiagnostics` that they read."""
-TOKEN_METRICS = ("prompt entropy", "curvature")
-"""Of token states."""
-LABEL_FREE = (*TOKEN_METRICS, *VIEW_METRICS)
-"""The metrics of Skean et al. 2025."""
-LABELLED = ("zero-shot", "probe")
-"""What needs labels; the probe is for kinds of tasks that have one beside the cosines."""
 
 
-def readings(
-    checkpoint: Checkpoint,
+def read_curves(
+    model: ModelLike,
     texts: Sequence[str],
-    names: Collection[str] = (SELF_CKA, *DIAGNOSTICS, *LABEL_FREE),
+    names: Collection[str],
     *,
     task: Task | None = None,
+    level: float = LEVEL,
+    documents: Mapping[str, str] | None = None,
     views: Views | None = None,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> dict[str, LayerCurve]:
-    """Return numbers by layer of a model by name; those of a kind come together, so there can be more than asked for.
+    """Return numbers by layer of a model by name, with their errors where these are known.
 
     Args:
-        checkpoint: The model.
-        texts: What it embeds, for all that needs no labels.
-        names: Of `SELF_CKA`, `DIAGNOSTICS`, `LABEL_FREE` and `LABELLED`.
+        model: A name, a folder, or a `ModelSpec`.
+        texts: What it embeds, for all that needs no labels; repeated ones count once.
+        names: Of `READINGS`.
         task: For what needs labels: its validation split is scored.
-        views: How copies of texts are made for the label-free metrics.
-        options: How to load and embed.
-        progress: Told what is being done.
-
-    Raises:
-        DataError: If a name is none of these, or needs a task and there is none.
-        LayerProbeError: If something cannot be measured; see the stages.
-    """
-    if unknown := set(names) - {SELF_CKA, *DIAGNOSTICS, *LABEL_FREE, *LABELLED}:
-        raise DataError(f"expected names of numbers by layer, got {', '.join(sorted(unknown))}")
-    found: dict[str, LayerCurve] = {}
-    if not set(names).isdisjoint(TOKEN_METRICS):  # first: the same pass embeds the texts
-        tokens = measure_tokens(checkpoint, texts, options=options, progress=progress)
-        found["prompt entropy"] = LayerCurve(values=tokens.prompt_entropy, standard_errors=tokens.prompt_entropy_errors)
-        found["curvature"] = LayerCurve(values=tokens.curvature, standard_errors=tokens.curvature_errors)
-    if not set(names).isdisjoint((SELF_CKA, *DIAGNOSTICS)):
-        embedded = extract(checkpoint, texts, options=options, progress=progress)
-        alone = compare(embedded, embedded, alignment="previous-layer", device=options.device, progress=progress)
-        found |= {SELF_CKA: _self_curve(alone.curve), **diagnosed(alone.model_diagnostics)}
-    if of_views := set(names) & set(VIEW_METRICS):
-        by_name = view_metrics(checkpoint, texts, of_views, views=views, options=options, progress=progress)
-        found |= {what: LayerCurve(values=values) for what, values in by_name.items()}
-    if not set(names).isdisjoint(LABELLED):
-        if task is None:
-            raise DataError(f"expected a task for {' and '.join(sorted(set(names) & set(LABELLED)))}, got texts alone")
-        found |= labelled_readings(checkpoint, task, options=options, progress=progress)
-    return found
-
-
-def labelled_readings(
-    checkpoint: Checkpoint, task: Task, *, options: Options, progress: Progress = silent
-) -> dict[str, LayerCurve]:
-    """Return zero-shot scores on the validation split, and those of a probe where zero-shot is by cosines."""
-    validated = extract(checkpoint, task.validation.texts, options=options, progress=progress)
-    kind = KINDS[task.kind]
-    probe = kind.zero_shot == "cosine" and kind.probe is not None
-    fit = "train" if probe else kind.fitted_on
-    fitted = None if fit is None else extract(checkpoint, task.split(fit).texts, options=options, progress=progress)
-    scores = {"zero-shot": zero_shot(validated, task, split="validation", fitted=fitted, progress=progress)}
-    if probe:
-        scores["probe"] = probed(validated, task, split="validation", fitted=fitted, progress=progress)
-    return {what: LayerCurve(values=each.scores) for what, each in scores.items()}
-
-
-def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, str] | None = None) -> LayerCurve:
-    """Return the effective rank of every layer, with its errors; made once for stored embeddings.
-
-    Args:
-        embeddings: What `extract` gave.
         level: Confidence level of intervals.
         documents: Where each text comes from, if texts of one document are not independent.
+        views: How copies of texts are made.
+        options: How to load and embed.
+        progress: Called with what is done, how much, and of how much.
 
     Returns:
-        Without errors where there are fewer than five texts or documents.
+        In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where
+        most texts have one embedding.
 
     Raises:
-        DegenerateLayerError: If a layer is constant or has fewer than four texts.
-        DataError: If there is no document for a text.
+        DataError: If a name is unknown, or one needs a task or a reference.
+        LayerProbeError: If something cannot be measured; see the stages.
     """
-    known = diagnosed(diagnostics(embeddings))[RANK]  # refuses layers that have no rank
-    clusters = None if documents is None else cluster_numbers(embeddings.texts, documents)
-    if len(embeddings.texts if clusters is None else set(clusters)) < MIN_UNITS:
-        return known
-    key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
-    found = stored_result(embeddings.store, "ranks", key, LayerCurve)
-    if found is None:
-        each = [rank_influences(embeddings.layer(layer)) for layer in range(embeddings.n_layers)]
-        uncertainty = curve_uncertainty(
-            known.values,
-            [influences for _, influences in each],
-            level=level,
-            clusters=None if clusters is None else np.array(clusters),
-        )
-        found = LayerCurve(values=known.values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
-        embeddings.store.save_result("ranks", key, to_json(found))
-    return found
-
-
-def layer_curve(curve: SimilarityCurve) -> LayerCurve:
-    """Return a similarity curve as rules read it."""
-    errors = None if curve.uncertainty is None else curve.uncertainty.standard_errors
-    return LayerCurve(values=curve.values, standard_errors=errors, uncertainty=curve.uncertainty)
-
-
-def _self_curve(curve: SimilarityCurve) -> LayerCurve:
-    """Return CKA of each layer with the one before; layer 0 has none before it and repeats the value of layer 1.
-
-    So it is no value of its own: what reads the curve and counts layers begins with layer 1.
-    """
-    found = layer_curve(curve)
-    errors = found.standard_errors
-    return LayerCurve(
-        values=(found.values[1], *found.values[1:]),
-        standard_errors=None if errors is None else (errors[1], *errors[1:]),
+    for name in names:
+        READINGS.check(name)
+    readings = {name: READINGS[name] for name in READINGS if name in names}
+    needs = {reading.needs: name for name, reading in readings.items()}
+    if "labels" in needs and task is None:
+        raise DataError(f"expected a task for {needs['labels']}, got texts alone")
+    if "reference" in needs:
+        raise DataError(f"expected readings of one model, got {needs['reference']}, which needs a reference: compare")
+    views = views or Views()
+    if "views" not in needs:
+        views = replace(views, n_views=2)
+    if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
+        raise DataError("expected at least two texts to tell their views apart, got one")
+    source = Source(
+        checkpoint=resolve_checkpoint(model, trust_remote_code=options.trust_remote_code),
+        texts=texts,
+        task=task,
+        level=level,
+        documents=documents,
+        views=views,
+        options=options,
+        progress=progress,
     )
-
-
-def diagnosed(layers: Sequence[LayerDiagnostics]) -> dict[str, LayerCurve]:
-    """Return the diagnostics that every layer has, by name."""
-    values = {what: [getattr(layer, field) for layer in layers] for what, field in DIAGNOSTICS.items()}
-    return {what: LayerCurve(values=tuple(each)) for what, each in values.items() if each and None not in each}
+    curves = {name: reading.compute(source) for name, reading in readings.items() if reading.compute is not None}
+    there = {name: curve for name, curve in curves.items() if curve is not None}
+    for name, curve in there.items():
+        if len(curve.values) != source.n_layers:
+            raise DataError(f"expected {name} at each of {source.n_layers} layers, got {len(curve.values)} values")
+    return there

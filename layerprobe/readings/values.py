@@ -1,15 +1,16 @@
-"""What a model's layers are like by the label-free metrics of Skean et al. 2025 (arXiv 2502.02013)."""
+"""Numbers by layer of one model, and how copies of texts are made."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from layerprobe.errors import DataError
-from layerprobe.extraction.values import TokenMetrics
 from layerprobe.similarity.values import CurveUncertainty
 
-SELF_CKA = "self CKA"
-"""Of a layer with the one before, so that layer 0 has none and repeats the value of layer 1."""
+if TYPE_CHECKING:
+    from layerprobe.similarity.checks import Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,44 +35,6 @@ class Views:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LabelFreeMetrics:
-    """What can be said of each layer of a model without labels and without another model."""
-
-    tokens: TokenMetrics
-    dataset_entropy: tuple[float, ...]
-    """By layer: nats, the von Neumann entropy of the cosines between pooled embeddings."""
-    views: Views
-    """How the copies were made that the following ones compare."""
-    infonce: tuple[float, ...]
-    """By layer: nats, what a view of a text tells of another one at least."""
-    lidar: tuple[float, ...]
-    """By layer: the effective rank of what tells texts apart, against what tells views apart."""
-    dime: tuple[float, ...]
-    """By layer: nats, how much less two views surprise together when they are of the same texts."""
-
-    def __post_init__(self) -> None:
-        lengths = {len(values) for values in self.by_name.values()}
-        if len(lengths) != 1:
-            raise DataError(f"expected metrics of the same layers, got {sorted(lengths)}")
-
-    @property
-    def by_name(self) -> dict[str, tuple[float, ...]]:
-        """Every metric by layer, by what people call it."""
-        return {
-            "prompt entropy": self.tokens.prompt_entropy,
-            "curvature": self.tokens.curvature,
-            "dataset entropy": self.dataset_entropy,
-            "InfoNCE": self.infonce,
-            "LiDAR": self.lidar,
-            "DiME": self.dime,
-        }
-
-
-AGAINST = "CKA, "
-"""Goes before the name of a reference where rules read CKA against it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LayerCurve:
     """A number for every layer, and how surely it is known."""
 
@@ -87,3 +50,25 @@ class LayerCurve:
             raise DataError(f"expected {len(self.values)} standard errors, got {len(self.standard_errors)}")
         if self.uncertainty is not None and self.uncertainty.n_layers != len(self.values):
             raise DataError(f"expected intervals of {len(self.values)} layers, got {self.uncertainty.n_layers}")
+
+    @classmethod
+    def of(
+        cls, values: tuple[float, ...], influences: Sequence[Array], *, level: float, clusters: Sequence[int] | None
+    ) -> LayerCurve:
+        """Return numbers by layer with their errors; without them where there are fewer than five texts or documents.
+
+        Args:
+            values: By layer.
+            influences: For each layer (texts,) influence values of mean 0.
+            level: Confidence level of intervals.
+            clusters: Which document each text is of; None where texts are independent.
+        """
+        import numpy as np  # takes a while to load, scipy too
+
+        from layerprobe.similarity.inference import MIN_UNITS, curve_uncertainty
+
+        if len(influences[0] if clusters is None else set(clusters)) < MIN_UNITS:
+            return cls(values=values)
+        numbers = None if clusters is None else np.array(clusters)
+        uncertainty = curve_uncertainty(values, influences, level=level, clusters=numbers)
+        return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)

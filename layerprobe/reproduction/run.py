@@ -16,7 +16,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
-from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.reproduction.paper import (
     Before,

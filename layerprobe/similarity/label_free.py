@@ -106,7 +106,7 @@ def infonce(views: ArrayLike, *, name: str = "the layer") -> float:
 def infonce_influences(views: ArrayLike, *, name: str = "the layer") -> tuple[float, Array]:
     """Return InfoNCE, see `infonce`, and how each text pulls at it.
 
-    The pull of a text is n - 1 times what leaving it out takes away, both as the one that is asked for and as one that
+    The pull of a text is n - 1 times what leaving it out takes away, both as the one to be found and as one that
     it is mistaken for, less the mean of all: pseudo-values, whose variance over n is the jackknife's. Few texts are
     hard to tell apart, and those weigh so much in pairs that a derivative would miss up to two thirds of the error.
 
@@ -126,10 +126,10 @@ def infonce_influences(views: ArrayLike, *, name: str = "the layer") -> tuple[fl
     x, y, *_ = _checked_views(views, name=name)
     logits, n = x @ y.T / TEMPERATURE, len(x)
     bounds, without = [], []
-    for asked in (logits, logits.T):
-        normalizers = logsumexp(asked, axis=1)
-        gains = np.diag(asked) - normalizers
-        shares = np.minimum(np.exp(asked - normalizers[:, None]), 1 - np.finfo(np.float64).eps)
+    for scores in (logits, logits.T):
+        normalizers = logsumexp(scores, axis=1)
+        gains = np.diag(scores) - normalizers
+        shares = np.minimum(np.exp(scores - normalizers[:, None]), 1 - np.finfo(np.float64).eps)
         # without text k the sum over the others shrinks by its share
         relieved = -np.log1p(-shares)
         np.fill_diagonal(relieved, 0.0)

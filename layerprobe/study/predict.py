@@ -21,14 +21,15 @@ from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.prediction.predictors import Seen
-from layerprobe.prediction.rules import check_depth, plateau_rule
+from layerprobe.prediction.rule import ModelCurves
+from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.progress import Progress, silent
-from layerprobe.readings.read import DIAGNOSTICS, LABELLED, RANK, diagnosed, layer_curve, rank_curve, readings
+from layerprobe.readings.cka import layer_curve
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import READINGS
 from layerprobe.readings.values import LayerCurve
-from layerprobe.readings.views import INFONCE, infonce_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.values import Alignment, Measure
@@ -104,8 +105,15 @@ def predict(
     if task is not None:
         labelled, scored = score(checkpoint, task, split="validation", options=options, progress=progress)
         label_warnings = scored.warnings
-    curves = rule_readings(
-        checkpoint, texts, rule, task=task, level=level, documents=documents, options=options, progress=progress
+    curves = read_curves(
+        checkpoint,
+        texts,
+        [name for name in rule_curves(rule) if name != REFERENCE],
+        task=task,
+        level=level,
+        documents=documents,
+        options=options,
+        progress=progress,
     )
     drops = [predict_drop(compared[0], rule=rule, curves=curves, zero_shot=labelled)]
     drops += [
@@ -152,7 +160,7 @@ def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, refer
     """
     name = name or default_rule(texts)
     reads = rule_curves(name)
-    needed = set(reads) & set(LABELLED)
+    needed = {name for name in reads if name != REFERENCE and READINGS[name].labelled}
     if needed and not labelled:
         raise DataError(f"expected a task for the rule {name!r}, which reads {' and '.join(sorted(needed))}, got texts")
     if REFERENCE in reads and not referenced:
@@ -168,30 +176,6 @@ def rule_by_reference(name: str) -> str:
     return name if REFERENCE in rule_curves(name) else PLATEAU
 
 
-def rule_readings(
-    checkpoint: Checkpoint,
-    texts: Sequence[str],
-    rule: str,
-    *,
-    task: Task | None = None,
-    level: float = LEVEL,
-    documents: Mapping[str, str] | None = None,
-    options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
-) -> dict[str, LayerCurve]:
-    """Return what a rule reads of a model beside what a comparison has, with its errors where they are known."""
-    curves: dict[str, LayerCurve] = {}
-    if RANK in rule_curves(rule):
-        embedded = extract(checkpoint, texts, options=options, progress=progress)
-        curves[RANK] = rank_curve(embedded, level=level, documents=documents)
-    if INFONCE in rule_curves(rule):
-        curves[INFONCE] = infonce_curve(
-            checkpoint, texts, level=level, documents=documents, options=options, progress=progress
-        )
-    names = [name for name in rule_curves(rule) if name not in (REFERENCE, *DIAGNOSTICS, *curves)]
-    return {**readings(checkpoint, texts, names, task=task, options=options, progress=progress), **curves}
-
-
 def predict_drop(
     comparison: Comparison,
     *,
@@ -204,7 +188,7 @@ def predict_drop(
     Args:
         comparison: The model with a reference, or with itself, each layer with the one before.
         rule: One of `rule_names`, tuned on DropBench.
-        curves: What `rule_readings` gave.
+        curves: What `read_curves` gave.
         zero_shot: Where there are labels, the scores that choose the best zero-shot layer: a baseline beside the
             prediction, not part of it.
 
@@ -214,10 +198,12 @@ def predict_drop(
     model, reference = short_names(comparison.model.name, comparison.reference.name)
     n_blocks = comparison.model.n_blocks
     check_depth(n_blocks + 1, model)
-    known = {**diagnosed(comparison.model_diagnostics), **(curves or {})}
+    known = dict(curves or {})
+    if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
+        known = {**dict.fromkeys(rule_curves(WORDLESS_RULE), LayerCurve(values=ranks)), **known}
     if not comparison.alone:
         known[REFERENCE] = layer_curve(comparison.curve)
-    seen, tuned = Seen(n_blocks=n_blocks, curves=known), tuned_rule(rule)
+    seen, tuned = ModelCurves(n_blocks=n_blocks, curves=known), tuned_rule(rule)
     call = tuned(seen)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
     if zero_shot is not None:

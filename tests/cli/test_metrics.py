@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
-from layerprobe.readings.values import LabelFreeMetrics
+from layerprobe.readings.registry import alone
+from layerprobe.readings.values import LayerCurve
 from layerprobe.serialisation import from_json
 
 from .conftest import Layerprobe
@@ -13,11 +16,38 @@ from .conftest import Layerprobe
 def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     done = layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2")
     lines = done.out.splitlines()
-    assert lines[0].split("  ")[0] == "layer"
-    assert [line.split()[0] for line in lines[2:]] == ["0", "1", "2", "3"]
-    found = from_json(LabelFreeMetrics, layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
-    assert lines[3].split()[1] == f"{found.tokens.prompt_entropy[1]:.3f}"
-    assert found.views.n_views == 2
+    assert re.split("  +", lines[0]) == ["layer", *alone()]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
+    found = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
+    curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in found["readings"].items()}
+    assert list(curves) == alone()
+    for layer in range(1, 4):
+        assert lines[2 + layer].split()[1:] == [f"{curve.values[layer]:.3f}" for curve in curves.values()]
+    # there is no layer before the first one
+    assert len(lines[2].split()) == len(lines[3].split()) - 1
+    assert {name for name, curve in curves.items() if curve.standard_errors} == {
+        *("prompt entropy", "curvature", "self CKA", "effective rank", "InfoNCE")
+    }
+    assert found["views"]["n_views"] == 2
+    assert any(line.startswith("mean cosine: mean cosine of two texts: anisotropy; lower pro") for line in lines[6:])
+
+
+def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    chosen = ("--reading", "zero-shot", "--reading", "effective rank")
+    found = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, *chosen, "--json").out)
+    assert list(found["readings"]) == ["effective rank", "zero-shot"]
+    wrong = layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "effective ran")
+    assert "expected a reading, one of prompt entropy, " in wrong.error
+    assert "did you mean 'effective rank'?" in wrong.error
+    assert (
+        "got CKA, which needs a reference" in layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "CKA").error
+    )
+
+
+def test_labels_need_a_task(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a b c\nd e f\n")
+    wrong = layerprobe("metrics", pair[0], "--texts", tmp_path / "texts.txt", "--reading", "probe")
+    assert "expected a task for probe, got texts alone" in wrong.error
 
 
 def test_bad_input_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -8,25 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from layerprobe.dropbench.bench import bench_predictors, outcomes_of
+from layerprobe.dropbench.bench import bench_predictors, known_drops, outcomes_of, with_all_references
 from layerprobe.dropbench.truth import cost_share
 from layerprobe.dropbench.values import RuleScores, Score, Zoo, ZooEntry
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import layers_to_confirm
-from layerprobe.prediction.predictors import (
-    Known,
-    Predictor,
-    Rule,
-    best_rule,
-    fall,
-    falls,
-    leave_one_family_out,
-    logistic,
-    plateau,
-    truncated,
-    with_all_references,
-)
-from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.rule import KnownDrop, Predictor, Rule, falls, leave_one_family_out, truncated
+from layerprobe.prediction.rules.best_rule import best_rule
+from layerprobe.prediction.rules.fall import fall
+from layerprobe.prediction.rules.logistic import logistic
+from layerprobe.prediction.rules.plateau import plateau, plateau_rule
+from layerprobe.readings.registry import reading_of
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import SimilarityCurve
 
@@ -45,8 +37,16 @@ def value(score: Score | None) -> float:
     return score.value
 
 
-def known(*entries: ZooEntry) -> list[Known]:
-    return [Known.of(each, each.budgets["gentle"]) for each in entries]
+def known(*entries: ZooEntry) -> list[KnownDrop]:
+    return known_drops(entries, "gentle")
+
+
+def fall_of(name: str) -> Rule:
+    return fall(name, reading_of(name))
+
+
+def logistic_on(names: Sequence[str]) -> Rule:
+    return logistic({name: reading_of(name) for name in names})
 
 
 # ---- tables known by hand -----------------------------------------------------------------------------------
@@ -105,9 +105,9 @@ def test_a_model_without_a_budget_is_not_scored_under_it() -> None:
 # ---- leave one family out -----------------------------------------------------------------------------------
 
 
-def remembering(models: Sequence[Known]) -> Predictor:
+def remembering(models: Sequence[KnownDrop]) -> Predictor:
     """The best layer of every model it has seen, the last one of any other."""
-    seen = {each.entry.name: each.truth.best_layer for each in models}
+    seen = {each.name: each.truth.best_layer for each in models}
     return lambda entry: (truncated(seen.get(entry.name, entry.n_blocks), entry),)
 
 
@@ -118,15 +118,15 @@ def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:
     assert value(found.f1) == 0
     # and it would have known all of them
     models = known(*known_zoo().entries)
-    seen = [remembering(models)(each.entry)[0].recommended_layer for each in models]
+    seen = [remembering(models)(each.model)[0].recommended_layer for each in models]
     assert seen == [each.truth.best_layer for each in models]
 
 
 def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
     asked: list[set[str]] = []
 
-    def watched(models: Sequence[Known]) -> Predictor:
-        asked.append({each.entry.name for each in models})
+    def watched(models: Sequence[KnownDrop]) -> Predictor:
+        asked.append({each.name for each in models})
         return remembering(models)
 
     outcomes = outcomes_of(Rule(name="watched", curves=(), fit=watched), known(*known_zoo().entries))
@@ -138,11 +138,11 @@ def test_a_rule_sees_all_models_of_the_other_families_and_no_more() -> None:
 def test_what_no_block_has_touched_counts_only_where_that_helps() -> None:
     level, falling = (20.0, 10.0, 10.0, 10.0, 10.0, 10.0, 10.0), (20.0, 10.0, 10.0, 10.0, 10.0, 5.0, 5.0)
     models = known(entry("a", "a", RISING, cka=level), entry("b", "b", DROPPING, cka=falling))
-    predict = fall(CURVE).fit(models)
-    assert [predict(each.entry)[0].recommended_layer for each in models] == [6, 4]
+    predict = fall_of(CURVE).fit(models)
+    assert [predict(each.model)[0].recommended_layer for each in models] == [6, 4]
     first = (60.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0)
     (only,) = known(entry("c", "c", first, cka=level))
-    assert fall(CURVE).fit([only])(only.entry)[0].recommended_layer == 0
+    assert fall_of(CURVE).fit([only])(only.model)[0].recommended_layer == 0
 
 
 def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
@@ -154,11 +154,11 @@ def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
         *(entry(f"{family}{n}", family, RISING, cka=tenth) for family in "bc" for n in range(2)),
         *(entry(f"{family}{n}", family, DROPPING, cka=half) for family in "bc" for n in range(2, 4)),
     )
-    found = scores_of(data, f"fall of {CURVE}", rules=[fall(CURVE)])
+    found = scores_of(data, f"fall of {CURVE}", rules=[fall_of(CURVE)])
     assert found.outcomes[0].recommended == (6,)
     # known with the others, its own drop would have been worth more than their false alarms
     everything = known(*data.entries)
-    assert fall(CURVE).fit(everything)(everything[0].entry)[0].recommended_layer == 4
+    assert fall_of(CURVE).fit(everything)(everything[0].model)[0].recommended_layer == 4
     assert found.parameters == 2
 
 
@@ -183,7 +183,7 @@ def test_a_tuned_rule_finds_what_the_default_misses() -> None:
         *(entry(f"{family}1", family, RISING, cka=[0.9] * 7) for family in "abc"),
     )
     assert value(scores_of(data, f"plateau of {CURVE}").f1) == 0
-    for rule in (plateau(CURVE, tuned=True), fall(CURVE)):
+    for rule in (plateau(CURVE, reading_of(CURVE), tuned=True), fall_of(CURVE)):
         found = scores_of(data, rule.name, rules=[rule])
         assert value(found.f1) == 1, rule.name
         assert value(found.mean_regret) == 0, rule.name
@@ -216,7 +216,7 @@ def test_a_rise_of_a_small_mean_cosine_is_a_small_fall() -> None:
         *(entry(f"{family}0", family, RISING, metrics={"mean cosine": small}) for family in "abc"),
         *(entry(f"{family}1", family, DROPPING, metrics={"mean cosine": large}) for family in "abc"),
     )
-    rule = fall("mean cosine")
+    rule = fall_of("mean cosine")
     assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
 
 
@@ -236,7 +236,7 @@ def test_a_combination_learns_what_goes_with_a_drop() -> None:
         *(entry(f"{family}0", family, DROPPING, metrics=three_curves(drops=True)) for family in "abc"),
         *(entry(f"{family}1", family, RISING, metrics=three_curves(drops=False)) for family in "abc"),
     )
-    found = scores_of(data, logistic(names).name, rules=[logistic(names)])
+    found = scores_of(data, logistic_on(names).name, rules=[logistic_on(names)])
     assert value(found.f1) == 1
     assert value(found.onset_error) == 0
     assert value(found.mean_regret) == 0
@@ -252,16 +252,16 @@ def test_a_score_of_zero_at_one_layer_does_not_break_a_combination() -> None:
         return entry(f"{family}{drops}", family, scores, metrics=metrics, labelled=labels)
 
     data = zoo(*(made(family, drops=drops, first=0.0) for family in "abc" for drops in (True, False)))
-    rule = logistic(names, labelled=True)
+    rule = logistic_on(names)
     assert value(scores_of(data, rule.name, rules=[rule]).f1) == 1
 
 
 def test_a_combination_learns_from_models_that_do_not_differ() -> None:
     names = tuple(three_curves(drops=True))
     data = zoo(*(entry(name, name, RISING, metrics=three_curves(drops=False)) for name in "abc"))
-    assert {outcome.called for outcome in scores_of(data, logistic(names).name, rules=[logistic(names)]).outcomes} == {
-        0
-    }
+    assert {
+        outcome.called for outcome in scores_of(data, logistic_on(names).name, rules=[logistic_on(names)]).outcomes
+    } == {0}
 
 
 def test_the_direction_of_a_metric_nobody_knows_is_tuned() -> None:
@@ -458,7 +458,7 @@ def test_a_rule_that_remembers_is_not_the_best_of_the_other_families() -> None:
         *(entry(family, family, RISING, cka=LEVEL_CURVE) for family in "cd"),
     )
     remembers = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
-    looks = plateau(CURVE, tuned=False)
+    looks = plateau(CURVE, reading_of(CURVE), tuned=False)
     said = leave_one_family_out(best_rule([remembers, looks]), everything)
     assert said == leave_one_family_out(looks, everything) != leave_one_family_out(remembers, everything)
 
@@ -500,6 +500,6 @@ def test_numbers_that_are_not_finite_are_refused() -> None:
 
 def test_a_tuned_rule_asks_for_other_families() -> None:
     models = known(entry("a", "a", cka=LEVEL_CURVE))
-    for rule in (fall(CURVE), logistic((CURVE,)), best_rule([fall(CURVE)])):
+    for rule in (fall_of(CURVE), logistic_on((CURVE,)), best_rule([fall_of(CURVE)])):
         with pytest.raises(DataError, match=f"expected models of other families to tune '{rule.name}' on, got none"):
             leave_one_family_out(rule, models)

@@ -12,21 +12,21 @@ from layerprobe.dropbench.bench import bench_predictors
 from layerprobe.dropbench.tuned import REFERENCE, rule_curves, rule_names, tuned_rule, tuned_rules
 from layerprobe.dropbench.zoo import read_zoo
 from layerprobe.errors import DataError
-from layerprobe.prediction.predictors import Seen
 from layerprobe.prediction.redraws import redraw
+from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.values import PLATEAU, Record
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.readings.read import DIAGNOSTICS, LABEL_FREE, LABELLED
-from layerprobe.readings.values import SELF_CKA, LayerCurve
+from layerprobe.readings.registry import CKA, READINGS, alone
+from layerprobe.readings.values import LayerCurve
 from tests.prediction.curves import equicorrelated, matrix, uncertain
 
 RANK = "fall of effective rank"
 
 
-def seen(**curves: list[float]) -> Seen:
+def seen(**curves: list[float]) -> ModelCurves:
     by_name = {name.replace("_", " "): LayerCurve(values=tuple(values)) for name, values in curves.items()}
-    return Seen(n_blocks=len(next(iter(curves.values()))) - 1, curves=by_name)
+    return ModelCurves(n_blocks=len(next(iter(curves.values()))) - 1, curves=by_name)
 
 
 @pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
@@ -62,13 +62,13 @@ def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
     """Errors as large as the curve's changes, so that redraws differ."""
     (curve,) = rule_curves(name)
     values = [0.9, 0.8, 0.9, 0.8, 0.7, 0.65, 0.75]
-    model = Seen(n_blocks=6, curves={curve: uncertain_curve(values, 0.05)})
+    model = ModelCurves(n_blocks=6, curves={curve: uncertain_curve(values, 0.05)})
     rule = tuned_rule(name)
     found = rule.probability(model, draws=200, seed=3)
     assert found is not None
     covariance = matrix(equicorrelated(7, 0.05))
     calls = [
-        rule(Seen(n_blocks=6, curves={curve: LayerCurve(values=tuple(drawn))}))
+        rule(ModelCurves(n_blocks=6, curves={curve: LayerCurve(values=tuple(drawn))}))
         for drawn in redraw(values, covariance, draws=200, seed=3).tolist()
     ]
     assert found.any_drop == np.mean([call.onset is not None for call in calls])
@@ -79,7 +79,7 @@ def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
 
 
 def test_small_errors_leave_a_rule_sure() -> None:
-    model = Seen(n_blocks=4, curves={"effective rank": uncertain_curve([5.0, 10.0, 10.0, 10.0, 1.0], 0.01)})
+    model = ModelCurves(n_blocks=4, curves={"effective rank": uncertain_curve([5.0, 10.0, 10.0, 10.0, 1.0], 0.01)})
     found = tuned_rule(RANK).probability(model)
     assert found is not None
     assert (found.any_drop, found.recommended[3], found.by_layer[4]) == (1.0, 1.0, 1.0)
@@ -89,16 +89,16 @@ def test_no_probability_without_errors_or_of_several_curves() -> None:
     assert tuned_rule(RANK).probability(seen(effective_rank=[5.0, 10.0, 10.0, 10.0, 1.0])) is None
     several = "logistic on self CKA, effective rank, mean cosine"
     curves = {name: uncertain_curve([0.9] * 7, 0.1) for name in rule_curves(several)}
-    assert tuned_rule(several).probability(Seen(n_blocks=6, curves=curves)) is None
+    assert tuned_rule(several).probability(ModelCurves(n_blocks=6, curves=curves)) is None
 
 
 def test_rules_read_one_model_and_one_reference() -> None:
-    known = {REFERENCE, SELF_CKA, *DIAGNOSTICS, *LABEL_FREE, *LABELLED}
+    known = {REFERENCE, *READINGS} - {CKA}
     assert {curve for name in rule_names() for curve in rule_curves(name)} == known
     assert all(rule_curves(name) for name in rule_names())
     without = rule_names(labelled=False)
     assert {RANK, PLATEAU, "fall of CKA"} <= set(without)
-    assert {curve for name in without for curve in rule_curves(name)} == known - set(LABELLED)
+    assert {curve for name in without for curve in rule_curves(name)} == {REFERENCE, *alone()}
 
 
 def test_tuned_rules_are_scored_as_they_come() -> None:

@@ -16,7 +16,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm, outcome, outcomes
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
 from layerprobe.metrics.seeds import mean_interval
-from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.values import SimilarityCurve

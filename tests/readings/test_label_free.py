@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embed import embed_and_measure
 from layerprobe.extraction.embeddings import extract, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
-from layerprobe.readings.read import readings
-from layerprobe.readings.values import LabelFreeMetrics, Views
-from layerprobe.readings.views import infonce_curve, label_free_metrics, text_views, view_metrics
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.readings.views import text_views
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.label_free import infonce
 from layerprobe.store.store import Store
@@ -96,35 +100,40 @@ def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pyte
     assert "is damaged" in caplog.text
 
 
-def test_all_metrics_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
+def test_all_readings_have_every_layer_and_survive_json(model: str, tmp_path: Path) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
     views = Views(n_texts=4, n_views=3, dropped=0.3, seed=5)
-    found = label_free_metrics(model, TEXTS, views=views, options=options)
-    assert {len(values) for values in found.by_name.values()} == {N_BLOCKS + 1}
-    assert from_json(LabelFreeMetrics, to_json(found)) == found
+    curves = read_curves(model, TEXTS, alone(), views=views, options=options)
+    assert list(curves) == alone()
+    assert {len(curve.values) for curve in curves.values()} == {N_BLOCKS + 1}
+    assert {name: from_json(LayerCurve, to_json(curve)) for name, curve in curves.items()} == curves
     copies = text_views(TEXTS, views)
     seen = extract(model, tuple(dict.fromkeys(copy for each in copies for copy in each)), options=options)
     for layer in range(N_BLOCKS + 1):
         rows = np.array([seen.layer(layer)[seen.rows(each)] for each in copies])
-        assert found.infonce[layer] == pytest.approx(infonce(rows))
-    assert label_free_metrics(model, TEXTS, views=views, options=options) == found
+        assert curves["InfoNCE"].values[layer] == pytest.approx(infonce(rows))
+    assert read_curves(model, TEXTS, alone(), views=views, options=options) == curves
 
 
 def test_infonce_comes_with_errors(model: str, tmp_path: Path, passes: list[int]) -> None:
-    """The same values as those of the metrics, from two views instead of four."""
+    """The same values as beside LiDAR, from two views instead of four."""
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
     texts = tuple(f"{a} {b} {c}" for a in ("the", "quick", "fox") for b in "abc" for c in "de")
-    found = infonce_curve(resolve_checkpoint(model), texts, level=0.9, options=options)
+
+    def infonce_of(texts: Sequence[str], **settings: Any) -> LayerCurve:
+        return read_curves(model, texts, ["InfoNCE"], options=options, level=0.9, **settings)["InfoNCE"]
+
+    curve = infonce_of(texts)
     assert sum(passes) <= 2 * len(texts)
-    assert found.values == pytest.approx(label_free_metrics(model, texts, options=options).infonce)
-    assert found.uncertainty is not None
-    assert (found.uncertainty.level, found.uncertainty.n_clusters) == (0.9, None)
-    assert found.standard_errors == found.uncertainty.standard_errors
-    documents = {text: text.split()[0] + text.split()[1] for text in texts}
-    together = infonce_curve(resolve_checkpoint(model), texts, level=0.9, documents=documents, options=options)
+    both = read_curves(model, texts, ["InfoNCE", "LiDAR"], options=options)
+    assert curve.values == pytest.approx(both["InfoNCE"].values)
+    assert curve.uncertainty is not None
+    assert (curve.uncertainty.level, curve.uncertainty.n_clusters) == (0.9, None)
+    assert curve.standard_errors == curve.uncertainty.standard_errors
+    together = infonce_of(texts, documents={text: text.split()[0] + text.split()[1] for text in texts})
     assert together.uncertainty is not None
     assert together.uncertainty.n_clusters == 9
-    assert infonce_curve(resolve_checkpoint(model), texts[:4], level=0.9, options=options).uncertainty is None
+    assert infonce_of(texts[:4]).uncertainty is None
 
 
 def test_views_lack_words_and_keep_their_order() -> None:
@@ -160,7 +169,7 @@ def test_no_texts_and_a_single_one_are_refused(model: str, tmp_path: Path) -> No
     with pytest.raises(DataError, match="expected texts to embed, got none"):
         measure_tokens(model, [], options=options)
     with pytest.raises(DataError, match="expected at least two texts to tell their views apart, got one"):
-        label_free_metrics(model, ["a b c"], options=options)
+        read_curves(model, ["a b c"], alone(), options=options)
 
 
 def test_texts_without_a_turn_are_told(tmp_path: Path) -> None:
@@ -171,17 +180,32 @@ def test_texts_without_a_turn_are_told(tmp_path: Path) -> None:
 
 def test_only_what_is_asked_for_is_measured(model: str, tmp_path: Path, passes: list[int]) -> None:
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    checkpoint = resolve_checkpoint(model)
-    alone = view_metrics(checkpoint, TEXTS, ["dataset entropy"], options=options)
+    dataset = read_curves(model, TEXTS, ["dataset entropy"], options=options)
     assert passes == [len(DISTINCT)], "expected no pass of views"
-    whole = label_free_metrics(model, TEXTS, options=options).by_name
-    assert alone == {"dataset entropy": whole["dataset entropy"]}
-    read = readings(checkpoint, TEXTS, ["InfoNCE"], options=options)
-    assert {name: curve.values for name, curve in read.items()} == {"InfoNCE": whole["InfoNCE"]}
-    read = readings(checkpoint, TEXTS, ["curvature"], options=options)
-    assert read["curvature"].values == whole["curvature"]
-    assert read["curvature"].standard_errors is not None
-    with pytest.raises(DataError, match="expected names of numbers by layer, got beauty"):
-        readings(checkpoint, TEXTS, ["beauty"], options=options)
+    whole = read_curves(model, TEXTS, alone(), options=options)
+    assert dataset == {"dataset entropy": whole["dataset entropy"]}
+    for names in (["InfoNCE", "LiDAR"], ["curvature"], ["self CKA", "effective rank"], ["mean cosine"]):
+        assert read_curves(model, TEXTS, names, options=options) == {name: whole[name] for name in names}
+    assert whole["curvature"].standard_errors is not None
+    with pytest.raises(DataError, match=r"expected a reading, one of prompt entropy, .*, got 'beauty'"):
+        read_curves(model, TEXTS, ["beauty"], options=options)
     with pytest.raises(DataError, match="expected a task for probe, got texts alone"):
-        readings(checkpoint, TEXTS, ["probe"], options=options)
+        read_curves(model, TEXTS, ["probe"], options=options)
+    with pytest.raises(DataError, match="expected readings of one model, got CKA, which needs a reference"):
+        read_curves(model, TEXTS, ["CKA"], options=options)
+
+
+def test_what_is_not_defined_is_left_out(model: str, tmp_path: Path) -> None:
+    """The tokenizer makes these texts two, which leaves no text with two neighbours."""
+    texts, names = ["the fox", "The Fox", "a dog", "A Dog"], ["intrinsic dimension", "effective rank"]
+    assert list(read_curves(model, texts, names, options=Options(device="cpu", cache_dir=tmp_path))) == names[1:]
+
+
+def test_a_reading_says_what_it_is() -> None:
+    for name, reading in READINGS.items():
+        assert reading.description
+        assert (reading.maximum == 1) >= reading.similarity, name
+    with pytest.raises(DataError, match="expected a function that computes a reading"):
+        Reading(description="nothing", direction=None)
+    with pytest.raises(DataError, match="needs is 'time', expected one of 'embeddings'"):
+        Reading(description="time", direction=None, needs="time", compute=lambda source: None)  # type: ignore[arg-type]

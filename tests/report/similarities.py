@@ -11,7 +11,7 @@ import numpy as np
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_names
-from layerprobe.prediction.rules import plateau_rule
+from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.values import (

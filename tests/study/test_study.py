@@ -25,7 +25,7 @@ from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.tuning import PAPER_SEEDS, confirm, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.prediction.values import PLATEAU
-from layerprobe.readings.read import rank_curve
+from layerprobe.readings.diagnostics import rank_curve
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.serialisation import from_json, to_json
@@ -644,7 +644,7 @@ def test_ranks_have_errors_that_are_made_once(
     assert [each.values for each in found] == [pytest.approx(values)] * 3
     errors = [each.uncertainty for each in found]
     assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
-    monkeypatch.setattr("layerprobe.readings.read.rank_influences", fail)
+    monkeypatch.setattr("layerprobe.readings.diagnostics.rank_influences", fail)
     assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == found
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})

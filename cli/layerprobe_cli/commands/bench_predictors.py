@@ -52,19 +52,19 @@ def bench_predictors(
     from layerprobe.dropbench.zoo import read_kept_out, read_zoo
 
     models = read_kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
-    found = bench(models, rules=tuned_rules() if tuned else None, budgets=budget or (), level=level)
+    table = bench(models, rules=tuned_rules() if tuned else None, budgets=budget or (), level=level)
     if output.json:
-        print_json(found)
+        print_json(table)
     else:
-        _print_bench(found, tuned=tuned)
+        _print_bench(table, tuned=tuned)
 
 
-def _print_bench(found: Bench, *, tuned: bool) -> None:
-    for number, scores in enumerate(found.budgets):
+def _print_bench(table: Bench, *, tuned: bool) -> None:
+    for number, scores in enumerate(table.budgets):
         typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
         drops = sum(truth.drop for truth in scores.truths.values())
         typer.echo(
-            f"{drops} of {len(scores.truths)} models drop; families: {', '.join(found.families)}; "
+            f"{drops} of {len(scores.truths)} models drop; families: {', '.join(table.families)}; "
             f"intervals redraw {scores.clusters}"
         )
         for labelled in (False, True):
@@ -75,7 +75,7 @@ def _print_bench(found: Bench, *, tuned: bool) -> None:
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
     typer.echo(
-        f"\nIn brackets: {found.level:.0%} bootstrap intervals ({found.draws} draws). {parameters} Missing: models "
+        f"\nIn brackets: {table.level:.0%} bootstrap intervals ({table.draws} draws). {parameters} Missing: models "
         "without what the rule reads, of which it calls no drop. Onset: mean error in layers where there is a drop."
     )
 

@@ -6,11 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import Extraction, Model, TextSource
-from layerprobe_cli.output import Output, print_table
+from layerprobe.readings.registry import CKA, READINGS, alone
+from layerprobe_cli.options import (
+    Extraction,
+    Model,
+    TextSource,
+)
+from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.readings.values import LabelFreeMetrics
+    from layerprobe.readings.values import LayerCurve
+
+
+_NAMES = ", ".join(name for name in READINGS if name != CKA)
 
 
 def metrics(
@@ -18,40 +26,65 @@ def metrics(
     source: TextSource,
     extraction: Extraction,
     output: Output,
+    reading: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reading",
+            metavar="NAME",
+            help=f"What to read of each layer; can be given again: {_NAMES}. What needs labels needs -t.",
+            show_default="all that need no labels",
+        ),
+    ] = None,
     views: Annotated[int, typer.Option(min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME.")] = 4,
     view_texts: Annotated[int, typer.Option(min=2, help="Texts that are altered, at most.")] = 512,
     dropped: Annotated[float, typer.Option(help="Share of the words that a copy lacks, between 0 and 1.")] = 0.2,
 ) -> None:
-    """Say what each layer is like, without labels.
+    """Say what each layer is like: numbers by layer that rules can read.
 
-    Entropies, curvature, and what altered copies of a text keep. Prompt entropy, dataset entropy, InfoNCE and DiME
-    are in nats, curvature in radians, LiDAR is a rank. Copies lack words at random. Source: Skean et al. 2025
-    (arXiv 2502.02013); numbers differ from those of their code, which centres the tokens of a text, scales entropies
-    and gives InfoNCE as a loss: `layerprobe.similarity.label_free` says how.
+    InfoNCE, LiDAR and DiME compare copies of a text that lack words at random. They and the entropies are of Skean et
+    al. 2025 (arXiv 2502.02013); `layerprobe.similarity.label_free` says how the numbers differ from those of their
+    code. --json has the errors, too.
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
     from layerprobe.readings.values import Views
 
     made = Views(n_texts=view_texts, n_views=views, dropped=dropped)
+    for name in reading or ():
+        READINGS.check(name)
     data = source.load_texts()
 
     # only now: an error in the data needs no torch
-    from layerprobe.readings.views import label_free_metrics
+    from layerprobe.readings.read import read_curves
 
     with output.progress() as progress:
-        found = label_free_metrics(
+        curves = read_curves(
             extraction.resolve(model),
             data.texts,
+            reading or alone(),
+            task=data.task,
+            documents=data.documents,
             views=made,
             options=extraction.options(),
             progress=progress,
         )
     output.notes(data.notes, data.warnings)
-    output.result(found, _print_metrics)
+    if output.json:
+        print_json({"views": made, "readings": curves})
+    else:
+        _print_curves(curves)
 
 
-def _print_metrics(found: LabelFreeMetrics) -> None:
-    columns = found.by_name
-    rows = [[f"{value:.3f}" for value in each] for each in zip(*columns.values(), strict=True)]
-    print_table(("layer", *columns), [(str(layer), *cells) for layer, cells in enumerate(rows)])
+def _print_curves(curves: dict[str, LayerCurve]) -> None:
+    columns = [
+        ["" if layer < READINGS[name].first else f"{value:.3f}" for layer, value in enumerate(curve.values)]
+        for name, curve in curves.items()
+    ]
+    rows = [(str(layer), *cells) for layer, cells in enumerate(zip(*columns, strict=True))]
+    print_table(("layer", *curves), rows)
+    typer.echo()
+    for name, reading in ((name, READINGS[name]) for name in curves):
+        unit = f", in {reading.unit}" if reading.unit else ""
+        better = {1: "; higher promises better", -1: "; lower promises better"}.get(reading.direction or 0, "")
+        source = f". {reading.source}" if reading.source else ""
+        typer.echo(f"{name}: {reading.description}{unit}{better}{source}")

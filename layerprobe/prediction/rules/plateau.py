@@ -7,6 +7,7 @@ candidates until fine-tuning confirms them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,8 +16,10 @@ from numpy.typing import NDArray
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
+from layerprobe.prediction.rule import Call, HasCurves, Predictor, Rule, chosen, fixed, layer_values, truncated
 from layerprobe.prediction.sentence import Names, drop_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
+from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
 
 # A decline counts when it exceeds both of these.
@@ -28,6 +31,39 @@ WOBBLES = 3.0
 PLATEAU_LAYERS = 3
 # The first layer that can be an onset: two must come before it, or there would be no wobble to compare with.
 EARLIEST = 2
+# What the tuned rule chooses its two constants from, those of `plateau_rule` first.
+MINIMUM_DECLINES = (MINIMUM_DECLINE, 0.01, 0.02, 0.03, 0.075, 0.1, 0.15, 0.2, 0.3)
+WOBBLE_FACTORS = (WOBBLES, 0.0, 1.0, 2.0)
+
+
+def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return for each similarity the plateau rule as it stands, and with its two constants chosen."""
+    names = [name for name, reading in readings.items() if reading.similarity]
+    return [plateau(name, readings[name], tuned=tuned) for name in names for tuned in (False, True)]
+
+
+def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
+    """Return the plateau rule on a reading, as `plateau_rule` has it or with its two constants chosen."""
+
+    def predictor(minimum_decline: float, wobbles: float) -> Predictor:
+        def predict(model: HasCurves) -> tuple[Call, ...]:
+            values = layer_values(model, name)[reading.first :]
+            if len(values) < 4:  # too short to have a plateau
+                return (truncated(model.n_blocks, model),)
+            onset = plateau_onsets(values[None], minimum_decline=minimum_decline, wobbles=wobbles)[0]
+            return (truncated(reading.first + int(onset) - 1, model),)
+
+        return predict
+
+    title = f"{'tuned ' if tuned else ''}plateau of {name}"
+    candidates = [predictor(decline, wobbles) for decline in MINIMUM_DECLINES for wobbles in WOBBLE_FACTORS]
+    return Rule(
+        name=title,
+        curves=(name,),
+        fit=chosen(candidates, name=title) if tuned else fixed(candidates[0]),
+        parameters=2 if tuned else 0,
+        labelled=reading.labelled,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,10 +126,10 @@ def plateau_rule(
     check_depth(len(values), model)
     if not np.isfinite(values).all():
         raise DataError(f"expected finite {measure} at every layer of {model}, got {curve.values}")
-    found = _declines(values[None])
-    onset = int(_onsets(found)[0])
+    declines = _declines(values[None])
+    onset = int(_onsets(declines)[0])
     dropping = onset <= n_blocks
-    evidence = _evidence(values, found, onset if dropping else EARLIEST + int(found.margin[0].argmax()))
+    evidence = _evidence(values, declines, onset if dropping else EARLIEST + int(declines.margin[0].argmax()))
     probability = None
     if curve.uncertainty is not None:
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
@@ -141,8 +177,8 @@ def plateau_onsets(
     return _onsets(_declines(curves, minimum_decline, wobbles))
 
 
-def _onsets(found: Declines) -> NDArray[np.intp]:
-    drops = found.margin > 0
+def _onsets(declines: Declines) -> NDArray[np.intp]:
+    drops = declines.margin > 0
     first: NDArray[np.intp] = np.where(drops.any(axis=1), drops.argmax(axis=1), drops.shape[1]) + EARLIEST
     return first
 
@@ -164,12 +200,12 @@ def _plateau_before(onset: int) -> slice:
     return slice(max(0, onset - PLATEAU_LAYERS), onset)
 
 
-def _evidence(values: Array, found: Declines, onset: int) -> Evidence:
+def _evidence(values: Array, declines: Declines, onset: int) -> Evidence:
     at = (0, onset - EARLIEST)
     return Evidence(
         plateau_layers=tuple(range(onset)[_plateau_before(onset)]),
-        plateau=float(found.plateau[at]),
-        decline=float(found.plateau[at] - values[-1]),
-        wobble=float(found.wobble[at]),
-        threshold=float(found.threshold[at]),
+        plateau=float(declines.plateau[at]),
+        decline=float(declines.plateau[at] - values[-1]),
+        wobble=float(declines.wobble[at]),
+        threshold=float(declines.threshold[at]),
     )

@@ -1,0 +1,198 @@
+"""What a rule is: it says from a model's numbers by layer whether it drops and where to truncate. Knows numbers only.
+
+A rule without parameters stands as it is. One with parameters is fitted to models whose drops are known.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.prediction.values import Truth
+from layerprobe.readings.values import LayerCurve
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a rule predicts of a model."""
+
+    recommended_layer: int
+    """Where to truncate."""
+    onset: int | None
+    """The first drop layer, from which on all are; None for no drop."""
+
+
+class HasCurves(Protocol):
+    """A model of which numbers by layer are known, such as an entry of a zoo."""
+
+    @property
+    def n_blocks(self) -> int:
+        """Layers count from 0 to this."""
+
+    @property
+    def curves(self) -> Mapping[str, LayerCurve]:
+        """By the names of readings; CKA with a reference is `CKA, <reference>`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCurves:
+    """Numbers by layer of a model whose drop is not known."""
+
+    n_blocks: int
+    curves: Mapping[str, LayerCurve]
+
+
+Predictor = Callable[[HasCurves], tuple[Call, ...]]
+"""A rule with its parameters; several calls are equally likely."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class KnownDrop:
+    """A model with what fine-tuning under one budget showed: what rules are fitted to and scored on."""
+
+    name: str
+    family: str
+    """The pretraining objective."""
+    model: HasCurves
+    truth: Truth
+    regrets: Array
+    """(layers,) points below the layer that a sweep would choose."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A way to predict, before its parameters are chosen."""
+
+    name: str
+    curves: tuple[str, ...]
+    """The readings that it needs; of a model that lacks one it can say nothing."""
+    fit: Callable[[Sequence[KnownDrop]], Predictor]
+    """Models whose drops are known, at least one -> a predictor; a rule without parameters does not look at them."""
+    parameters: int = 0
+    """How many are chosen by `fit`."""
+    labelled: bool = False
+    """Whether it needs labels."""
+
+    def reads(self, model: HasCurves) -> bool:
+        """Return whether a model has all that the rule needs."""
+        return set(self.curves) <= model.curves.keys()
+
+
+def loss(call: Call, known: KnownDrop) -> float:
+    """Return what parameters are chosen by: the regret in points, and one point for a wrong call of drop or none."""
+    wrong = (call.onset is not None) != known.truth.drop
+    return float(known.regrets[call.recommended_layer]) + wrong
+
+
+# ---- how calls are made --------------------------------------------------------------------------------
+
+
+def truncated(layer: int, model: HasCurves) -> Call:
+    """Return the call of one who recommends a layer: all behind it are taken to drop."""
+    return Call(recommended_layer=layer, onset=layer + 1 if layer < model.n_blocks else None)
+
+
+def final_run(flags: NDArray[np.bool_], model: HasCurves) -> Call:
+    """Return the call of one who flags layers: the final run of flagged layers drops, the one before is kept.
+
+    Layer 0 is never flagged.
+    """
+    layer = model.n_blocks
+    while layer >= 1 and flags[layer]:
+        layer -= 1
+    return truncated(layer, model)
+
+
+def layer_values(model: HasCurves, name: str) -> Array:
+    """Return (layers,) values of a reading."""
+    return np.array(model.curves[name].values)
+
+
+def falls(values: Array, *, unit: float | None = None) -> Array:
+    """Return how far each value lies below the highest before it; 0 where it lies above.
+
+    Args:
+        values: (layers,) of any sign.
+        unit: What to measure in; by default the largest size in the curve, so that a fall is 0 .. 2.
+
+    Example:
+        >>> falls(np.array([0.5, 0.8, 0.6, 0.4])).round(2).tolist()
+        [0.0, 0.0, 0.25, 0.5]
+    """
+    if unit is None:
+        unit = float(np.abs(values).max())
+    below: Array = np.maximum.accumulate(values) - values
+    return below / unit if unit > 0 else below  # a curve of zeros falls nowhere
+
+
+# ---- how rules are fitted ------------------------------------------------------------------------------
+
+
+def fixed(predict: Predictor) -> Callable[[Sequence[KnownDrop]], Predictor]:
+    """Return the fit of a rule without parameters."""
+    return lambda models: predict
+
+
+def chosen(candidates: Sequence[Predictor], *, name: str) -> Callable[[Sequence[KnownDrop]], Predictor]:
+    """Return a fit that takes the candidate with the lowest mean loss on known models, the first of equals."""
+
+    @functools.cache
+    def losses(known: KnownDrop) -> Array:
+        return np.array([np.mean([loss(call, known) for call in predict(known.model)]) for predict in candidates])
+
+    def fit(models: Sequence[KnownDrop]) -> Predictor:
+        check_some(models, name)
+        return candidates[int(np.mean([losses(known) for known in models], axis=0).argmin())]
+
+    return fit
+
+
+def check_some(models: Sequence[object], name: str) -> None:
+    """Raise unless there are models to fit a rule to.
+
+    Raises:
+        DataError: If there are none.
+    """
+    if not models:
+        raise DataError(f"expected models of other families to tune {name!r} on, got none")
+
+
+def fitted(rule: Rule, models: Sequence[KnownDrop]) -> Predictor:
+    """Fit a rule to those models that have what it needs.
+
+    Of a model that lacks it the rule calls no drop and takes the last layer, as one does who cannot look.
+    """
+    predict = rule.fit([known for known in models if rule.reads(known.model)])
+    return lambda model: predict(model) if rule.reads(model) else (truncated(model.n_blocks, model),)
+
+
+def leave_one_family_out(rule: Rule, models: Sequence[KnownDrop]) -> list[tuple[Call, ...]]:
+    """Return what a rule predicts of each model when it is fitted to models of other families alone.
+
+    Raises:
+        DataError: If the rule has parameters and one family only has what it needs.
+    """
+    predictors = {
+        family: fitted(rule, [known for known in models if known.family != family])
+        for family in dict.fromkeys(known.family for known in models)
+    }
+    return [predictors[known.family](known.model) for known in models]
+
+
+def obstacle(rule: Rule, models: Sequence[KnownDrop]) -> str | None:
+    """Return why a rule cannot be scored leave-one-family-out, None where it can."""
+    families = {known.family for known in models if rule.reads(known.model)}
+    names = ", ".join(rule.curves)
+    if not families:
+        return f"no model has {names}"
+    if rule.parameters and len(families) < 2:
+        return f"it has parameters, and there is one family only{f' with {names}' if names else ''}"
+    return None

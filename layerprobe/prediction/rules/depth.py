@@ -1,0 +1,30 @@
+"""Rules that look at no model: the last layer, a fraction of the depth, a random layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from layerprobe.prediction.baselines import FRACTION, fixed_fraction
+from layerprobe.prediction.rule import Predictor, Rule, chosen, fixed, truncated
+from layerprobe.readings.reading import Reading
+
+FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
+
+
+def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return what one would do without looking at the model."""
+
+    def fraction(share: float) -> Predictor:
+        return lambda model: (truncated(fixed_fraction(model.n_blocks, fraction=share), model),)
+
+    name = "tuned fraction of depth"
+    return [
+        Rule(name="last layer", curves=(), fit=fixed(fraction(1.0))),
+        Rule(name="fixed fraction of depth", curves=(), fit=fixed(fraction(FRACTION))),
+        Rule(name=name, curves=(), fit=chosen([fraction(f) for f in FRACTIONS], name=name), parameters=1),
+        Rule(
+            name="random layer",
+            curves=(),
+            fit=fixed(lambda model: tuple(truncated(layer, model) for layer in range(model.n_blocks + 1))),
+        ),
+    ]

@@ -1,0 +1,47 @@
+"""The rule that flags the final layers which fall below the highest before them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from layerprobe.prediction.rule import Array, HasCurves, Predictor, Rule, chosen, falls, final_run, layer_values
+from layerprobe.readings.reading import Reading
+
+THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 1.0)
+
+
+def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return one rule for each reading."""
+    return [fall(name, reading) for name, reading in readings.items()]
+
+
+def fall(name: str, reading: Reading) -> Rule:
+    """Return the rule that flags the final layers which fall below the highest before them by a chosen share.
+
+    Whether the embedding output counts among those is chosen, too: what no block has touched can be high for reasons
+    of its own. Where both do as well, it does not count.
+    """
+
+    def predictor(first: int, direction: int, threshold: float) -> Predictor:
+        return lambda model: (
+            final_run(falls_of(model, name, reading, direction=direction, first=first) > threshold, model),
+        )
+
+    title = f"fall of {name}"
+    candidates = [predictor(*choice) for choice in itertools.product((1, 0), reading.directions, THRESHOLDS)]
+    return Rule(
+        name=title,
+        curves=(name,),
+        fit=chosen(candidates, name=title),
+        parameters=len(reading.directions) + 1,
+        labelled=reading.labelled,
+    )
+
+
+def falls_of(model: HasCurves, name: str, reading: Reading, *, direction: int, first: int = 0) -> Array:
+    """Return the falls of a reading below the highest of the layers from `first` on; 0 before it."""
+    values = direction * layer_values(model, name)[first:]
+    return np.append(np.zeros(first), falls(values, unit=reading.maximum))

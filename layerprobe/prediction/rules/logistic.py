@@ -1,0 +1,102 @@
+"""Logistic regression of whether a layer drops, on the falls of a few readings together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.prediction.rule import Array, HasCurves, KnownDrop, Predictor, Rule, check_some, final_run
+from layerprobe.prediction.rules.fall import falls_of
+from layerprobe.readings.reading import Reading
+
+COMBINED = (
+    ("self CKA", "effective rank", "mean cosine"),
+    ("CKA, all references", "effective rank", "mean cosine"),
+    ("InfoNCE", "effective rank", "mean cosine"),
+    ("zero-shot", "effective rank", "mean cosine"),
+    ("zero-shot", "probe", "effective rank"),
+    ("zero-shot", "probe", "CKA, all references"),
+)
+"""Readings that are read together, three at a time."""
+RIDGE = 1.0
+"""Penalty; features have a standard deviation of 1."""
+STEPS = 50
+"""Newton steps; it needs about 6."""
+
+
+def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return one rule for each combination of readings that are there."""
+    return [logistic({name: readings[name] for name in names}) for names in COMBINED if set(names) <= readings.keys()]
+
+
+def logistic(readings: Mapping[str, Reading]) -> Rule:
+    """Return logistic regression of whether a layer is one of the drop layers on the falls of a few readings.
+
+    The final run of layers with a probability above a half drops.
+    """
+    name = f"logistic on {', '.join(readings)}"
+
+    def fit(models: Sequence[KnownDrop]) -> Predictor:
+        check_some(models, name)
+        targets = [_is_drop_layer(known) for known in models]
+        scale, weights = _standardised(models, readings)
+        features = np.concatenate([scale(known.model) for known in models])
+        solution = _logistic_weights(features, np.concatenate(targets), weights)
+        return lambda model: (final_run(np.append(False, scale(model) @ solution > 0), model),)
+
+    return Rule(
+        name=name,
+        curves=tuple(readings),
+        fit=fit,
+        parameters=len(readings) + 1,
+        labelled=any(reading.labelled for reading in readings.values()),
+    )
+
+
+def _is_drop_layer(known: KnownDrop) -> NDArray[np.bool_]:
+    """Return whether each of layers 1 to the last is a drop layer."""
+    layers = np.arange(1, known.model.n_blocks + 1)
+    onset = known.truth.onset
+    return np.zeros(len(layers), dtype=bool) if onset is None else layers >= onset
+
+
+def _standardised(
+    models: Sequence[KnownDrop], readings: Mapping[str, Reading]
+) -> tuple[Callable[[HasCurves], Array], Array]:
+    """Return what makes (layers, 1 + readings) features of a model, scaled as those of known models, and penalties.
+
+    The first feature is constant and has no penalty.
+    """
+
+    def raw(model: HasCurves) -> Array:
+        columns = [falls_of(model, name, each, direction=each.directions[0]) for name, each in readings.items()]
+        return np.stack([column[1:] for column in columns], axis=1)
+
+    known = np.concatenate([raw(each.model) for each in models])
+    mean, spread = known.mean(axis=0), known.std(axis=0)
+    spread[spread == 0] = 1.0  # a curve that falls nowhere says nothing
+
+    def scale(model: HasCurves) -> Array:
+        features: Array = np.c_[np.ones(model.n_blocks), (raw(model) - mean) / spread]
+        return features
+
+    return scale, np.array([0.0, *[RIDGE] * len(readings)])
+
+
+def _logistic_weights(features: Array, targets: NDArray[np.bool_], penalties: Array) -> Array:
+    """Return the weights of L2-penalised logistic regression, by Newton's method."""
+    if targets.all() or not targets.any():
+        # one class: the intercept would be infinite
+        return np.append(1.0 if targets.all() else -1.0, np.zeros(features.shape[1] - 1))
+    weights = np.zeros(features.shape[1])
+    for _ in range(STEPS):
+        shares = 1 / (1 + np.exp(-np.clip(features @ weights, -30, 30)))
+        gradient = features.T @ (shares - targets) + penalties * weights
+        curvature = (features * (shares * (1 - shares))[:, None]).T @ features + np.diag(penalties)
+        step = np.linalg.solve(curvature, gradient)
+        weights = weights - step
+        if np.abs(step).max() < 1e-8:
+            break
+    return weights

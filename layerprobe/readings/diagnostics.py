@@ -1,0 +1,83 @@
+"""What a similarity of a layer can suffer from, as readings: `diagnose` has the formulas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.values import LayerCurve
+from layerprobe.serialisation import digest, to_json
+from layerprobe.similarity.ranks import rank_influences
+from layerprobe.store.stored import stored_result
+from layerprobe.versions import RANK_VERSION
+
+if TYPE_CHECKING:
+    from layerprobe.extraction.embeddings import Embeddings
+    from layerprobe.readings.source import Source
+
+
+def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
+    """Return what reads a field of `LayerDiagnostics`: nothing where a layer lacks it."""
+
+    def compute(source: Source) -> LayerCurve | None:
+        values = tuple(getattr(layer, field) for layer in source.diagnostics)
+        return None if None in values else LayerCurve(values=values)
+
+    return compute
+
+
+def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, str] | None = None) -> LayerCurve:
+    """Return the effective rank of every layer, with its errors; made once for stored embeddings.
+
+    Args:
+        embeddings: What `extract` gave.
+        level: Confidence level of intervals.
+        documents: Where each text comes from, if texts of one document are not independent.
+
+    Returns:
+        Without errors where there are fewer than five texts or documents.
+
+    Raises:
+        DegenerateLayerError: If a layer is constant or has fewer than four texts.
+        DataError: If there is no document for a text.
+    """
+    from layerprobe.comparison.compare import cluster_numbers, diagnostics  # loads torch, which rules do without
+
+    values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
+    clusters = None if documents is None else cluster_numbers(embeddings.texts, documents)
+    key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
+    kept = stored_result(embeddings.store, "ranks", key, LayerCurve)
+    if kept is not None:
+        return kept
+    influences = [rank_influences(embeddings.layer(layer))[1] for layer in range(embeddings.n_layers)]
+    curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
+    embeddings.store.save_result("ranks", key, to_json(curve))
+    return curve
+
+
+MEAN_COSINE = Reading(
+    description="mean cosine of two texts: anisotropy",
+    direction=-1,
+    compute=_diagnosed("mean_cosine"),
+    maximum=1.0,
+    source="Ethayarajh 2019 (arXiv 1909.00512)",
+)
+EFFECTIVE_RANK = Reading(
+    description="effective rank of the centred embeddings",
+    direction=1,
+    compute=lambda source: rank_curve(source.embeddings, level=source.level, documents=source.documents),
+    source="Roy and Vetterli 2007 (EUSIPCO)",
+)
+INTRINSIC_DIMENSION = Reading(
+    description="intrinsic dimension, from the distances to the two nearest neighbours",
+    direction=None,
+    compute=_diagnosed("intrinsic_dimension"),
+    source="Facco et al. 2017 (Scientific Reports 7)",
+)
+TOP_DIMENSION_SHARE = Reading(
+    description="share of the variance in the feature that varies most",
+    direction=1,
+    compute=_diagnosed("top_dimension_share"),
+    maximum=1.0,
+)

@@ -1,0 +1,41 @@
+"""What frozen embeddings score on the validation split of a task."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.values import LayerCurve
+from layerprobe.tasks.kinds.kind import KINDS
+
+if TYPE_CHECKING:
+    from layerprobe.readings.source import Source
+
+
+def _zero_shot(source: Source) -> LayerCurve:
+    from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do without
+
+    task, fit = source.labels, KINDS[source.labels.kind].fitted_on
+    fitted = None if fit is None else source.split(fit)
+    validation = source.split("validation")
+    return LayerCurve(
+        values=zero_shot(validation, task, split="validation", fitted=fitted, progress=source.progress).scores
+    )
+
+
+def _probe(source: Source) -> LayerCurve | None:
+    from layerprobe.scoring.zero_shot import probed  # loads torch, which rules do without
+
+    kind = KINDS[source.labels.kind]
+    if kind.zero_shot != "cosine" or kind.probe is None:
+        return None  # zero-shot scores are those of a probe, or there is none
+    validation, fitted = source.split("validation"), source.split("train")
+    return LayerCurve(
+        values=probed(validation, source.labels, split="validation", fitted=fitted, progress=source.progress).scores
+    )
+
+
+ZERO_SHOT = Reading(
+    description="primary metric of the task x 100, without training", direction=1, needs="labels", compute=_zero_shot
+)
+PROBE = Reading(description="the same of ridge regression on frozen pairs", direction=1, needs="labels", compute=_probe)

@@ -1,0 +1,54 @@
+"""The numbers by layer that can be asked for by name. Knows names, loads no model."""
+
+from __future__ import annotations
+
+from layerprobe.readings.reading import Reading
+from layerprobe.registry import Registry
+
+CKA, ZERO_SHOT = "CKA", "zero-shot"
+READINGS = Registry(
+    "layerprobe.readings",
+    Reading,
+    what="reading",
+    own={  # token states first: the pass that reads them embeds the texts, too
+        "prompt entropy": "layerprobe.readings.label_free:PROMPT_ENTROPY",
+        "curvature": "layerprobe.readings.label_free:CURVATURE",
+        "self CKA": "layerprobe.readings.cka:SELF",
+        "mean cosine": "layerprobe.readings.diagnostics:MEAN_COSINE",
+        "effective rank": "layerprobe.readings.diagnostics:EFFECTIVE_RANK",
+        "intrinsic dimension": "layerprobe.readings.diagnostics:INTRINSIC_DIMENSION",
+        "top dimension share": "layerprobe.readings.diagnostics:TOP_DIMENSION_SHARE",
+        "dataset entropy": "layerprobe.readings.label_free:DATASET_ENTROPY",
+        "InfoNCE": "layerprobe.readings.label_free:INFONCE",
+        "LiDAR": "layerprobe.readings.label_free:LIDAR",
+        "DiME": "layerprobe.readings.label_free:DIME",
+        ZERO_SHOT: "layerprobe.readings.labelled:ZERO_SHOT",
+        "probe": "layerprobe.readings.labelled:PROBE",
+        CKA: "layerprobe.readings.cka:WITH_REFERENCE",
+    },
+)
+"""A new one is a `Reading` in a module of its own and a row here, or an entry point of another package."""
+
+
+def cka_with(reference: str) -> str:
+    """Return what CKA with a reference is called.
+
+    Example:
+        >>> cka_with("bert")
+        'CKA, bert'
+    """
+    return f"{CKA}, {reference}"
+
+
+def reading_of(name: str) -> Reading:
+    """Return the reading of a name, which for CKA can be `CKA, <reference>`.
+
+    Raises:
+        DataError: If there is none.
+    """
+    return READINGS[CKA if name.startswith(cka_with("")) else name]
+
+
+def alone() -> list[str]:
+    """Return the names of the readings that need nothing but the model and texts."""
+    return [name for name, reading in READINGS.items() if reading.alone]

@@ -1,0 +1,106 @@
+"""A model and texts -> what readings are computed from, each part computed once, when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL
+from layerprobe.comparison.compare import cluster_numbers, diagnostics
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError
+from layerprobe.extraction.embeddings import Embeddings, extract, measure_tokens
+from layerprobe.extraction.values import TokenMetrics
+from layerprobe.metrics.names import Split
+from layerprobe.progress import Progress, silent
+from layerprobe.readings.values import LayerCurve, Views
+from layerprobe.readings.views import text_views
+from layerprobe.similarity.values import LayerDiagnostics
+from layerprobe.tasks.values import Task
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Source:
+    """A model and texts, and what was computed of them so far."""
+
+    checkpoint: Checkpoint
+    texts: Sequence[str]
+    """What the model embeds, for all that needs no labels."""
+    task: Task | None = None
+    """For what needs labels."""
+    level: float = LEVEL
+    """Confidence level of intervals."""
+    documents: Mapping[str, str] | None = None
+    """Where each text comes from, if texts of one document are not independent."""
+    views: Views
+    """How copies of texts are made."""
+    options: Options = DEFAULT_OPTIONS
+    """How to load and embed."""
+    progress: Progress = silent
+
+    @property
+    def n_layers(self) -> int:
+        """Blocks and the embedding output."""
+        return count_blocks(self.checkpoint.config) + 1
+
+    @cached_property
+    def embeddings(self) -> Embeddings:
+        """Pooled embeddings of the texts at every layer."""
+        return extract(self.checkpoint, self.texts, options=self.options, progress=self.progress)
+
+    @cached_property
+    def tokens(self) -> TokenMetrics:
+        """What the token states of the texts are like."""
+        return measure_tokens(self.checkpoint, self.texts, options=self.options, progress=self.progress)
+
+    @cached_property
+    def diagnostics(self) -> tuple[LayerDiagnostics, ...]:
+        """What a similarity of each layer can suffer from."""
+        return diagnostics(self.embeddings)
+
+    @cached_property
+    def _copies(self) -> tuple[Embeddings, NDArray[np.int64]]:
+        copies = text_views(self.texts, self.views)
+        distinct = tuple(dict.fromkeys(copy for each in copies for copy in each))
+        embedded = extract(self.checkpoint, distinct, options=self.options, progress=self.progress)
+        return embedded, np.array([embedded.rows(each) for each in copies])
+
+    def copies(self, layer: int) -> NDArray[np.float32]:
+        """Return (view, text, feature) embeddings of altered copies, a layer at a time: all may not fit into memory."""
+        embedded, rows = self._copies
+        stacked: NDArray[np.float32] = embedded.layer(layer)[rows]
+        return stacked
+
+    @property
+    def labels(self) -> Task:
+        """The task.
+
+        Raises:
+            DataError: If there is none.
+        """
+        if self.task is None:
+            raise DataError("expected a task for what needs labels, got texts alone")
+        return self.task
+
+    def split(self, name: Split) -> Embeddings:
+        """Return the embeddings of the texts of a split of the task."""
+        return extract(self.checkpoint, self.labels.split(name).texts, options=self.options, progress=self.progress)
+
+    def clusters(self, texts: Sequence[str]) -> list[int] | None:
+        """Return which document each text is of, counted from 0; None where all are independent.
+
+        Raises:
+            DataError: If there is no document for a text.
+        """
+        return None if self.documents is None else cluster_numbers(texts, self.documents)
+
+    def by_layer(self, number: Callable[[int, str], float]) -> LayerCurve:
+        """Return a number of each layer, computed from its index and its name, such as "layer 3 of bert-tiny"."""
+        names = (f"layer {layer} of {self.checkpoint.label}" for layer in range(self.n_layers))
+        return LayerCurve(values=tuple(number(layer, name) for layer, name in enumerate(names)))

@@ -1,0 +1,118 @@
+"""A rule of a user's own is tuned, scored and used as those that come with layerprobe are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from layerprobe.dropbench import tuned
+from layerprobe.dropbench.bench import bench_predictors
+from layerprobe.dropbench.tuned import rule_names, tuned_rule, tuned_rules
+from layerprobe.errors import DataError
+from layerprobe.prediction.registry import RULES, rules_for
+from layerprobe.prediction.rule import ModelCurves
+from layerprobe.readings.registry import reading_of
+from layerprobe.readings.values import LayerCurve
+from tests.dropbench.zoos import DROPPING, RISING, entry, zoo
+from tests.models import save_tiny
+from tests.plugins import install
+
+TOY = """
+from layerprobe.prediction.rule import Rule, fixed, layer_values, truncated
+
+def lowest(readings, others):
+    for name, reading in readings.items():
+        if not reading.labelled:
+            yield Rule(
+                name=f"lowest {name}",
+                curves=(name,),
+                fit=fixed(lambda model, name=name: (truncated(int(layer_values(model, name).argmin()), model),)),
+            )
+
+NUMBER = 3
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def forget() -> None:
+        RULES.reload()
+        tuned.tuned_rule.cache_clear()
+        tuned._rules.cache_clear()
+
+    (tmp_path / "plugin").mkdir()
+    install(monkeypatch, tmp_path / "plugin", RULES, TOY, {"lowest": "lowest"})
+    forget()
+    yield
+    monkeypatch.undo()
+    forget()
+
+
+@pytest.mark.usefixtures("toy")
+def test_it_is_tuned_and_has_a_record() -> None:
+    name = "lowest effective rank"
+    assert name in rule_names(labelled=False)
+    assert "lowest zero-shot" not in rule_names()
+    assert name in {rule.name for rule in tuned_rules()}, "expected it in bench-predictors --tuned"
+    model = ModelCurves(n_blocks=4, curves={"effective rank": LayerCurve(values=(5.0, 4.0, 3.0, 2.0, 6.0))})
+    assert tuned_rule(name)(model).recommended_layer == 3
+    assert tuned_rule(name).record.models == tuned_rule("fall of effective rank").record.models
+
+
+@pytest.mark.usefixtures("toy")
+def test_dropbench_scores_it_and_chooses_among_it() -> None:
+    """The lowest layer by this reading is the best one, which no other rule sees."""
+    best = {"up": (1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0), "down": (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0)}
+    entries = (
+        *(entry(f"{family}0", family, DROPPING, metrics={"curvature": best["up"]}) for family in "abc"),
+        *(entry(f"{family}1", family, RISING, metrics={"curvature": best["down"]}) for family in "abc"),
+    )
+    (budget,) = bench_predictors(zoo(*entries), draws=10).budgets
+    by_name = {scores.rule: scores for scores in budget.rules}
+    assert by_name["lowest curvature"].mean_regret.value == 0
+    assert by_name["best rule of the other families"].mean_regret.value == 0
+
+
+@pytest.mark.usefixtures("toy")
+def test_the_command_line_uses_it(tmp_path: Path) -> None:
+    model = save_tiny("bert", tmp_path / "bert")
+    (tmp_path / "texts.txt").write_text("".join(f"{a} {b} c\n" for a in "abc" for b in "def"))
+
+    source = ("--texts", tmp_path / "texts.txt", "--cache-dir", tmp_path / "cache")
+    command = ("predict", model, *source, "--rule", "lowest curvature", "--json")
+    done = subprocess.run(
+        [sys.executable, "-m", "layerprobe_cli.main", *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    (found,) = json.loads(done.stdout)
+    assert found["prediction"]["rule"] == "lowest curvature"
+
+
+def test_rules_read_what_there_is() -> None:
+    names = [rule.name for rule in rules_for({})]
+    assert names == [
+        *("last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"),
+        "best rule of the other families",
+    ]
+    known = {name: reading_of(name) for name in ("CKA, twin", "probe")}
+    assert [rule.name for rule in rules_for(known)][4:] == [
+        *("plateau of CKA, twin", "tuned plateau of CKA, twin", "fall of CKA, twin"),
+        *("best layer by probe", "fall of probe"),
+        *("best rule of the other families", "best rule of the other families, with labels"),
+    ]
+
+
+def test_what_is_no_function_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, tmp_path, RULES, TOY, {"three": "NUMBER"})
+    with pytest.raises(DataError, match="expected toy_plugin:NUMBER to be a RuleFamily, the family of rules 'three'"):
+        rules_for({})
+    monkeypatch.undo()
+    RULES.reload()
