@@ -569,11 +569,16 @@ class Command(TyperCommand):
 
     def format_help(self, *arguments: Any) -> None:
         """Write the help."""
+        from layerprobe.pretraining.objectives.registry import OBJECTIVES
+        from layerprobe.readings.registry import CKA, READINGS
         from layerprobe.similarity.registry import MEASURES
 
+        readings = [name for name in READINGS if name != CKA]  # compare has that
+        registered = {"{measures}": MEASURES, "{readings}": readings, "{objectives}": OBJECTIVES}
         for parameter in self.params:
             if isinstance(parameter, TyperOption) and parameter.help:
-                parameter.help = parameter.help.replace("{measures}", ", ".join(MEASURES))
+                for place, names in registered.items():
+                    parameter.help = parameter.help.replace(place, ", ".join(names))
         super().format_help(*arguments)
 
 

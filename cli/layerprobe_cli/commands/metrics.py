@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe.readings.registry import CKA, READINGS, alone
+from layerprobe.readings.registry import READINGS, alone
 from layerprobe_cli.options import (
     Extraction,
     Model,
@@ -16,9 +16,6 @@ from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
     from layerprobe.readings.values import LayerCurve
-
-
-_NAMES = ", ".join(name for name in READINGS if name != CKA)
 
 
 def metrics(
@@ -31,7 +28,7 @@ def metrics(
         typer.Option(
             "--reading",
             metavar="NAME",
-            help=f"What to read of each layer; can be given again: {_NAMES}. What needs labels needs -t.",
+            help="What to read of each layer; can be given again: {readings}. What needs labels needs -t.",
             show_default="all that need no labels",
         ),
     ] = None,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe_cli.options import option
 from layerprobe_cli.output import Output, print_json, print_table
 
@@ -88,7 +87,7 @@ def pretrain(
     sequences: Sequences,
     output: Output,
     objective: Annotated[
-        str, typer.Option(metavar="NAME", help=f"What the encoder is trained for: {', '.join(OBJECTIVES)}.")
+        str, typer.Option(metavar="NAME", help="What the encoder is trained for: {objectives}.")
     ] = "mlm",
     column: Annotated[
         str | None, option("Data", help="The text column of a table or data set.", show_default="detected")
