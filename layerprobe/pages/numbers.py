@@ -1,4 +1,4 @@
-"""Numbers and layers as a page shows them. Knows no HTML and no plots."""
+"""Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
 
 from __future__ import annotations
 
@@ -72,12 +72,12 @@ def by_seed(values: Sequence[float]) -> str:
     return " ".join(number(value) for value in values)
 
 
-def mean_and_std(found: SeedScores) -> str:
+def mean_and_std(scores: SeedScores) -> str:
     """Return mean ± standard deviation and the number of seeds."""
-    n_seeds = len(found.values)
+    n_seeds = len(scores.values)
     count = f"{n_seeds} seed{'s' if n_seeds != 1 else ''}"
-    spread = "" if found.std is None else f" ± {number(found.std)}"
-    return f"{number(found.mean)}{spread} ({count})"
+    spread = "" if scores.std is None else f" ± {number(scores.std)}"
+    return f"{number(scores.mean)}{spread} ({count})"
 
 
 def layer_range(layers: Sequence[int]) -> str:
@@ -101,3 +101,8 @@ def label(name: str) -> str:
     """Return a name that fits into a plot: a long one without its middle."""
     half = LABEL_LENGTH // 2
     return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def capitalised(text: str) -> str:
+    """Return a text as the start of a sentence; other capitals stay."""
+    return text[:1].upper() + text[1:]

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.pages.style import (
-    CHOSEN,
-    COLOURS,
-    DASHES,
-    INK,
-    SYMBOLS,
-    layer_axis,
-    styled,
-    text,
-)
-from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.metrics.names import Metric, metric_title
+from layerprobe.pages.charts import bars, cost_points, front_line
+from layerprobe.pages.style import COLOURS, DASHES, SYMBOLS, layer_axis, styled, text
+from layerprobe.profiling.values import Cost, Profile
 
 Scores = Sequence[Mapping[int, LayerOutcome]]
 """What fine-tuning showed, by layer, for each profile."""
@@ -62,23 +54,31 @@ def throughput(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
     return styled(figure)
 
 
-def latency_against_score(
-    profiles: Sequence[Profile], labels: Sequence[str], scores: Scores, *, length: int
+def score_for_cost(
+    labels: Sequence[str], costs: Sequence[Mapping[int, float]], scores: Scores, *, metric: Metric, axis: str, unit: str
 ) -> go.Figure:
-    """Return test Spearman after fine-tuning against latency, with the Pareto front of all models' layers."""
-    size = smallest_batch(profiles)
-    costs = [{each.layer: 1e3 * each.cost(length, size).seconds for each in profile.layers} for profile in profiles]
-    figure = _against_score(labels, costs, scores, "%{x:.3~g} ms")
-    what = "one text" if size == 1 else f"a batch of {size} texts"
-    figure.update_xaxes(title=f"Latency of {what} of {length} tokens (ms)", rangemode="tozero")
-    return styled(figure)
+    """Return test scores after fine-tuning against a cost, with the Pareto front of all models' layers.
 
-
-def size_against_score(profiles: Sequence[Profile], labels: Sequence[str], scores: Scores) -> go.Figure:
-    """Return test Spearman after fine-tuning against parameters, with the Pareto front of all models' layers."""
-    costs = [{each.layer: each.parameters / 1e6 for each in profile.layers} for profile in profiles]
-    figure = _against_score(labels, costs, scores, "%{x:.4~g} M parameters")
-    figure.update_xaxes(title="Parameters (millions)", rangemode="tozero")
+    Args:
+        labels: Of the models.
+        costs: By layer, for each model.
+        scores: Of the same models.
+        metric: That they are of.
+        axis: What the cost is.
+        unit: Format and unit of a cost where one points at a layer.
+    """
+    points: list[tuple[float, float]] = []
+    traces = []
+    for index, (label, cost, scored) in enumerate(zip(labels, costs, scores, strict=True)):
+        layers = [layer for layer in cost if layer in scored]
+        points += [(cost[layer], scored[layer].mean) for layer in layers]
+        marker = {"size": 9, "color": COLOURS[index % len(COLOURS)], "symbol": SYMBOLS[index % len(SYMBOLS)]}
+        outcomes = [scored[layer] for layer in layers]
+        if layers:
+            traces.append(cost_points(label, [cost[layer] for layer in layers], outcomes, marker, unit=unit))
+    figure = go.Figure([front_line(points), *traces])
+    figure.update_xaxes(title=axis, rangemode="tozero")
+    figure.update_yaxes(title=f"Test {metric_title(metric)} × 100")
     return styled(figure)
 
 
@@ -90,20 +90,6 @@ def smallest_batch(profiles: Sequence[Profile]) -> int:
 def lengths(profile: Profile) -> list[int]:
     """Return the measured lengths, the longest first."""
     return sorted({length for length, _ in profile.shapes}, reverse=True)
-
-
-def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points of cost and score that no other beats, by ascending cost.
-
-    Example:
-        >>> front([(3.0, 70.0), (1.0, 60.0), (2.0, 55.0), (4.0, 70.0)])
-        [(1.0, 60.0), (3.0, 70.0)]
-    """
-    best: list[tuple[float, float]] = []
-    for cost, score in sorted(points, key=lambda point: (point[0], -point[1])):
-        if not best or score > best[-1][1]:
-            best.append((cost, score))
-    return best
 
 
 def _of_several(labels: Sequence[str]) -> Sequence[str]:
@@ -125,63 +111,7 @@ def _line(profile: Profile, label: str, index: int, length: int, costs: Sequence
         mode="lines+markers",
         line={"color": colour, "width": 2, "dash": DASHES[place % len(DASHES)]},
         marker={"size": 7, "color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)]},
-        error_y=_bars(costs, colour),
+        error_y=bars([(1e3 * c.seconds, 1e3 * c.seconds_low, 1e3 * c.seconds_high) for c in costs], colour),
         hovertext=[f"{1e3 * cost.seconds_low:.3g} to {1e3 * cost.seconds_high:.3g} ms" for cost in costs],
         hovertemplate="layer %{x}<br>%{y:.3~g} ms<br>5–95 %: %{hovertext}<extra></extra>",
     )
-
-
-def _bars(costs: Sequence[Cost], colour: str) -> dict[str, Any]:
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [1e3 * (cost.seconds_high - cost.seconds) for cost in costs],
-        "arrayminus": [1e3 * (cost.seconds - cost.seconds_low) for cost in costs],
-        "color": colour,
-        "thickness": 1,
-        "width": 3,
-    }
-
-
-def _against_score(labels: Sequence[str], costs: Sequence[Mapping[int, float]], scores: Scores, unit: str) -> go.Figure:
-    points: list[tuple[float, float]] = []
-    traces = []
-    for index, (label, cost, scored) in enumerate(zip(labels, costs, scores, strict=True)):
-        layers = [layer for layer in cost if layer in scored]
-        points += [(cost[layer], scored[layer].mean) for layer in layers]
-        if layers:
-            traces.append(
-                go.Scatter(
-                    x=[cost[layer] for layer in layers],
-                    y=[scored[layer].mean for layer in layers],
-                    text=[str(layer) for layer in layers],
-                    name=text(label),
-                    mode="markers+text",
-                    textposition="top center",
-                    textfont={"color": INK},
-                    cliponaxis=False,
-                    marker={
-                        "size": 9,
-                        "color": COLOURS[index % len(COLOURS)],
-                        "symbol": SYMBOLS[index % len(SYMBOLS)],
-                    },
-                    hovertemplate=f"layer %{{text}}<br>test Spearman %{{y:.2f}}<br>{unit}<extra></extra>",
-                )
-            )
-    best = front(points)
-    step = go.Scatter(
-        x=[cost for cost, _ in best],
-        y=[score for _, score in best],
-        name="Pareto front",
-        mode="lines",
-        line={"color": CHOSEN, "width": 2, "shape": "hv"},
-        hoverinfo="skip",
-    )
-    figure = go.Figure([step, *traces])
-    figure.update_yaxes(title="Test Spearman × 100")
-    return figure
-
-
-def layers_scored(profile: Profile, scored: Mapping[int, LayerOutcome]) -> list[LayerProfile]:
-    """Return the layers that were both profiled and fine-tuned."""
-    return [each for each in profile.layers if each.layer in scored]

@@ -63,9 +63,10 @@ def chain(
         done = run_chain(wanted, level=level, options=options, progress=progress)
     show_notes(done.notes, done.warnings, quiet=quiet)
     if report is not None:
-        from layerprobe.chains.page import write_chain_report
+        from layerprobe.chains.page import chain_page
+        from layerprobe.pages.page import write_page
 
-        write_chain_report(done, report)
+        write_page(chain_page(done), report)
     if json:
         print_json(done)
     else:

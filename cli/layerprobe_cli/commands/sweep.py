@@ -205,11 +205,12 @@ class _Report:
         self.path, self.written = path, 0.0
 
     def update(self, found: SweepResult) -> None:
-        from layerprobe.sweeps.page import write_sweep_report
+        from layerprobe.pages.page import write_page
+        from layerprobe.sweeps.page import sweep_page
 
         if found.n_left and time.monotonic() - self.written < REWRITE:
             return
-        write_sweep_report(found, self.path)
+        write_page(sweep_page(found), self.path)
         self.written = time.monotonic()
 
 
