@@ -56,7 +56,7 @@ def profile(
     tokens, sizes = integers(lengths, "--lengths"), integers(batch_sizes, "--batch-sizes")
     studies = [_read(path) for path in study or ()]
 
-    # after the options: what is wrong with them is told before torch is loaded
+    # after the options: what is wrong with them is reported before torch is loaded
     from layerprobe.profiling.run import profile as measure
     from layerprobe.progress import part_of
 
@@ -67,7 +67,7 @@ def profile(
         from layerprobe.profiling.page import check_studies
 
         check_studies(studies, checkpoints)
-    found = []
+    profiles = []
     with progress_bar(quiet=quiet) as progress:
         for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
             measured = measure(
@@ -83,16 +83,17 @@ def profile(
                 options=library_options(loading),
                 progress=part_of(progress, start=index, share=1, whole=len(names)),
             )
-            found.append(measured)
-    show_notes((), [warning for each in found for warning in each.warnings], quiet=quiet)
+            profiles.append(measured)
+    show_notes((), [warning for each in profiles for warning in each.warnings], quiet=quiet)
     if report is not None:
-        from layerprobe.profiling.page import write_profile_report
+        from layerprobe.pages.page import write_page
+        from layerprobe.profiling.page import profile_page
 
-        write_profile_report(found, report, studies=studies)
+        write_page(profile_page(profiles, studies), report)
     if json:
-        print_json({"profiles": found})
+        print_json({"profiles": profiles})
     else:
-        _print(found, studies)
+        _print(profiles, studies)
         if report is not None:
             typer.echo(f"\nReport: {report}")
 
@@ -131,7 +132,10 @@ def _threads(profile: Profile) -> str:
 
 
 def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]], length: int, size: int) -> None:
-    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *(["TMFT"] if any(scores) else [])]
+    from layerprobe.metrics.names import metric_title
+
+    metrics = dict.fromkeys(f"TMFT {metric_title(each.primary)}" for scored in scores for each in scored.values())
+    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *metrics]
     header = ["layer"]
     by_layer: list[dict[int, LayerProfile]] = []
     for index, profile in enumerate(profiles):
