@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from layerprobe.chains.values import ChainCurve, ChainResult, ChainSimilarities, ChainSimilarity
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import numbers
-from layerprobe.pages.charts import Look, area, bars, seeds_and_mean, side_by_side
+from layerprobe.pages.charts import Look, area, bars, line, seeds_and_mean, side_by_side
 from layerprobe.pages.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, layer_axis, styled, text
 
 _LOOKS = (
@@ -74,45 +74,35 @@ def _trained(curves: Sequence[tuple[ChainSimilarity, ChainCurve]]) -> list[go.Sc
         traces += _shaded(name, curve, colour, shade, dash)
     cut = [(each, curve) for each, curve in curves if each.layer is not None]
     for each, curve in cut:
-        line = _line(f"kept to layer {each.layer}", curve, MODEL, "solid")
-        line.update(mode="lines", legendgroup="cut", showlegend=False, opacity=0.45, line_width=1.2)
-        traces.append(line)
+        thin = _line(f"kept to layer {each.layer}", curve, MODEL, "solid", width=1.2)
+        traces.append(thin.update(mode="lines", legendgroup="cut", showlegend=False, opacity=0.45))
     if cut:
         ends = [(len(curve.values) - 1, curve) for _, curve in cut]
-        points = go.Scatter(
-            x=[layer for layer, _ in ends],
-            y=[curve.values[-1] for _, curve in ends],
+        points = line(
+            [curve.values[-1] for _, curve in ends],
             name="after the whole chain",
-            mode="markers",
-            legendgroup="cut",
+            colour=MODEL,
+            x=[layer for layer, _ in ends],
             marker={"size": 9, "color": MODEL},
+            texts=[f"the last layer kept<br>{_said(curve, layer)}" for layer, curve in ends],
+            legendgroup="cut",
             error_y=_ends([curve for _, curve in ends]),
-            hovertext=[_said(curve, layer) for layer, curve in ends],
-            hovertemplate="the last layer kept<br>%{hovertext}<extra></extra>",
         )
-        traces.append(points)
+        traces.append(points.update(mode="markers"))
     return traces
 
 
 def _shaded(name: str, curve: ChainCurve, colour: str, shade: str, dash: str) -> list[go.Scatter]:
-    line = _line(name, curve, colour, dash)
-    line.update(legendgroup=name)
+    drawn = _line(name, curve, colour, dash).update(legendgroup=name)
     if curve.lower is None or curve.upper is None:
-        return [line]
-    return [area(curve.lower, curve.upper, name=name, colour=shade, legendgroup=name, showlegend=False), line]
+        return [drawn]
+    return [area(curve.lower, curve.upper, name=name, colour=shade, legendgroup=name, showlegend=False), drawn]
 
 
-def _line(name: str, curve: ChainCurve, colour: str, dash: str) -> go.Scatter:
-    return go.Scatter(
-        x=list(range(len(curve.values))),
-        y=list(curve.values),
-        name=text(name),
-        mode="lines+markers",
-        line={"color": colour, "width": 2, "dash": dash},
-        marker={"size": 6, "color": colour},
-        hovertext=[_said(curve, layer) for layer in range(len(curve.values))],
-        hovertemplate=f"{text(name)}<br>%{{hovertext}}<extra></extra>",
-    )
+def _line(name: str, curve: ChainCurve, colour: str, dash: str, *, width: float = 2.0) -> go.Scatter:
+    texts = [f"{text(name)}<br>{_said(curve, layer)}" for layer in range(len(curve.values))]
+    marker = {"size": 6, "color": colour}
+    return line(curve.values, name=name, colour=colour, width=width, dash=dash, marker=marker, texts=texts)
 
 
 def _said(curve: ChainCurve, layer: int) -> str:

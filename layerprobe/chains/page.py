@@ -81,20 +81,20 @@ def _runs(result: ChainResult) -> Iterator[tuple[object, ...]]:
 def _cards(result: ChainResult) -> Iterator[Card]:
     best = _best(result)
     beside = f"test {metric_title(result.primary)} × 100, {numbers.mean_and_std(best.tested)}"
-    yield Card(label=f"Best layer, {best.layer}", value=numbers.number(best.mean), detail=beside)
+    yield Card(f"Best layer, {best.layer}", numbers.number(best.mean), beside)
     for effect in result.effects:
         if effect.layer == best.layer:
             sure = numbers.interval(effect.interval)
-            yield Card(label="Added there", value=numbers.signed(effect.value), detail=sure)
+            yield Card("Added there", numbers.signed(effect.value), sure)
     for control in result.controls[:1]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
         score, spread = numbers.number(there.mean), numbers.mean_and_std(there.tested)
-        yield Card(label="From random weights", value=score, detail=spread)
+        yield Card("From random weights", score, spread)
     for each in _cut_at(result, best.layer):
         curve = each.to_start
         ends = None if curve.lower is None or curve.upper is None else (curve.lower[-1], curve.upper[-1])
         detail = f"{numbers.interval(ends, 3)}, seed {each.seed}" if ends else f"seed {each.seed}"
-        yield Card(label="CKA with before", value=numbers.number(curve.values[-1], 3), detail=detail)
+        yield Card("CKA with before", numbers.number(curve.values[-1], 3), detail)
 
 
 def _cut_at(result: ChainResult, layer: int) -> list[ChainSimilarity]:
@@ -151,7 +151,7 @@ def _scores(result: ChainResult) -> Section:
         if direct.layer == best.layer:
             finding += f" The last step alone gives {numbers.mean_and_std(direct.tested)} there."
     reading = seeds_reading(result.outcomes, result.level)
-    figure = Figure(name="chain-scores", plot=chain_scores(result), finding=finding, reading=reading)
+    figure = Figure("chain-scores", chain_scores(result), finding, reading)
     return section("scores", "Scores of the last step", figure)
 
 
@@ -199,10 +199,10 @@ def _cka_figures(result: ChainResult) -> Iterator[Figure]:
     if similarities is None:
         return
     yield Figure(
-        name="chain-cka",
-        plot=cka_with_start(similarities, result.n_blocks),
-        finding=result.cka_sentence,
-        reading="Shaded curves are of the whole model. Each thin line is a fine-tuned model and ends at the last layer"
+        "chain-cka",
+        cka_with_start(similarities, result.n_blocks),
+        result.cka_sentence,
+        "Shaded curves are of the whole model. Each thin line is a fine-tuned model and ends at the last layer"
         f" kept: the point; areas and bars are {numbers.percent(result.level)} intervals over texts. Fine-tuned models"
         f" are those of seed {result.chain.seeds[0]}.",
     )
@@ -216,10 +216,10 @@ def _cka_figures(result: ChainResult) -> Iterator[Figure]:
     )
     before = f"layer {len(start.values) - 1} has {numbers.number(start.values[-1], 3)} before"
     yield Figure(
-        name="chain-reference",
-        plot=cka_with_reference(similarities, result.n_blocks, numbers.label(short_name(reference))),
-        finding=f"With {short_name(reference)}, {before}{after}.",
-        reading="The grey curve is the start.",
+        "chain-reference",
+        cka_with_reference(similarities, result.n_blocks, numbers.label(short_name(reference))),
+        f"With {short_name(reference)}, {before}{after}.",
+        "The grey curve is the start.",
     )
 
 

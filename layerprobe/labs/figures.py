@@ -11,7 +11,8 @@ import plotly.graph_objects as go
 from layerprobe.dropbench.truth import truth
 from layerprobe.dropbench.values import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages.charts import Look
+from layerprobe.pages.charts import Look, line
+from layerprobe.pages.numbers import number
 from layerprobe.pages.style import CHOSEN, DROP, FURTHER, INK, MODEL, REFERENCE, layer_axis, styled, text
 
 _LOOKS = (
@@ -85,25 +86,18 @@ def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]], title: str) -> go
         look = Look(colour=REFERENCE) if twin else _LOOKS[others.index(family) % len(_LOOKS)]
         own = {entry.name: values for entry, values in curves if entry.family == family}
         for name, values in own.items() if len(own) > 1 else ():
-            figure.add_trace(_line(name, values, look, family, width=1, mode="lines", showlegend=False, opacity=0.35))
+            figure.add_trace(_line(name, values, look, family, width=1, showlegend=False, opacity=0.35))
         mean = [statistics.fmean(column) for column in zip(*own.values(), strict=True)]
         marker = {"size": 7, "color": look.colour, "symbol": look.symbol}
-        figure.add_trace(_line(family, mean, look, family, width=3 if twin else 2, mode="lines+markers", marker=marker))
+        figure.add_trace(_line(family, mean, look, family, width=3 if twin else 2, marker=marker))
     layer_axis(figure, max((entry.n_blocks for entry, _ in curves), default=1) + 1)
     figure.update_yaxes(title=title)
     return styled(figure)
 
 
-def _line(name: str, values: Sequence[float], look: Look, family: str, *, width: float, **options: Any) -> go.Scatter:
-    return go.Scatter(
-        x=list(range(len(values))),
-        y=list(values),
-        name=text(name),
-        legendgroup=family,
-        line={"color": look.colour, "width": width, "dash": look.dash},
-        hovertemplate=f"{text(name)}<br>layer %{{x}}: %{{y:.3~f}}<extra></extra>",
-        **options,
-    )
+def _line(name: str, values: Sequence[float], look: Look, family: str, **options: Any) -> go.Scatter:
+    texts = [f"{text(name)}<br>layer {layer}: {number(value, 3)}" for layer, value in enumerate(values)]
+    return line(values, name=name, colour=look.colour, dash=look.dash, texts=texts, legendgroup=family, **options)
 
 
 def _named(names: Iterable[str]) -> list[str]:

@@ -89,10 +89,10 @@ def _drops(result: LabResult) -> Iterator[Part]:
     for number, budget in enumerate(result.study.budgets):
         truths = [truth(entry.budgets[budget]) for entry in result.zoo.entries]
         yield Figure(
-            name=f"lab-drops-{number}",
-            plot=drops(result.zoo.entries, budget),
-            finding=f"Budget {budget}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
-            reading="Filled marks drop: the last layer lies below the best one by more than the noise of the seeds.",
+            f"lab-drops-{number}",
+            drops(result.zoo.entries, budget),
+            f"Budget {budget}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
+            "Filled marks drop: the last layer lies below the best one by more than the noise of the seeds.",
         )
     head = ("Objective", "Budget", "Size", "Drop", "Of the twin", "Difference", numbers.percent(result.level), "Pairs")
     yield table("Differences in the drop", head, map(_effect_row, _effects(result, "drop")))
@@ -121,10 +121,10 @@ def _scores(result: LabResult) -> Iterator[Part]:
     for number, budget in enumerate(result.study.budgets):
         for index, (size, entries) in enumerate(_by_size(result)):
             yield Figure(
-                name=f"lab-scores-{number}-{index}",
-                plot=scores_by_layer(entries, budget),
-                finding=f"Test {title} after fine-tuning, size {size}, budget {budget}.",
-                reading="Thick: mean over seeds; thin: each seed; grey: MLM.",
+                f"lab-scores-{number}-{index}",
+                scores_by_layer(entries, budget),
+                f"Test {title} after fine-tuning, size {size}, budget {budget}.",
+                "Thick: mean over seeds; thin: each seed; grey: MLM.",
             )
             effects = _effects(result, "score", size=size, budget=budget)
             yield _by_layer(f"Differences from the MLM twin, {size}, {budget}", effects, digits=2)
@@ -134,10 +134,10 @@ def _similarities(result: LabResult) -> Iterator[Part]:
     for index, (size, entries) in enumerate(_by_size(result)):
         if any(OTHER_SEED in entry.cka for entry in entries):
             yield Figure(
-                name=f"lab-cka-{index}",
-                plot=cka_by_layer(entries),
-                finding=f"CKA with the MLM model of another seed, size {size}.",
-                reading=f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
+                f"lab-cka-{index}",
+                cka_by_layer(entries),
+                f"CKA with the MLM model of another seed, size {size}.",
+                f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
             )
             effects = _effects(result, "CKA", size=size)
             yield _by_layer(f"Differences from the noise floor, {size}", effects, digits=3)

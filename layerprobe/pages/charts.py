@@ -18,6 +18,57 @@ ROOM, DODGE = 0.4, 0.13
 """Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
 
 
+# ---- lines ----------------------------------------------------------------------------------------------
+
+
+def line(
+    values: Iterable[float],
+    *,
+    name: str,
+    colour: str,
+    x: Iterable[float] | None = None,
+    width: float = 2.0,
+    dash: str = "solid",
+    marker: Mapping[str, Any] | None = None,
+    texts: Iterable[str] | None = None,
+    **options: Any,
+) -> go.Scatter:
+    """Return a line over layers, or over x.
+
+    Args:
+        values: One a layer.
+        name: As plain text.
+        colour: Of the line.
+        x: Where the values are, if not at layers 0, 1, 2 and so on.
+        width: Of the line, in pixels.
+        dash: Plotly's.
+        marker: Of the values; none by default.
+        texts: What is shown where one points at a value, as Plotly's text.
+        options: Plotly's.
+    """
+    values = list(values)
+    shown: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
+    return go.Scatter(
+        x=list(range(len(values)) if x is None else x),
+        y=values,
+        name=text(name),
+        mode="lines+markers" if marker else "lines",
+        line={"color": colour, "width": width, "dash": dash},
+        marker=marker,
+        hovertext=None if texts is None else list(texts),
+        **shown,
+        **options,
+    )
+
+
+def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
+    """Return the ground between two curves: along the upper one and back along the lower one."""
+    layers = range(len(lower))
+    outline, around = [*upper, *reversed(lower)], [*layers, *reversed(layers)]
+    filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
+    return line(outline, name=name, colour=TRANSPARENT, x=around, width=0, **filled, **options)
+
+
 # ---- means over seeds, with every seed ------------------------------------------------------------------
 
 
@@ -80,7 +131,7 @@ def seeds_and_mean(
     many = max(len(outcome.seeds) for outcome in outcomes) > MANY
     dots = go.Scatter(
         x=[outcome.layer + shift + aside for outcome in outcomes for aside in beside(len(outcome.seeds), room)],
-        y=[value for scored in shown for value in scored.values],
+        y=[value for each in shown for value in each.values],
         customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
         name=f"{text(name)}, seeds",
         mode="markers",
@@ -90,20 +141,18 @@ def seeds_and_mean(
         hovertemplate=f"{text(name)}<br>layer %{{customdata[0]}}, seed %{{customdata[1]}}"
         f"<br>{what} %{{y:.2f}}<extra></extra>",
     )
-    mean = go.Scatter(
+    mean = line(
+        [each.mean for each in shown],
+        name=name,
+        colour=look.colour,
         x=[outcome.layer + shift for outcome in outcomes],
-        y=[scored.mean for scored in shown],
-        hovertext=[outcome_text(outcome.layer, scored) for outcome, scored in zip(outcomes, shown, strict=True)],
-        name=text(name),
-        mode="lines+markers",
+        width=1.5,
+        dash=look.dash,
+        marker=look.marker,
+        texts=[f"{text(name)}<br>{outcome_text(one.layer, each)}" for one, each in zip(outcomes, shown, strict=True)],
+        error_y=bars([(each.mean, *(each.interval or (each.mean, each.mean))) for each in shown], look.colour),
         legendgroup=name,
         showlegend=True,
-        line={"color": look.colour, "width": 1.5, "dash": look.dash},
-        marker=look.marker,
-        error_y=bars(
-            [(scored.mean, *(scored.interval or (scored.mean, scored.mean))) for scored in shown], look.colour
-        ),
-        hovertemplate=f"{text(name)}<br>%{{hovertext}}<extra></extra>",
     )
     return [dots, mean]
 
@@ -157,14 +206,8 @@ def outcome_text(layer: int, scores: SeedScores) -> str:
 def front_line(points: Iterable[tuple[float, float]]) -> go.Scatter:
     """Return the Pareto front of points of cost and score as steps."""
     front = pareto_front(points, cost=lambda point: point[0], score=lambda point: point[1])
-    return go.Scatter(
-        x=[cost for cost, _ in front],
-        y=[score for _, score in front],
-        name="Pareto front",
-        mode="lines",
-        line={"color": CHOSEN, "width": 2, "shape": "hv"},
-        hoverinfo="skip",
-    )
+    scores, costs = [score for _, score in front], [cost for cost, _ in front]
+    return line(scores, name="Pareto front", colour=CHOSEN, x=costs, line_shape="hv")
 
 
 def cost_points(
@@ -191,23 +234,4 @@ def cost_points(
         cliponaxis=False,
         marker=marker,
         hovertemplate=f"{text(name)}<br>%{{hovertext}}<br>{unit}<extra></extra>",
-    )
-
-
-# ---- areas ----------------------------------------------------------------------------------------------
-
-
-def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
-    """Return the ground between two curves: along the upper one and back along the lower one."""
-    layers = list(range(len(lower)))
-    return go.Scatter(
-        x=[*layers, *reversed(layers)],
-        y=[*upper, *reversed(lower)],
-        name=name,
-        mode="lines",
-        fill="toself",
-        fillcolor=colour,
-        line={"color": TRANSPARENT, "width": 0},
-        hoverinfo="skip",
-        **options,
     )

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from layerprobe.pages.markup import Markup
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Card:
     """A number in large type."""
 
@@ -20,7 +20,7 @@ class Card:
     """Where it is from, or how surely it is known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Figure:
     """A figure with its caption."""
 
@@ -51,11 +51,6 @@ class Section:
     parts: tuple[Part, ...]
     kind: str | None = None
     """CSS class."""
-
-    @property
-    def figures(self) -> tuple[Figure, ...]:
-        """The figures among its parts."""
-        return tuple(part for part in self.parts if isinstance(part, Figure))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,4 +87,4 @@ class Page:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All figures, in their order."""
-        return tuple(figure for section in self.sections for figure in section.figures)
+        return tuple(part for section in self.sections for part in section.parts if isinstance(part, Figure))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import plotly.graph_objects as go
 
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import Metric, metric_title
-from layerprobe.pages.charts import bars, cost_points, front_line
-from layerprobe.pages.style import COLOURS, DASHES, SYMBOLS, layer_axis, styled, text
+from layerprobe.pages.charts import bars, cost_points, front_line, line
+from layerprobe.pages.style import COLOURS, DASHES, SYMBOLS, layer_axis, styled
 from layerprobe.profiling.values import Cost, Profile
 
 Scores = Sequence[Mapping[int, LayerOutcome]]
@@ -18,40 +18,17 @@ Scores = Sequence[Mapping[int, LayerOutcome]]
 
 def latency(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
     """Return the milliseconds of a batch of the smallest size by layer, a line for each model and length."""
-    labels = _of_several(labels)
     size = smallest_batch(profiles)
-    figure = go.Figure(
-        [
-            _line(profile, labels[index], index, length, [each.cost(length, size) for each in profile.layers])
-            for index, profile in enumerate(profiles)
-            for length in lengths(profile)
-        ]
-    )
-    layer_axis(figure, _n_layers(profiles))
+    figure = _by_layer(profiles, labels, size, _milliseconds)
     what = "one text" if size == 1 else f"a batch of {size}"
-    figure.update_yaxes(title=f"Latency of {what} (ms)", rangemode="tozero")
-    return styled(figure)
+    return figure.update_yaxes(title=f"Latency of {what} (ms)", rangemode="tozero")
 
 
 def throughput(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
     """Return the texts a second in batches of the largest size by layer, a line for each model and length."""
-    labels = _of_several(labels)
     size = max(size for _, size in profiles[0].shapes)
-    figure = go.Figure()
-    for index, profile in enumerate(profiles):
-        for length in lengths(profile):
-            costs = [each.cost(length, size) for each in profile.layers]
-            line = _line(profile, labels[index], index, length, costs)
-            line.update(
-                y=[cost.texts_per_second for cost in costs],
-                error_y=None,
-                customdata=[cost.tokens_per_second for cost in costs],
-                hovertemplate="layer %{x}<br>%{y:.3~s} texts/s<br>%{customdata:.3~s} tokens/s<extra></extra>",
-            )
-            figure.add_trace(line)
-    layer_axis(figure, _n_layers(profiles))
-    figure.update_yaxes(title=f"Texts a second, batches of {size}", type="log", tickformat="~s", dtick="D2")
-    return styled(figure)
+    figure = _by_layer(profiles, labels, size, _texts_per_second)
+    return figure.update_yaxes(title=f"Texts a second, batches of {size}", type="log", tickformat="~s", dtick="D2")
 
 
 def score_for_cost(
@@ -92,26 +69,40 @@ def lengths(profile: Profile) -> list[int]:
     return sorted({length for length, _ in profile.shapes}, reverse=True)
 
 
-def _of_several(labels: Sequence[str]) -> Sequence[str]:
-    """Return what tells models apart: nothing where there is one."""
-    return labels if len(labels) > 1 else [""]
+def _milliseconds(cost: Cost) -> tuple[float, float, float, str]:
+    """Return value, lower and upper end, and what is shown where one points at it."""
+    value, low, high = (1e3 * seconds for seconds in (cost.seconds, cost.seconds_low, cost.seconds_high))
+    return value, low, high, f"{value:.3g} ms<br>5–95 %: {low:.3g} to {high:.3g} ms"
 
 
-def _n_layers(profiles: Sequence[Profile]) -> int:
-    return max(profile.model.n_layers for profile in profiles)
+def _texts_per_second(cost: Cost) -> tuple[float, float, float, str]:
+    value = cost.texts_per_second
+    return value, value, value, f"{value:,.0f} texts/s<br>{cost.tokens_per_second:,.0f} tokens/s"
 
 
-def _line(profile: Profile, label: str, index: int, length: int, costs: Sequence[Cost]) -> go.Scatter:
-    place = lengths(profile).index(length)
-    colour = COLOURS[index % len(COLOURS)]
-    return go.Scatter(
-        x=[each.layer for each in profile.layers],
-        y=[1e3 * cost.seconds for cost in costs],
-        name=f"{text(label)}, {length} tokens" if label else f"{length} tokens",
-        mode="lines+markers",
-        line={"color": colour, "width": 2, "dash": DASHES[place % len(DASHES)]},
-        marker={"size": 7, "color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)]},
-        error_y=bars([(1e3 * c.seconds, 1e3 * c.seconds_low, 1e3 * c.seconds_high) for c in costs], colour),
-        hovertext=[f"{1e3 * cost.seconds_low:.3g} to {1e3 * cost.seconds_high:.3g} ms" for cost in costs],
-        hovertemplate="layer %{x}<br>%{y:.3~g} ms<br>5–95 %: %{hovertext}<extra></extra>",
-    )
+def _by_layer(
+    profiles: Sequence[Profile],
+    labels: Sequence[str],
+    size: int,
+    shown: Callable[[Cost], tuple[float, float, float, str]],
+) -> go.Figure:
+    """Return a line for each model and length; the lines of a single model are named by length alone."""
+    figure = go.Figure()
+    for index, (profile, label) in enumerate(zip(profiles, labels, strict=True)):
+        colour = COLOURS[index % len(COLOURS)]
+        for place, length in enumerate(lengths(profile)):
+            drawn = [shown(each.cost(length, size)) for each in profile.layers]
+            layers = [each.layer for each in profile.layers]
+            trace = line(
+                [value for value, *_ in drawn],
+                name=f"{label}, {length} tokens" if len(profiles) > 1 else f"{length} tokens",
+                colour=colour,
+                x=layers,
+                dash=DASHES[place % len(DASHES)],
+                marker={"size": 7, "color": colour, "symbol": SYMBOLS[index % len(SYMBOLS)]},
+                texts=[f"layer {layer}<br>{said}" for layer, (*_, said) in zip(layers, drawn, strict=True)],
+                error_y=bars([(value, low, high) for value, low, high, _ in drawn], colour),
+            )
+            figure.add_trace(trace)
+    layer_axis(figure, max(profile.model.n_layers for profile in profiles))
+    return styled(figure)

@@ -192,28 +192,21 @@ def _cards(shown: _Shown, profile: Profile) -> tuple[Card, ...]:
     blocks = last.layer - first.layer
     peak = "—" if biggest.peak_memory is None else f"{megabytes(biggest.peak_memory)}\u00a0MB"
     return (
+        Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {_quantiles(cost)} ms"),
         Card(
-            label=f"Latency at layer {last.layer}",
-            value=milliseconds(cost.seconds),
-            detail=f"5–95\u00a0%: {_quantiles(cost)} ms",
+            "A block adds",
+            milliseconds((cost.seconds - start.seconds) / blocks) if blocks else "—",
+            f"and {significant((cost.flops - start.flops) / blocks / 1e9)} GFLOPs" if blocks else "one layer only",
         ),
         Card(
-            label="A block adds",
-            value=milliseconds((cost.seconds - start.seconds) / blocks) if blocks else "—",
-            detail=f"and {significant((cost.flops - start.flops) / blocks / 1e9)} GFLOPs"
-            if blocks
-            else "one layer only",
+            f"Texts a second, by {biggest.batch_size}",
+            significant(biggest.texts_per_second),
+            f"{significant(biggest.tokens_per_second)} tokens a second",
         ),
         Card(
-            label=f"Texts a second, by {biggest.batch_size}",
-            value=significant(biggest.texts_per_second),
-            detail=f"{significant(biggest.tokens_per_second)} tokens a second",
-        ),
-        Card(
-            label="Peak memory",
-            value=peak,
-            detail=f"{biggest.batch_size} texts of {biggest.length} tokens, {numbers.millions(last.parameters)}"
-            " parameters",
+            "Peak memory",
+            peak,
+            f"{biggest.batch_size} texts of {biggest.length} tokens, {numbers.millions(last.parameters)} parameters",
         ),
     )
 
@@ -229,10 +222,10 @@ def _pareto(shown: _Shown) -> Iterator[Figure]:
         ("score-size", sizes, "Parameters (millions)", "%{x:.4~g}", "M parameters", "memory for weights"),
     ):
         yield Figure(
-            name=name,
-            plot=score_for_cost(shown.labels, costs, shown.scores, metric=metric, axis=axis, unit=f"{hover} {unit}"),
-            finding=_front_words(shown, costs, unit),
-            reading=f"Labels are layers, the line is the Pareto front: the best score for at most so much {limited}.",
+            name,
+            score_for_cost(shown.labels, costs, shown.scores, metric=metric, axis=axis, unit=f"{hover} {unit}"),
+            _front_words(shown, costs, unit),
+            f"Labels are layers, the line is the Pareto front: the best score for at most so much {limited}.",
         )
 
 
@@ -250,10 +243,10 @@ def _front_words(shown: _Shown, costs: Sequence[Mapping[int, float]], unit: str)
 
 def _latency(shown: _Shown) -> Section:
     figure = Figure(
-        name="latency",
-        plot=latency(shown.profiles, shown.labels),
-        finding=" ".join(_sentence(shown, index) for index in range(len(shown.profiles))),
-        reading="Bars are the 5 and 95\u00a0% quantiles of all repeats.",
+        "latency",
+        latency(shown.profiles, shown.labels),
+        " ".join(_sentence(shown, index) for index in range(len(shown.profiles))),
+        "Bars are the 5 and 95\u00a0% quantiles of all repeats.",
     )
     return section("latency", "Latency by layer", figure)
 
@@ -261,14 +254,14 @@ def _latency(shown: _Shown) -> Section:
 def _throughput(shown: _Shown) -> Section:
     last = [(label, profile.layers[-1]) for label, profile in zip(shown.labels, shown.profiles, strict=True)]
     figure = Figure(
-        name="throughput",
-        plot=throughput(shown.profiles, shown.labels),
-        finding=" ".join(
+        "throughput",
+        throughput(shown.profiles, shown.labels),
+        " ".join(
             f"In batches of {each.costs[-1].batch_size}, {label} embeds {significant(each.costs[-1].texts_per_second)}"
             f" texts of {each.costs[-1].length} tokens a second at layer {each.layer}."
             for label, each in last
         ),
-        reading="The axis is logarithmic.",
+        "The axis is logarithmic.",
     )
     return section("throughput", "Throughput by layer", figure)
 

@@ -85,14 +85,14 @@ def _cards(study: Study) -> tuple[Card, ...]:
         drop += f"; a drop in {numbers.redrawn_share(prediction.probability.any_drop)} of redraws"
     effect, shown = _effect(study.confirmation)
     return (
-        Card(label="Recommended layer", value=f"{prediction.recommended_layer}", detail=f"of {model.n_blocks}"),
+        Card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
         Card(
-            label="Parameters saved",
-            value=numbers.percent(1 - kept / whole),
-            detail=f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
+            "Parameters saved",
+            numbers.percent(1 - kept / whole),
+            f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
         ),
-        Card(label=f"Effect on {metric_title(study.metric)}\u00a0×\u00a0100", value=effect, detail=shown),
-        Card(label="Drop layers", value=numbers.layer_range(prediction.drop_layers) or "none", detail=drop),
+        Card(f"Effect on {metric_title(study.metric)}\u00a0×\u00a0100", effect, shown),
+        Card("Drop layers", numbers.layer_range(prediction.drop_layers) or "none", drop),
     )
 
 

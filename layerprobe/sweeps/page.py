@@ -79,10 +79,10 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
     title = metric_title(curves[0].primary)
     head = ("Model", "Layer", "Parameters", f"Test {title}", "Standard deviation", "Interval", "Seeds", "Failed")
     figure = Figure(
-        name=place,
-        plot=sweep_curves(curves, labels),
-        finding=" ".join(map(_finding, labels, curves)),
-        reading=seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
+        place,
+        sweep_curves(curves, labels),
+        " ".join(map(_finding, labels, curves)),
+        seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure, table(f"Scores on {name}", head, rows))
 

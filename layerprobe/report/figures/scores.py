@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -10,8 +11,9 @@ from plotly.subplots import make_subplots
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages.charts import Look, beside, cost_points, front_line, seeds_and_mean
-from layerprobe.pages.style import CHOSEN, MODEL, REFERENCE, layer_axis, layer_markers, shade_drop, styled, text
+from layerprobe.pages.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
+from layerprobe.pages.numbers import number
+from layerprobe.pages.style import CHOSEN, MODEL, REFERENCE, layer_axis, layer_markers, shade_drop, styled
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, SeedSplit, outcomes_by_layer, over_seeds
 from layerprobe.scoring.values import LayerScores
@@ -123,24 +125,12 @@ def _score_axis(study: Study) -> str:
 
 
 def _zero_shot_line(name: str, scores: LayerScores, look: Look, *, width: float) -> go.Scatter:
-    layers = list(range(len(scores.scores)))
-    others = [metric for metric in scores.metrics if metric != scores.primary]
-    return go.Scatter(
-        x=layers,
-        y=list(scores.scores),
-        customdata=[[scores.metrics[metric][layer] for metric in others] for layer in layers],
-        name=text(name),
-        mode="lines+markers",
-        line={"color": look.colour, "width": width, "dash": look.dash},
-        marker=look.marker,
-        hovertemplate="".join(
-            [
-                f"layer %{{x}}<br>{metric_title(scores.primary)} %{{y:.2f}}",
-                *(f"<br>{metric_title(metric)} %{{customdata[{i}]:.2f}}" for i, metric in enumerate(others)),
-                "<extra></extra>",
-            ]
-        ),
-    )
+    texts = []
+    for layer in range(len(scores.scores)):
+        by_metric = (f"<br>{metric_title(name)} {number(values[layer])}" for name, values in scores.metrics.items())
+        texts.append(f"layer {layer}{''.join(by_metric)}")
+    options: dict[str, Any] = {"width": width, "dash": look.dash, "marker": look.marker, "texts": texts}
+    return line(scores.scores, name=name, colour=look.colour, **options)
 
 
 def _best_seeds(study: Study, split: SeedSplit) -> go.Scatter:

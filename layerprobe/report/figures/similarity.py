@@ -11,7 +11,7 @@ from plotly.subplots import make_subplots
 from layerprobe.comparison.values import Comparison
 from layerprobe.errors import DataError
 from layerprobe.pages import numbers
-from layerprobe.pages.charts import area
+from layerprobe.pages.charts import area, line
 from layerprobe.pages.style import (
     BAND,
     CHOSEN,
@@ -48,14 +48,13 @@ def cka_curve(study: Study) -> go.Figure:
     curve, prediction = study.comparison.curve, study.prediction
     decided_by = prediction.evidence if prediction.by_plateau else None
     measure = words.short_measure(study)
-    line = _line(measure, curve.values, _curve_texts(study.comparison, measure), prediction, legendrank=1)
-    if study.further_comparisons:
-        line.name = f"against {text(words.reference_labels(study)[0])}"
+    name = f"against {words.reference_labels(study)[0]}" if study.further_comparisons else measure
+    texts = _curve_texts(study.comparison, measure)
     figure = go.Figure(
         [
             *_bands(curve.uncertainty),
             *_further(study),
-            line,
+            _line(name, curve.values, texts, prediction, legendrank=1),
             *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
             _ring(prediction.recommended_layer, curve.values[prediction.recommended_layer]),
         ]
@@ -79,8 +78,7 @@ def read_by_rule(study: Study) -> go.Figure:
     for row, (name, values) in enumerate(read.items(), start=1):
         errors = prediction.read_uncertainty.get(name)
         texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
-        line = _line(name, values, _value_texts(texts, errors), prediction)
-        for trace in (*_bands(errors), line):
+        for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction)):
             figure.add_trace(trace.update(showlegend=False), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
     layer_axis(figure, study.comparison.model.n_layers)
@@ -91,20 +89,10 @@ def read_by_rule(study: Study) -> go.Figure:
 
 
 def _line(
-    name: str, values: Sequence[float], texts: list[str], prediction: DropPrediction, **options: Any
+    name: str, values: Sequence[float], texts: Sequence[str], prediction: DropPrediction, **options: Any
 ) -> go.Scatter:
-    layers = list(range(len(values)))
-    return go.Scatter(
-        x=layers,
-        y=list(values),
-        hovertext=texts,
-        name=text(name),
-        mode="lines+markers",
-        line={"color": MODEL, "width": 2.5},
-        marker=layer_markers(layers, prediction.drop_layers),
-        hovertemplate="%{hovertext}<extra></extra>",
-        **options,
-    )
+    marker = layer_markers(range(len(values)), prediction.drop_layers)
+    return line(values, name=name, colour=MODEL, width=2.5, marker=marker, texts=texts, **options)
 
 
 def _curve_texts(comparison: Comparison, measure: str) -> list[str]:
@@ -144,24 +132,15 @@ def _further(study: Study) -> list[go.Scatter]:
     traces: list[go.Scatter] = []
     measure = words.short_measure(study)
     for index, comparison in enumerate(study.further_comparisons):
-        curve, name = comparison.curve, text(words.reference_labels(study)[index + 1])
+        curve, name = comparison.curve, words.reference_labels(study)[index + 1]
         colour, shade, dash = FURTHER[index % len(FURTHER)]
         group = f"further {index}"
         if curve.uncertainty is not None:
             bounds = curve.uncertainty.lower, curve.uncertainty.upper
             traces.append(area(*bounds, name=name, colour=shade, legendgroup=group, showlegend=False))
-        line = go.Scatter(
-            x=list(range(len(curve.values))),
-            y=list(curve.values),
-            hovertext=[f"against {name}<br>{said}" for said in _curve_texts(comparison, measure)],
-            name=f"against {name}",
-            mode="lines",
-            legendgroup=group,
-            legendrank=4,
-            line={"color": colour, "width": 1.5, "dash": dash},
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-        traces.append(line)
+        texts = [f"against {text(name)}<br>{said}" for said in _curve_texts(comparison, measure)]
+        look: dict[str, Any] = {"colour": colour, "width": 1.5, "dash": dash, "legendgroup": group, "legendrank": 4}
+        traces.append(line(curve.values, name=f"against {name}", texts=texts, **look))
     return traces
 
 
@@ -178,24 +157,13 @@ def _ring(layer: int, value: float) -> go.Scatter:
 
 def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:
     first, onset = evidence.plateau_layers[0], evidence.plateau_layers[-1] + 0.5
-    bar = evidence.plateau - evidence.threshold
-    plateau = go.Scatter(
-        x=[first - 0.5, onset],
-        y=[evidence.plateau, evidence.plateau],
-        name="plateau",
-        mode="lines",
-        line={"color": FAINT, "width": 1.5},
-        hovertemplate=f"plateau {evidence.plateau:.4f}<extra></extra>",
-    )
-    threshold = go.Scatter(
-        x=[onset, last + 0.5],
-        y=[bar, bar],
-        name="threshold",
-        mode="lines",
-        line={"color": FAINT, "width": 1.5, "dash": "dash"},
-        hovertemplate=f"all later layers under {bar:.4f}: a drop<extra></extra>",
-    )
-    return [plateau, threshold]
+    level, bar = evidence.plateau, evidence.plateau - evidence.threshold
+    said, below = f"plateau {level:.4f}", f"all later layers under {bar:.4f}: a drop"
+    look: dict[str, Any] = {"colour": FAINT, "width": 1.5}
+    return [
+        line([level] * 2, name="plateau", x=[first - 0.5, onset], texts=[said] * 2, **look),
+        line([bar] * 2, name="threshold", x=[onset, last + 0.5], texts=[below] * 2, dash="dash", **look),
+    ]
 
 
 def _axis_title(study: Study) -> str:

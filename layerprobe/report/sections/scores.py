@@ -24,12 +24,7 @@ def zero_shot(study: Study) -> Section:
     if scores is None:
         command = words.confirm_command(study, task="stsb")
         return section("zero-shot", heading, missing("There are no scores or labels", command))
-    figure = Figure(
-        name="zero-shot",
-        plot=figures.zero_shot(study),
-        finding=words.zero_shot_finding(study),
-        reading=words.score_method(scores),
-    )
+    figure = Figure("zero-shot", figures.zero_shot(study), words.zero_shot_finding(study), words.score_method(scores))
     return section("zero-shot", heading, figure)
 
 
@@ -39,7 +34,7 @@ def tuned(study: Study) -> Section:
     if not outcomes_by_layer(study):
         command = words.confirm_command(study)
         return section("tmft", heading, missing("No layer has been fine-tuned", command))
-    figure = Figure(name="tmft", plot=figures.tmft(study), finding=words.tmft_finding(study), reading=_reading(study))
+    figure = Figure("tmft", figures.tmft(study), words.tmft_finding(study), _reading(study))
     return section("tmft", heading, figure)
 
 
@@ -49,10 +44,10 @@ def scores_by_seed(study: Study) -> Section:
     if not outcomes_by_layer(study):
         return section("seeds", heading)
     figure = Figure(
-        name="seeds",
-        plot=figures.seeds(study),
-        finding=words.seeds_finding(study),
-        reading=f"{_reading(study)} A ring is the best seed of a layer by validation: it is named, and the score of a"
+        "seeds",
+        figures.seeds(study),
+        words.seeds_finding(study),
+        f"{_reading(study)} A ring is the best seed of a layer by validation: it is named, and the score of a"
         " layer is the mean of all.",
         kind="plot tall",
     )
@@ -65,10 +60,10 @@ def scores_for_size(study: Study) -> Section:
     if not outcomes_by_layer(study):
         return section("parameters", heading)
     figure = Figure(
-        name="parameters",
-        plot=figures.parameters_against_score(study),
-        finding=words.parameters_finding(study),
-        reading="Labels are layers, the line is the Pareto front: the best score for at most so many parameters.",
+        "parameters",
+        figures.parameters_against_score(study),
+        words.parameters_finding(study),
+        "Labels are layers, the line is the Pareto front: the best score for at most so many parameters.",
     )
     return section("parameters", heading, figure)
 

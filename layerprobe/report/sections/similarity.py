@@ -31,10 +31,10 @@ ALIGNMENTS = {
 def cka_curve(study: Study) -> Section:
     """Return the curve with what belongs to it: tests between layers and further references."""
     figure = Figure(
-        name="cka-curve",
-        plot=figures.cka_curve(study),
-        finding=words.cka_curve_finding(study),
-        reading=_reading(study),
+        "cka-curve",
+        figures.cka_curve(study),
+        words.cka_curve_finding(study),
+        _reading(study),
         style=f"--entries:{_entries(study)}",
     )
     heading = f"Similarity to the {'layer before' if study.comparison.alone else 'reference'}, layer by layer"
@@ -48,10 +48,10 @@ def read_by_rule(study: Study) -> Section:
         return section("read", heading)
     errors = next(iter(prediction.read_uncertainty.values()), None)
     figure = Figure(
-        name="read",
-        plot=figures.read_by_rule(study),
-        finding=words.read_finding(study),
-        reading=" ".join((*_diamonds(prediction), *_shades(errors))),
+        "read",
+        figures.read_by_rule(study),
+        words.read_finding(study),
+        " ".join((*_diamonds(prediction), *_shades(errors))),
         style=f"height:{120 + 220 * len(prediction.read)}px",
     )
     return section("read", heading, figure)
@@ -176,4 +176,4 @@ def cka_map(study: Study) -> Section:
 def _map(name: str, plot: go.Figure, shown: SimilarityMap, reading: str, *, alone: bool) -> Figure:
     rows, columns = shown.shape
     finding, style = words.cka_map_finding(shown, alone=alone), f"--columns:{columns};--rows:{rows}"
-    return Figure(name=name, plot=plot, finding=finding, reading=reading, kind="plot map", style=style)
+    return Figure(name, plot, finding, reading, kind="plot map", style=style)
