@@ -20,6 +20,18 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, and no exponent for large ones.
+
+    Example:
+        >>> significant(0.012345), significant(12.345), significant(12345.6), significant(1.3, 4)
+        ('0.0123', '12.3', '12346', '1.300')
+    """
+    if abs(value) >= 10**digits or not value:
+        return number(value, 0)
+    return f"{value:#.{digits}g}".rstrip(".").replace("-", "−")
+
+
 def percent(share: float) -> str:
     """Return a share of 0 .. 1 in percent, with a space that does not break."""
     return f"{number(100 * share, 1).removesuffix('.0')}\u00a0%"

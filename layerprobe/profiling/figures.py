@@ -21,14 +21,14 @@ def latency(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
     size = smallest_batch(profiles)
     figure = _by_layer(profiles, labels, size, _milliseconds)
     what = "one text" if size == 1 else f"a batch of {size}"
-    return figure.update_yaxes(title=f"Latency of {what} (ms)", rangemode="tozero")
+    return figure.update_yaxes(title_text=f"Latency of {what} (ms)", rangemode="tozero")
 
 
 def throughput(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
     """Return the texts a second in batches of the largest size by layer, a line for each model and length."""
     size = max(size for _, size in profiles[0].shapes)
     figure = _by_layer(profiles, labels, size, _texts_per_second)
-    return figure.update_yaxes(title=f"Texts a second, batches of {size}", type="log", tickformat="~s", dtick="D2")
+    return figure.update_yaxes(title_text=f"Texts a second, batches of {size}", type="log", tickformat="~s", dtick="D2")
 
 
 def score_for_cost(

@@ -13,6 +13,7 @@ from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup
+from layerprobe.pages.numbers import significant
 from layerprobe.pages.parts import facts_table, folded, row, section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Card, Figure, Page, Section
@@ -338,16 +339,6 @@ def _facts(profile: Profile) -> dict[str, str]:
 
 
 # ---- numbers ------------------------------------------------------------------------------------------
-
-
-def significant(value: float) -> str:
-    """Return a number with three significant digits, and no exponent for large ones.
-
-    Example:
-        >>> significant(0.012345), significant(12.345), significant(12345.6)
-        ('0.0123', '12.3', '12346')
-    """
-    return f"{value:.0f}" if abs(value) >= 1000 or not value else f"{value:#.3g}".rstrip(".").replace("-", "−")
 
 
 def milliseconds(seconds: float) -> str:

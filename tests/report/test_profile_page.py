@@ -13,8 +13,9 @@ from layerprobe_cli.commands.profile import _print
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.seeds import pareto_front
+from layerprobe.pages.numbers import significant
 from layerprobe.pages.page import render, write_page
-from layerprobe.profiling.page import check_studies, profile_page, scores_of, significant
+from layerprobe.profiling.page import check_studies, profile_page, scores_of
 from layerprobe.profiling.values import Cost, LayerProfile, Profile
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.study.values import Study

@@ -124,7 +124,7 @@ def _layer_cells(study: Study, line: LayerRow) -> Iterator[str]:
     if line.drop_probability is not None:
         yield numbers.redrawn_share(line.drop_probability)
     for values in study.prediction.read.values():
-        yield f"{values[line.layer]:.4g}".replace("-", "−")
+        yield numbers.significant(values[line.layer], 4)
     yield "–" if line.zero_shot is None else numbers.number(line.zero_shot)
     yield numbers.mean_and_std(outcome.tested) if outcome else "–"
     yield join(
