@@ -74,16 +74,16 @@ def interval_text(interval: tuple[float, float] | None) -> str:
     return "" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"
 
 
-def print_comparisons(found: Comparisons) -> None:
+def print_comparisons(comparisons: Comparisons) -> None:
     """Print the curve of every comparison, and how those of further references differ from the first."""
     from layerprobe.names import distinct_names
 
-    names = distinct_names([comparison.reference.name for comparison in found.comparisons])
-    for name, comparison in zip(names, found.comparisons, strict=True):
-        if len(found.comparisons) > 1:
-            typer.echo(f"{'' if comparison is found.comparisons[0] else chr(10)}Against {name}:")
+    names = distinct_names([comparison.reference.name for comparison in comparisons.comparisons])
+    for name, comparison in zip(names, comparisons.comparisons, strict=True):
+        if len(comparisons.comparisons) > 1:
+            typer.echo(f"{'' if comparison is comparisons.comparisons[0] else chr(10)}Against {name}:")
         _print_curve(comparison)
-    for name, differences in zip(names[1:], found.differences, strict=False):
+    for name, differences in zip(names[1:], comparisons.differences, strict=False):
         typer.echo(f"\n{name} less {names[0]}:")
         print_table(
             ("layer", "difference", *_interval_header(differences[0].level), "p"),
@@ -161,13 +161,13 @@ def print_sentence(prediction: DropPrediction) -> None:
         typer.echo(record_sentence(prediction.record))
 
 
-def print_maps(found: Comparisons) -> None:
+def print_maps(comparisons: Comparisons) -> None:
     """Print every layer against every layer, and how far the values may be off."""
     from layerprobe.names import distinct_names
 
-    names = distinct_names([comparison.reference.name for comparison in found.comparisons])
-    for name, comparison in zip(names, found.comparisons, strict=True):
-        if comparison is not found.comparisons[0]:
+    names = distinct_names([comparison.reference.name for comparison in comparisons.comparisons])
+    for name, comparison in zip(names, comparisons.comparisons, strict=True):
+        if comparison is not comparisons.comparisons[0]:
             typer.echo()
         errors = comparison.map.uncertainty
         title, texts = comparison.map.measure.title, f"{comparison.map.n_samples} texts"
@@ -199,11 +199,11 @@ def print_scores(scores: LayerScores, model: ModelDescription) -> None:
     print_table(header, rows)
 
 
-def print_retrieval(found: Sequence[RetrievalScores]) -> None:
+def print_retrieval(models: Sequence[RetrievalScores]) -> None:
     """Print how well each layer finds documents, model by model, and how the best layer differs from the last."""
-    for scores in found:
-        if len(found) > 1:
-            typer.echo(f"{'' if scores is found[0] else chr(10)}{scores.model.name}:")
+    for scores in models:
+        if len(models) > 1:
+            typer.echo(f"{'' if scores is models[0] else chr(10)}{scores.model.name}:")
         _print_retrieval(scores)
 
 

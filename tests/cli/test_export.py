@@ -32,9 +32,9 @@ def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Pat
     assert "expected a layer from 0 to 3, got 9" in layerprobe("export", pair[0], out, "--layer", "9").error
     assert "there is no folder" in layerprobe("export", tmp_path / "nothing", out, "--layer", "1").error
     (tmp_path / "study.json").write_text("{}")
-    for study in ("study.json", "missing.json"):
+    for study, reason in (("study.json", "study.json is no study"), ("missing.json", "cannot read")):
         wrong = layerprobe("export", pair[0], out, "--layer", "1", "--study", tmp_path / study)
-        assert "is no study" in wrong.error
+        assert reason in wrong.error
     assert layerprobe("export", pair[0], out, "--layer", "-1").code == 2
     assert not out.exists()
 

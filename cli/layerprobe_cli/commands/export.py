@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from layerprobe_cli.options import Json, Quiet
 from layerprobe_cli.output import log_to_stderr, print_json, print_table
+from layerprobe_cli.studies import read_study
 from layerprobe_cli.tables import show_notes
-
-if TYPE_CHECKING:
-    from layerprobe.study.values import Study
 
 
 def export(
@@ -58,7 +56,7 @@ def export(
     Example:  [bold]layerprobe export google/electra-base-discriminator electra-9 --layer 9[/bold]
     """
     log_to_stderr(quiet=quiet)
-    evidence = None if study is None else _read_study(study)
+    evidence = None if study is None else read_study(study)
 
     # after the study: what is wrong with it is told before torch is loaded
     from layerprobe.encoders.spec import ModelSpec
@@ -90,14 +88,3 @@ def export(
         "loaded back": f"the same embeddings to {found.difference:.0e}" if found.difference else "equal embeddings",
     }
     print_table(("what", "value"), list(shown.items()))
-
-
-def _read_study(path: Path) -> Study:
-    from layerprobe.errors import DataError
-    from layerprobe.serialisation import from_json
-    from layerprobe.study.values import Study
-
-    try:
-        return from_json(Study, path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # DataError and UnicodeDecodeError are ValueErrors
-        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error

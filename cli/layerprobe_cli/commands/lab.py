@@ -101,10 +101,10 @@ def _print_result(done: LabResult) -> None:
         rows = []
         for entry in done.zoo.entries:
             tuned = entry.budgets[budget]
-            found = truth(tuned)
+            known = truth(tuned)
             scores = [sum(row) / len(row) for row in tuned.test]
-            cells = (f"{scores[found.best_layer]:.2f}", f"{scores[-1]:.2f}", f"{found.effect:+.2f}")
-            rows.append((entry.name, str(found.best_layer), *cells, "yes" if found.drop else "no"))
+            cells = (f"{scores[known.best_layer]:.2f}", f"{scores[-1]:.2f}", f"{known.effect:+.2f}")
+            rows.append((entry.name, str(known.best_layer), *cells, "yes" if known.drop else "no"))
         print_table(("model", "best layer", "its score", "last layer", "difference", "drop"), rows)
         typer.echo()
     for sentence in done.sentences:

@@ -9,6 +9,7 @@ import typer
 
 from layerprobe_cli.options import Json, Loading, Model, Quiet, integers, library_options, parse_layers
 from layerprobe_cli.output import log_to_stderr, print_json, print_table, progress_bar
+from layerprobe_cli.studies import read_study
 from layerprobe_cli.tables import show_notes
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def profile(
     """
     log_to_stderr(quiet=quiet)
     tokens, sizes = integers(lengths, "--lengths"), integers(batch_sizes, "--batch-sizes")
-    studies = [_read(path) for path in study or ()]
+    studies = [read_study(path) for path in study or ()]
 
     # after the options: what is wrong with them is reported before torch is loaded
     from layerprobe.profiling.run import profile as measure
@@ -96,19 +97,6 @@ def profile(
         _print(profiles, studies)
         if report is not None:
             typer.echo(f"\nReport: {report}")
-
-
-def _read(path: Path) -> Study:
-    from layerprobe.errors import DataError
-    from layerprobe.serialisation import from_json
-    from layerprobe.study.values import Study
-
-    try:
-        return from_json(Study, path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {path}: {error}; expected the study.json of `layerprobe run`") from error
-    except DataError as error:
-        raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
 
 
 def _print(profiles: list[Profile], studies: list[Study]) -> None:

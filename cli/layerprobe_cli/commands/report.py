@@ -9,6 +9,7 @@ import typer
 
 from layerprobe_cli.options import Json
 from layerprobe_cli.output import print_json
+from layerprobe_cli.studies import read_study
 
 
 def report(
@@ -22,20 +23,9 @@ def report(
 
     Example:  [bold]layerprobe report layerprobe-report/study.json -o electra.html[/bold]
     """
-    from layerprobe.errors import DataError
     from layerprobe.report.page import write_report
-    from layerprobe.serialisation import from_json
-    from layerprobe.study.values import Study
 
-    try:
-        text = study.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {study}: {error}; expected the study.json of `layerprobe run`") from error
-    try:
-        found = from_json(Study, text)
-    except DataError as error:
-        raise DataError(f"{study} is no study: {error}; expected the study.json of `layerprobe run`") from error
-    path = write_report(found, out)
+    path = write_report(read_study(study), out)
     if json:
         print_json({"report": str(path)})
     else:
