@@ -84,12 +84,10 @@ def _cards(result: ChainResult) -> Iterator[Card]:
     yield Card(f"Best layer, {best.layer}", numbers.number(best.mean), beside)
     for effect in result.effects:
         if effect.layer == best.layer:
-            sure = numbers.interval(effect.interval)
-            yield Card("Added there", numbers.signed(effect.value), sure)
+            yield Card("Added there", numbers.signed(effect.value), numbers.interval(effect.interval))
     for control in result.controls[:1]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
-        score, spread = numbers.number(there.mean), numbers.mean_and_std(there.tested)
-        yield Card("From random weights", score, spread)
+        yield Card("From random weights", numbers.number(there.mean), numbers.mean_and_std(there.tested))
     for each in _cut_at(result, best.layer):
         curve = each.to_start
         ends = None if curve.lower is None or curve.upper is None else (curve.lower[-1], curve.upper[-1])
@@ -117,11 +115,10 @@ def _steps(result: ChainResult) -> Section:
     if result.controls:
         random = ", ".join(str(control.random_init) for control in result.controls)
         beside.append(f"the whole chain from random weights (seed {random})")
-    seeds = f"{len(chain.seeds)} seed{'s' if len(chain.seeds) > 1 else ''}"
     return section(
         "steps",
         "The chain",
-        f"From {result.trail.model}, with {seeds} at each layer:",
+        f"From {result.trail.model}, with {numbers.counted(len(chain.seeds), 'seed')} at each layer:",
         listed("ol", items),
         f"Beside it: {' and '.join(beside)}." if beside else None,
         folded("As a file, which layerprobe chain reads", element("pre", element("code", chain_to_toml(chain)))),
@@ -140,7 +137,7 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
 
 def _protocol_words(step: FinetuneStep) -> str:
     how = step.protocol
-    epochs = f"{how.epochs} epoch{'s' if how.epochs > 1 else ''}"
+    epochs = numbers.counted(how.epochs, "epoch")
     return f"{epochs} in batches of {how.batch_size}, peak learning rate {how.learning_rate:g}"
 
 

@@ -178,7 +178,7 @@ def _sources(result: LabResult) -> Markup:
             "Corpus": ", ".join(result.study.corpus),
             "Task": result.zoo.entries[0].task,
             "Budgets": "; ".join(
-                f"{name}: {how.epochs} epoch{'s' if how.epochs > 1 else ''}, peak learning rate {how.learning_rate:g},"
+                f"{name}: {numbers.counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g},"
                 f" batches of {how.batch_size}"
                 for name, how in result.study.budgets.items()
             ),

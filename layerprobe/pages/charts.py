@@ -33,19 +33,7 @@ def line(
     texts: Iterable[str] | None = None,
     **options: Any,
 ) -> go.Scatter:
-    """Return a line over layers, or over x.
-
-    Args:
-        values: One a layer.
-        name: As plain text.
-        colour: Of the line.
-        x: Where the values are, if not at layers 0, 1, 2 and so on.
-        width: Of the line, in pixels.
-        dash: Plotly's.
-        marker: Of the values; none by default.
-        texts: What is shown where one points at a value, as Plotly's text.
-        options: Plotly's.
-    """
+    """Return a line over layers, or over x; texts, of Plotly's kind, are shown where one points at a value."""
     values = list(values)
     shown: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
     return go.Scatter(
@@ -119,10 +107,10 @@ def seeds_and_mean(
     Args:
         name: Of the line.
         outcomes: One a layer; nothing is drawn without any.
-        look: Colours and shapes.
+        look: Of the line and its dots.
         what: What the scores are, such as `test F1`.
-        scores: Of each layer, where they are not those of the test split.
-        shift: Layers by which all is moved aside.
+        scores: By layer, where they are not those of the test split.
+        shift: Layers by which all is moved aside; see `side_by_side`.
         room: Layers that the dots take beside the mean.
     """
     if not outcomes:
@@ -213,15 +201,7 @@ def front_line(points: Iterable[tuple[float, float]]) -> go.Scatter:
 def cost_points(
     name: str, costs: Sequence[float], outcomes: Sequence[Tested], marker: Mapping[str, Any], *, unit: str
 ) -> go.Scatter:
-    """Return the mean score of each layer against its cost, with the layer as a label.
-
-    Args:
-        name: Of the model.
-        costs: By outcome.
-        outcomes: One a layer.
-        marker: Plotly's.
-        unit: Format and unit of a cost, such as `%{x:.3~g} ms`.
-    """
+    """Return the mean score of each layer against its cost, labelled; unit is as in `%{x:.3~g} ms`."""
     return go.Scatter(
         x=list(costs),
         y=[outcome.tested.mean for outcome in outcomes],

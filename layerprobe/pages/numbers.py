@@ -86,10 +86,13 @@ def by_seed(values: Sequence[float]) -> str:
 
 def mean_and_std(scores: SeedScores) -> str:
     """Return mean ± standard deviation and the number of seeds."""
-    n_seeds = len(scores.values)
-    count = f"{n_seeds} seed{'s' if n_seeds != 1 else ''}"
     spread = "" if scores.std is None else f" ± {number(scores.std)}"
-    return f"{number(scores.mean)}{spread} ({count})"
+    return f"{number(scores.mean)}{spread} ({counted(len(scores.values), 'seed')})"
+
+
+def counted(n: int, what: str) -> str:
+    """Return `1 seed` or `3 seeds`."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def layer_range(layers: Sequence[int]) -> str:

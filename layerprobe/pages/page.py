@@ -106,7 +106,9 @@ def _section(shown: Section) -> Markup | None:
 
 def _figure(figure: Figure) -> Markup:
     name, finding = f"plot-{figure.name}", figure.finding
-    plot = element("div", id=name, class_=figure.kind, role="img", aria_label=finding, style=figure.style)
+    entries = sum(trace.showlegend is not False for trace in figure.plot.data)
+    style = figure.style or f"--entries:{entries}"
+    plot = element("div", id=name, class_=figure.kind, role="img", aria_label=finding, style=style)
     caption = element("figcaption", finding, " ", element("span", figure.reading, class_="reading"))
     return element("figure", plot, caption)
 

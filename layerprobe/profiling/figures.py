@@ -34,16 +34,7 @@ def throughput(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
 def score_for_cost(
     labels: Sequence[str], costs: Sequence[Mapping[int, float]], scores: Scores, *, metric: Metric, axis: str, unit: str
 ) -> go.Figure:
-    """Return test scores after fine-tuning against a cost, with the Pareto front of all models' layers.
-
-    Args:
-        labels: Of the models.
-        costs: By layer, for each model.
-        scores: Of the same models.
-        metric: That they are of.
-        axis: What the cost is.
-        unit: Format and unit of a cost where one points at a layer.
-    """
+    """Return test scores after fine-tuning against a cost by layer, with the Pareto front of all models' layers."""
     points: list[tuple[float, float]] = []
     traces = []
     for index, (label, cost, scored) in enumerate(zip(labels, costs, scores, strict=True)):

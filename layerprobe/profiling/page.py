@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import Metric, metric_title
@@ -30,16 +31,8 @@ CSV_COLUMNS = (
 )
 
 
-class Identified(Protocol):
-    """A model that can be told from others: a description, or a checkpoint."""
-
-    @property
-    def revision(self) -> str:
-        """Resolved commit, or the content digest of a local folder."""
-
-    @property
-    def random_init(self) -> int | None:
-        """Seed of random weights."""
+Identified = ModelDescription | Checkpoint
+"""A model that can be told from others."""
 
 
 def scores_of(studies: Sequence[Study], model: Identified) -> dict[int, LayerOutcome]:
@@ -243,27 +236,20 @@ def _front_words(shown: _Shown, costs: Sequence[Mapping[int, float]], unit: str)
 
 
 def _latency(shown: _Shown) -> Section:
-    figure = Figure(
-        "latency",
-        latency(shown.profiles, shown.labels),
-        " ".join(_sentence(shown, index) for index in range(len(shown.profiles))),
-        "Bars are the 5 and 95\u00a0% quantiles of all repeats.",
-    )
+    finding = " ".join(_sentence(shown, index) for index in range(len(shown.profiles)))
+    reading = "Bars are the 5 and 95\u00a0% quantiles of all repeats."
+    figure = Figure("latency", latency(shown.profiles, shown.labels), finding, reading)
     return section("latency", "Latency by layer", figure)
 
 
 def _throughput(shown: _Shown) -> Section:
     last = [(label, profile.layers[-1]) for label, profile in zip(shown.labels, shown.profiles, strict=True)]
-    figure = Figure(
-        "throughput",
-        throughput(shown.profiles, shown.labels),
-        " ".join(
-            f"In batches of {each.costs[-1].batch_size}, {label} embeds {significant(each.costs[-1].texts_per_second)}"
-            f" texts of {each.costs[-1].length} tokens a second at layer {each.layer}."
-            for label, each in last
-        ),
-        "The axis is logarithmic.",
+    finding = " ".join(
+        f"In batches of {each.costs[-1].batch_size}, {label} embeds {significant(each.costs[-1].texts_per_second)}"
+        f" texts of {each.costs[-1].length} tokens a second at layer {each.layer}."
+        for label, each in last
     )
+    figure = Figure("throughput", throughput(shown.profiles, shown.labels), finding, "The axis is logarithmic.")
     return section("throughput", "Throughput by layer", figure)
 
 

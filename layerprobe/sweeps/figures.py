@@ -13,12 +13,7 @@ from layerprobe.sweeps.values import SweepCurve
 
 
 def sweep_curves(curves: Sequence[SweepCurve], labels: Sequence[str]) -> go.Figure:
-    """Return test scores by layer on one task: a line of means for each model, and every seed as a dot.
-
-    Args:
-        curves: Of one task, a model each.
-        labels: Of the models.
-    """
+    """Return test scores by layer on one task: a line of means for each model, and every seed as a dot."""
     figure, title = go.Figure(), metric_title(curves[0].primary)
     shifts, room = side_by_side([curve.outcomes for curve in curves])
     for index, (curve, label, shift) in enumerate(zip(curves, labels, shifts, strict=True)):

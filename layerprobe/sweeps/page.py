@@ -24,7 +24,7 @@ def sweep_page(result: SweepResult) -> Page:
     """Return the page of a sweep, finished or not."""
     models = list(dict.fromkeys(curve.model for curve in result.curves))
     return Page(
-        title=f"Sweep of {_counted(len(models), 'model')}",
+        title=f"Sweep of {numbers.counted(len(models), 'model')}",
         overline="layerprobe · sweep",
         heading=", ".join(distinct_names(models)),
         lead=(_progress(result),),
@@ -66,7 +66,7 @@ def _progress(result: SweepResult) -> str:
         time = "" if result.seconds_left is None else f", about {duration(result.seconds_left)}"
         left = f", {result.n_left} to come{time}"
     failed = f", {result.n_failed} failed" if result.n_failed else ""
-    return f"{result.n_done} of {_counted(result.n_runs, 'run')} done{failed}{left}."
+    return f"{result.n_done} of {numbers.counted(result.n_runs, 'run')} done{failed}{left}."
 
 
 def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Section:
@@ -98,7 +98,3 @@ def _finding(label: str, curve: SweepCurve) -> str:
         return f"{label} has no finished run."
     best = max(curve.outcomes, key=lambda outcome: outcome.mean)
     return f"{label} scores highest at layer {best.layer}, {numbers.number(best.mean)}."
-
-
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"

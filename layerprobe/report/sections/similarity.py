@@ -30,13 +30,7 @@ ALIGNMENTS = {
 
 def cka_curve(study: Study) -> Section:
     """Return the curve with what belongs to it: tests between layers and further references."""
-    figure = Figure(
-        "cka-curve",
-        figures.cka_curve(study),
-        words.cka_curve_finding(study),
-        _reading(study),
-        style=f"--entries:{_entries(study)}",
-    )
+    figure = Figure("cka-curve", figures.cka_curve(study), words.cka_curve_finding(study), _reading(study))
     heading = f"Similarity to the {'layer before' if study.comparison.alone else 'reference'}, layer by layer"
     return section("cka-curve", heading, figure, _steps(study.comparison), _further(study))
 
@@ -55,12 +49,6 @@ def read_by_rule(study: Study) -> Section:
         style=f"height:{120 + 220 * len(prediction.read)}px",
     )
     return section("read", heading, figure)
-
-
-def _entries(study: Study) -> int:
-    """Return how many entries the legend has: line, plateau, threshold and ring, shades, further references."""
-    lines = 2 + 2 * study.prediction.by_plateau
-    return lines + 2 * (study.comparison.curve.uncertainty is not None) + len(study.further_comparisons)
 
 
 def _reading(study: Study) -> str:
