@@ -250,6 +250,29 @@ def test_what_rounds_to_nothing_has_no_sign() -> None:
     assert numbers.number(-0.0004, 3) == "0.000"
 
 
+def test_nothing_is_said_of_a_reference_where_there_is_none(measured: Study) -> None:
+    comparison, prediction = measured.comparison, measured.prediction
+    curve = dataclasses.replace(comparison.curve, alignment="previous-layer")
+    comparison = dataclasses.replace(
+        comparison, reference=comparison.model, reference_diagnostics=(), curve=curve, warnings=()
+    )
+    read = {"InfoNCE": comparison.curve.values}
+    alone = dataclasses.replace(
+        measured,
+        comparison=comparison,
+        prediction=dataclasses.replace(prediction, rule="fall of InfoNCE", evidence=None, read=read, sentence="Falls."),
+        reference_zero_shot=None,
+        further_comparisons=(),
+        further_predictions=(),
+    )
+    for study in (alone, dataclasses.replace(alone, zero_shot=None, confirmation=None)):
+        page = Page(rendered(study))
+        labels = [attributes.get("aria-label") or "" for _, attributes in page.elements]
+        for shown in (page.text, page.data("figures"), *labels):
+            assert "reference" not in shown.lower()
+        assert "InfoNCEZero-shot" in page.text
+
+
 # ---- fine-tuning --------------------------------------------------------------------------------------
 
 
