@@ -16,16 +16,12 @@ from layerprobe.report import words
 from layerprobe.report.data import layer_csv
 from layerprobe.report.sections.diagnostics import diagnostics
 from layerprobe.report.sections.provenance import provenance
-from layerprobe.report.sections.scores import baselines, layers, scores_by_seed, scores_for_size, tuned, zero_shot
+from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
 from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
 from layerprobe.serialisation import to_json
 from layerprobe.study.values import Study
 
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
-SECTIONS = (
-    *(cka_curve, read_by_rule, cka_map, zero_shot, tuned, scores_by_seed, scores_for_size),
-    *(layers, baselines, diagnostics),
-)
 TERMS = ("CKA", "Debiased", "Layer", "Drop layer", "TMFT", "Zero-shot")
 
 
@@ -49,7 +45,10 @@ def study_page(study: Study) -> Page:
             *study.provenance.warnings,
             *(warning for comparison in comparisons for warning in comparison.warnings),
         ),
-        sections=tuple(section(study) for section in SECTIONS),
+        sections=(
+            *(cka_curve(study), read_by_rule(study), cka_map(study), zero_shot(study), *fine_tuning(study)),
+            *(layers(study), baselines(study), diagnostics(study)),
+        ),
         provenance=provenance(study),
         terms=(*TERMS, *(("Interval, band", "Redraw") if uncertain else ())),
         data=to_json(study),

@@ -171,10 +171,10 @@ def score_method(scores: LayerScores) -> str:
 
 
 def zero_shot_finding(study: Study) -> str:
-    """Return what the zero-shot scores show; empty without any."""
+    """Return what the zero-shot scores show."""
     scores = (study.zero_shot, study.reference_zero_shot)
     best = [_best_and_last(name, score) for name, score in zip(labels(study), scores, strict=True) if score]
-    return f"Without fine-tuning, {'; '.join(best)}." if best else ""
+    return f"Without fine-tuning, {'; '.join(best)}."
 
 
 def _best_and_last(name: str, scores: LayerScores) -> str:
@@ -184,10 +184,8 @@ def _best_and_last(name: str, scores: LayerScores) -> str:
 
 
 def tmft_finding(study: Study) -> str:
-    """Return what fine-tuning shows; empty without a confirmation."""
+    """Return what fine-tuning shows."""
     outcomes = tuple(outcomes_by_layer(study).values())
-    if not outcomes:
-        return ""
     best = max(outcomes, key=lambda outcome: outcome.mean)
     others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in outcomes if o is not best)
     beside = f" The other layers that were run: {others}." if others else " No other layer was run."
@@ -196,10 +194,8 @@ def tmft_finding(study: Study) -> str:
 
 
 def seeds_finding(study: Study) -> str:
-    """Return how far seeds lie apart; empty without a confirmation."""
+    """Return how far seeds lie apart."""
     outcomes = tuple(outcomes_by_layer(study).values())
-    if not outcomes:
-        return ""
     title = metric_title(study.metric)
     widest = max(outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
     count = len(widest.seeds)
@@ -213,11 +209,11 @@ def seeds_finding(study: Study) -> str:
 
 
 def parameters_finding(study: Study) -> str:
-    """Return which layers no other beats in both parameters and score; empty without a confirmation."""
+    """Return which layers no other beats in both parameters and score."""
     outcomes = outcomes_by_layer(study).values()
     front = pareto_front(outcomes, cost=lambda outcome: outcome.parameters, score=lambda outcome: outcome.mean)
     points = ", ".join(f"layer {o.layer} ({millions(o.parameters)}, {number(o.mean)})" for o in front)
-    return f"No other layer is both smaller and better than {points}." if front else ""
+    return f"No other layer is both smaller and better than {points}."
 
 
 def file_stem(study: Study) -> str:

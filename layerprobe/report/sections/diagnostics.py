@@ -12,18 +12,9 @@ from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.study.values import Study
 
 HEAD = (
-    "Layer",
-    "Texts",
-    "Features",
-    "Copies",
-    "Mean cosine",
-    "Top feature",
-    "Top three",
-    "Effective rank",
-    "Intrinsic dimension",
-    "Chance CKA",
+    *("Layer", "Texts", "Features", "Copies", "Mean cosine", "Top feature", "Top three", "Effective rank"),
+    *("Intrinsic dimension", "Chance CKA"),
 )
-
 TERMS = ("Copies", "Mean cosine", "Top feature, top three", "Effective rank", "Intrinsic dimension", "Chance CKA")
 
 

@@ -28,48 +28,24 @@ def zero_shot(study: Study) -> Section:
     return section("zero-shot", heading, figure)
 
 
-def tuned(study: Study) -> Section:
-    """Return the scores after fine-tuning, or how to get them."""
-    heading = "After fine-tuning"
-    if not outcomes_by_layer(study):
+def fine_tuning(study: Study) -> Iterator[Section]:
+    """Yield the scores after fine-tuning: by layer, by seed and for the size; or how to get them."""
+    heading, confirmation = "After fine-tuning", study.confirmation
+    if confirmation is None or not confirmation.outcomes:
         command = words.confirm_command(study)
-        return section("tmft", heading, missing("No layer has been fine-tuned", command))
-    figure = Figure("tmft", figures.tmft(study), words.tmft_finding(study), _reading(study))
-    return section("tmft", heading, figure)
-
-
-def scores_by_seed(study: Study) -> Section:
-    """Return every seed on both splits; nothing without fine-tuning."""
-    heading = "Scores by seed"
-    if not outcomes_by_layer(study):
-        return section("seeds", heading)
-    figure = Figure(
-        "seeds",
-        figures.seeds(study),
-        words.seeds_finding(study),
-        f"{_reading(study)} A ring is the best seed of a layer by validation: it is named, and the score of a"
-        " layer is the mean of all.",
-        kind="plot tall",
-    )
-    return section("seeds", heading, figure, folded("Every seed", table("Every seed", SEED_HEAD, _seed_lines(study))))
-
-
-def scores_for_size(study: Study) -> Section:
-    """Return scores against parameters; nothing without fine-tuning."""
-    heading = "Score for the size"
-    if not outcomes_by_layer(study):
-        return section("parameters", heading)
-    figure = Figure(
-        "parameters",
-        figures.parameters_against_score(study),
-        words.parameters_finding(study),
-        "Labels are layers, the line is the Pareto front: the best score for at most so many parameters.",
-    )
-    return section("parameters", heading, figure)
-
-
-def _reading(study: Study) -> str:
-    return seeds_reading(study.confirmation.outcomes, study.confirmation.level) if study.confirmation else ""
+        yield section("tmft", heading, missing("No layer has been fine-tuned", command))
+        return
+    reading = seeds_reading(confirmation.outcomes, confirmation.level)
+    yield section("tmft", heading, Figure("tmft", figures.tmft(study), words.tmft_finding(study), reading))
+    rings = "A ring is the best seed of a layer by validation: it is named, and a layer's score is the mean of all."
+    finding = words.seeds_finding(study)
+    by_seed = Figure("seeds", figures.seeds(study), finding, f"{reading} {rings}", kind="plot tall")
+    every_seed = folded("Every seed", table("Every seed", SEED_HEAD, _seed_lines(study)))
+    yield section("seeds", "Scores by seed", by_seed, every_seed)
+    reading = "Labels are layers, the line is the Pareto front: the best score for at most so many parameters."
+    finding = words.parameters_finding(study)
+    by_size = Figure("parameters", figures.parameters_against_score(study), finding, reading)
+    yield section("parameters", "Score for the size", by_size)
 
 
 def _seed_lines(study: Study) -> Iterator[Markup]:
