@@ -18,8 +18,9 @@ from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
+from layerprobe.pages.page import render
 from layerprobe.report.data import layer_rows
-from layerprobe.report.page import render
+from layerprobe.report.page import study_page
 from layerprobe.scoring import probes
 from layerprobe.scoring.zero_shot import zero_shot
 from layerprobe.serialisation import from_json, to_json
@@ -187,7 +188,7 @@ def test_a_study_of_any_kind_holds_together(study: Study) -> None:
 def test_the_report_names_the_metric(study: Study) -> None:
     title = metric_title(study.metric)
     assert {row.metric for row in layer_rows(study)} == {study.metric}
-    page = render(study)
+    page = render(study_page(study))
     assert f"Zero-shot {title}" in page
     assert f"TMFT {title}" in page
     assert "Spearman" not in page.split("<script")[0]

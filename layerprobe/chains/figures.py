@@ -8,85 +8,52 @@ from typing import Any
 import plotly.graph_objects as go
 
 from layerprobe.chains.values import ChainCurve, ChainResult, ChainSimilarities, ChainSimilarity
-from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import numbers
-from layerprobe.pages.charts import area, bars, error_bars, outcome_text
+from layerprobe.pages.charts import Look, area, bars, line, seeds_and_mean, side_by_side
 from layerprobe.pages.style import CHOSEN, DROP, FURTHER, MODEL, REFERENCE, layer_axis, styled, text
 
-_DODGE = 0.13
-"""Layers between the means of two series at one layer, so that their bars stay apart."""
-_ASIDE = 0.045
-"""Layers between a mean and its seeds."""
 _LOOKS = (
-    (MODEL, "circle", "solid"),
-    (REFERENCE, "square", "dash"),
-    (DROP, "diamond", "dot"),
-    *((colour, "x", dash) for colour, _, dash in FURTHER),
+    Look(colour=MODEL),
+    Look(colour=REFERENCE, symbol="square", dash="dash"),
+    Look(colour=DROP, symbol="diamond", dash="dot"),
+    *(Look(colour=colour, symbol="x", dash=dash) for colour, _, dash in FURTHER),
 )
-"""Colour, symbol and dash: the chain, the last step alone, controls in turn."""
+"""The chain, the last step alone, controls in turn."""
 
 
 def chain_scores(result: ChainResult) -> go.Figure:
     """Return test scores of the last step by layer: after the chain, without it, and from random weights."""
-    named = [("the whole chain", result.outcomes)]
+    lines = {"the whole chain": result.outcomes}
     if result.direct:
-        named.append(("the last step alone", result.direct))
-    named += [(f"random weights {each.random_init}", each.outcomes[-1]) for each in result.controls]
-    figure = go.Figure()
-    title = metric_title(result.primary)
-    for index, (name, outcomes) in enumerate(named):
+        lines["the last step alone"] = result.direct
+    lines |= {f"random weights {each.random_init}": each.outcomes[-1] for each in result.controls}
+    figure, title = go.Figure(), metric_title(result.primary)
+    shifts, room = side_by_side(list(lines.values()))
+    for index, (name, outcomes) in enumerate(lines.items()):
         look = _LOOKS[index % len(_LOOKS)]
-        shift = _DODGE * (index - (len(named) - 1) / 2)
-        figure.add_traces(_seeds_and_mean(name, outcomes, look, shift, title))
+        figure.add_traces(seeds_and_mean(name, outcomes, look, what=f"test {title}", shift=shifts[index], room=room))
     layer_axis(figure, result.n_blocks + 1)
     figure.update_yaxes(title=f"Test {title} × 100")
     return styled(figure)
 
 
-def _seeds_and_mean(
-    name: str, outcomes: Sequence[LayerOutcome], look: tuple[str, str, str], shift: float, title: str
-) -> list[go.Scatter]:
-    colour, symbol, dash = look
-    seeds = go.Scatter(
-        x=[outcome.layer + shift + _ASIDE for outcome in outcomes for _ in outcome.seeds],
-        y=[score for outcome in outcomes for score in outcome.scores],
-        customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
-        name=f"{text(name)}, seeds",
-        mode="markers",
-        legendgroup=name,
-        showlegend=False,
-        marker={"size": 5, "color": colour, "opacity": 0.5, "symbol": symbol},
-        hovertemplate=f"{text(name)}<br>layer %{{customdata[0]}}, seed %{{customdata[1]}}"
-        f"<br>test {title} %{{y:.2f}}<extra></extra>",
-    )
-    mean = go.Scatter(
-        x=[outcome.layer + shift for outcome in outcomes],
-        y=[outcome.mean for outcome in outcomes],
-        hovertext=[outcome_text(outcome.layer, outcome.tested) for outcome in outcomes],
-        name=text(name),
-        mode="lines+markers",
-        legendgroup=name,
-        line={"color": colour, "width": 1.5, "dash": dash},
-        marker={"size": 9, "color": colour, "symbol": symbol},
-        error_y=error_bars([outcome.tested for outcome in outcomes], colour),
-        hovertemplate=f"{text(name)}<br>%{{hovertext}}<extra></extra>",
-    )
-    return [seeds, mean]
-
-
-def cka_with_start(found: ChainSimilarities, n_blocks: int) -> go.Figure:
+def cka_with_start(similarities: ChainSimilarities, n_blocks: int) -> go.Figure:
     """Return the similarity of each layer after a training with the same layer before."""
-    figure = go.Figure(_trained([(each, each.to_start) for each in found.trained]))
+    figure = go.Figure(_trained([(each, each.to_start) for each in similarities.trained]))
     return _similarity_axes(figure, n_blocks, "CKA with the layer before")
 
 
-def cka_with_reference(found: ChainSimilarities, n_blocks: int, reference: str) -> go.Figure:
+def cka_with_reference(similarities: ChainSimilarities, n_blocks: int, reference: str) -> go.Figure:
     """Return the similarity of each layer with the reference, before and after."""
     figure = go.Figure()
-    if found.start_to_reference is not None:
-        figure.add_traces(_shaded("before", found.start_to_reference, REFERENCE, "rgba(119,128,140,0.2)", "dash"))
-    figure.add_traces(_trained([(each, each.to_reference) for each in found.trained if each.to_reference is not None]))
+    if similarities.start_to_reference is not None:
+        figure.add_traces(
+            _shaded("before", similarities.start_to_reference, REFERENCE, "rgba(119,128,140,0.2)", "dash")
+        )
+    figure.add_traces(
+        _trained([(each, each.to_reference) for each in similarities.trained if each.to_reference is not None])
+    )
     return _similarity_axes(figure, n_blocks, f"CKA with {text(reference)}")
 
 
@@ -107,45 +74,35 @@ def _trained(curves: Sequence[tuple[ChainSimilarity, ChainCurve]]) -> list[go.Sc
         traces += _shaded(name, curve, colour, shade, dash)
     cut = [(each, curve) for each, curve in curves if each.layer is not None]
     for each, curve in cut:
-        line = _line(f"kept to layer {each.layer}", curve, MODEL, "solid")
-        line.update(mode="lines", legendgroup="cut", showlegend=False, opacity=0.45, line_width=1.2)
-        traces.append(line)
+        thin = _line(f"kept to layer {each.layer}", curve, MODEL, "solid", width=1.2)
+        traces.append(thin.update(mode="lines", legendgroup="cut", showlegend=False, opacity=0.45))
     if cut:
         ends = [(len(curve.values) - 1, curve) for _, curve in cut]
-        points = go.Scatter(
-            x=[layer for layer, _ in ends],
-            y=[curve.values[-1] for _, curve in ends],
+        points = line(
+            [curve.values[-1] for _, curve in ends],
             name="after the whole chain",
-            mode="markers",
-            legendgroup="cut",
+            colour=MODEL,
+            x=[layer for layer, _ in ends],
             marker={"size": 9, "color": MODEL},
+            texts=[f"the last layer kept<br>{_said(curve, layer)}" for layer, curve in ends],
+            legendgroup="cut",
             error_y=_ends([curve for _, curve in ends]),
-            hovertext=[_said(curve, layer) for layer, curve in ends],
-            hovertemplate="the last layer kept<br>%{hovertext}<extra></extra>",
         )
-        traces.append(points)
+        traces.append(points.update(mode="markers"))
     return traces
 
 
 def _shaded(name: str, curve: ChainCurve, colour: str, shade: str, dash: str) -> list[go.Scatter]:
-    line = _line(name, curve, colour, dash)
-    line.update(legendgroup=name)
+    drawn = _line(name, curve, colour, dash).update(legendgroup=name)
     if curve.lower is None or curve.upper is None:
-        return [line]
-    return [area(curve.lower, curve.upper, name=name, colour=shade, legendgroup=name, showlegend=False), line]
+        return [drawn]
+    return [area(curve.lower, curve.upper, name=name, colour=shade, legendgroup=name, showlegend=False), drawn]
 
 
-def _line(name: str, curve: ChainCurve, colour: str, dash: str) -> go.Scatter:
-    return go.Scatter(
-        x=list(range(len(curve.values))),
-        y=list(curve.values),
-        name=text(name),
-        mode="lines+markers",
-        line={"color": colour, "width": 2, "dash": dash},
-        marker={"size": 6, "color": colour},
-        hovertext=[_said(curve, layer) for layer in range(len(curve.values))],
-        hovertemplate=f"{text(name)}<br>%{{hovertext}}<extra></extra>",
-    )
+def _line(name: str, curve: ChainCurve, colour: str, dash: str, *, width: float = 2.0) -> go.Scatter:
+    texts = [f"{text(name)}<br>{_said(curve, layer)}" for layer in range(len(curve.values))]
+    marker = {"size": 6, "color": colour}
+    return line(curve.values, name=name, colour=colour, width=width, dash=dash, marker=marker, texts=texts)
 
 
 def _said(curve: ChainCurve, layer: int) -> str:

@@ -46,7 +46,7 @@ class Training:
     metrics: dict[str, float]
     """Scores of the best epoch, by name."""
     seeds: tuple[int, ...] = ()
-    """Of all runs of this layer that were found, this one's among them."""
+    """Of all runs of this layer at hand, this one's among them."""
     over_seeds: dict[str, SeedScores] = field(default_factory=dict)
     """The same scores of those runs, by name."""
 
@@ -231,16 +231,16 @@ def _scores(training: Training) -> str:
         return "\n\n".join((_table(("Metric", "of the best epoch"), rows), alone))
     header = ("Metric", "mean ± deviation", "interval of the mean", "by seed", f"this checkpoint, seed {training.seed}")
     lines = []
-    for name, found in training.over_seeds.items():
-        assert found.std is not None
-        assert found.interval is not None
-        low, high = found.interval
+    for name, scores in training.over_seeds.items():
+        assert scores.std is not None
+        assert scores.interval is not None
+        low, high = scores.interval
         lines.append(
             (
                 name,
-                f"{found.mean:.2f} ± {found.std:.2f}",
+                f"{scores.mean:.2f} ± {scores.std:.2f}",
                 f"{low:.2f} to {high:.2f}",
-                " ".join(f"{value:.2f}" for value in found.values),
+                " ".join(f"{value:.2f}" for value in scores.values),
                 f"{training.metrics[name]:.2f}",
             )
         )
@@ -252,6 +252,7 @@ def _scores(training: Training) -> str:
 def _evidence(study: Study, layer: int) -> str:
     comparison, confirmation = study.comparison, study.confirmation
     curve, measure = comparison.curve, comparison.map.measure
+    other = "the layer before" if comparison.alone else escaped(_model_name(comparison.reference))
     untrained = study.zero_shot
     scores = untrained.scores if untrained is not None else None
     header = ["Layer", measure.title]
@@ -269,7 +270,7 @@ def _evidence(study: Study, layer: int) -> str:
         (
             "## Why this layer",
             escaped(study.prediction.sentence),
-            f"Similarity with {escaped(_model_name(comparison.reference))} on {study.provenance.n_texts:,} texts of "
+            f"Similarity with {other} on {study.provenance.n_texts:,} texts of "
             f"{escaped(shown_name(study.provenance.task))}, {comparison.pooling} pooling:",
             _table(header, rows),
             verdict,

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
 from layerprobe.dropbench.truth import truth
 from layerprobe.dropbench.values import OTHER_SEED, TWIN, ZooEntry
 from layerprobe.metrics.names import metric_title
+from layerprobe.pages.charts import Look, line
+from layerprobe.pages.numbers import number
 from layerprobe.pages.style import CHOSEN, DROP, FURTHER, INK, MODEL, REFERENCE, layer_axis, styled, text
 
 _LOOKS = (
-    (DROP, "diamond", "solid"),
-    (MODEL, "circle", "solid"),
-    (CHOSEN, "square", "dash"),
-    *((colour, symbol, dash) for (colour, _, dash), symbol in zip(FURTHER, ("cross", "x", "star"), strict=True)),
-    (INK, "triangle-up", "dot"),
+    Look(colour=DROP, symbol="diamond"),
+    Look(colour=MODEL),
+    Look(colour=CHOSEN, symbol="square", dash="dash"),
+    *(
+        Look(colour=colour, symbol=symbol, dash=dash)
+        for (colour, _, dash), symbol in zip(FURTHER, ("cross", "x", "star"), strict=True)
+    ),
+    Look(colour=INK, symbol="triangle-up", dash="dot"),
 )
-"""Colour, symbol and dash by objective; masked language modelling, which all are held against, is grey."""
+"""By objective; masked language modelling, which all are held against, is grey."""
 _SIZES = ("circle", "diamond", "square", "cross", "x")
 _DODGE = 0.22
 
@@ -44,26 +50,26 @@ def drops(entries: Sequence[ZooEntry], budget: str) -> go.Figure:
     families, sizes = _named(entry.family for entry in tuned), _named(entry.size for entry in tuned)
     for index, size in enumerate(sizes):
         shift = _DODGE * (index - (len(sizes) - 1) / 2)
-        chosen = [(entry, truth(entry.budgets[budget])) for entry in tuned if entry.size == size]
-        figure.add_trace(
-            go.Scatter(
-                x=[families.index(entry.family) + shift for entry, _ in chosen],
-                y=[found.effect for _, found in chosen],
-                name=text(size),
-                mode="markers",
-                marker={
-                    "size": 11,
-                    "symbol": [f"{_SIZES[index % len(_SIZES)]}{'' if found.drop else '-open'}" for _, found in chosen],
-                    "color": [DROP if found.drop else REFERENCE for _, found in chosen],
-                },
-                hovertext=[
-                    f"{text(entry.name)}<br>best layer {found.best_layer} of {entry.n_blocks}<br>threshold "
-                    f"{found.threshold:.2f}"
-                    for entry, found in chosen
-                ],
-                hovertemplate="%{hovertext}<br>%{y:+.2f} points<extra></extra>",
-            )
+        symbol = _SIZES[index % len(_SIZES)]
+        shown = [(entry, truth(entry.budgets[budget])) for entry in tuned if entry.size == size]
+        marks = go.Scatter(
+            x=[families.index(entry.family) + shift for entry, _ in shown],
+            y=[known.effect for _, known in shown],
+            name=text(size),
+            mode="markers",
+            marker={
+                "size": 11,
+                "symbol": [symbol if known.drop else f"{symbol}-open" for _, known in shown],
+                "color": [DROP if known.drop else REFERENCE for _, known in shown],
+            },
+            hovertext=[
+                f"{text(entry.name)}<br>best layer {known.best_layer} of {entry.n_blocks}"
+                f"<br>threshold {known.threshold:.2f}"
+                for entry, known in shown
+            ],
+            hovertemplate="%{hovertext}<br>%{y:+.2f} points<extra></extra>",
         )
+        figure.add_trace(marks)
     figure.add_hline(y=0, line={"color": REFERENCE, "width": 1})
     figure.update_xaxes(tickvals=list(range(len(families))), ticktext=list(map(text, families)))
     figure.update_yaxes(title="Best layer less last layer, points")
@@ -77,38 +83,21 @@ def _lines(curves: Sequence[tuple[ZooEntry, Sequence[float]]], title: str) -> go
     others = [family for family in families if family != TWIN]
     for family in families:
         twin = family == TWIN
-        colour, symbol, dash = (REFERENCE, "circle", "solid") if twin else _LOOKS[others.index(family) % len(_LOOKS)]
-        own = [(entry, values) for entry, values in curves if entry.family == family]
-        layers = list(range(own[0][0].n_blocks + 1))
-        for entry, values in own if len(own) > 1 else []:
-            figure.add_trace(
-                go.Scatter(
-                    x=layers,
-                    y=list(values),
-                    name=text(entry.name),
-                    mode="lines",
-                    legendgroup=family,
-                    showlegend=False,
-                    opacity=0.35,
-                    line={"color": colour, "width": 1, "dash": dash},
-                    hovertemplate=f"{text(entry.name)}<br>layer %{{x}}: %{{y:.3~f}}<extra></extra>",
-                )
-            )
-        figure.add_trace(
-            go.Scatter(
-                x=layers,
-                y=[statistics.fmean(column) for column in zip(*(values for _, values in own), strict=True)],
-                name=text(family),
-                mode="lines+markers",
-                legendgroup=family,
-                line={"color": colour, "width": 3 if twin else 2, "dash": dash},
-                marker={"size": 7, "color": colour, "symbol": symbol},
-                hovertemplate=f"{text(family)}<br>layer %{{x}}: %{{y:.3~f}}<extra></extra>",
-            )
-        )
+        look = Look(colour=REFERENCE) if twin else _LOOKS[others.index(family) % len(_LOOKS)]
+        own = {entry.name: values for entry, values in curves if entry.family == family}
+        for name, values in own.items() if len(own) > 1 else ():
+            figure.add_trace(_line(name, values, look, family, width=1, showlegend=False, opacity=0.35))
+        mean = [statistics.fmean(column) for column in zip(*own.values(), strict=True)]
+        marker = {"size": 7, "color": look.colour, "symbol": look.symbol}
+        figure.add_trace(_line(family, mean, look, family, width=3 if twin else 2, marker=marker))
     layer_axis(figure, max((entry.n_blocks for entry, _ in curves), default=1) + 1)
     figure.update_yaxes(title=title)
     return styled(figure)
+
+
+def _line(name: str, values: Sequence[float], look: Look, family: str, **options: Any) -> go.Scatter:
+    texts = [f"{text(name)}<br>layer {layer}: {number(value, 3)}" for layer, value in enumerate(values)]
+    return line(values, name=name, colour=look.colour, dash=look.dash, texts=texts, legendgroup=family, **options)
 
 
 def _named(names: Iterable[str]) -> list[str]:

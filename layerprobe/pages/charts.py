@@ -1,23 +1,172 @@
-"""Pieces of figures that more than one page draws. Knows Plotly, not what is drawn."""
+"""Pieces of figures that more than one page draws. Knows Plotly and scores of seeds, not what is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import plotly.graph_objects as go
 
-from layerprobe.metrics.seeds import SeedScores
+from layerprobe.metrics.seeds import SeedScores, pareto_front
 from layerprobe.pages import numbers
-from layerprobe.pages.style import TRANSPARENT
+from layerprobe.pages.style import CHOSEN, INK, TRANSPARENT, text
 
 MANY = 8
 """More seeds than these get smaller dots, more room, and are not written out where one points at a mean."""
+ROOM, DODGE = 0.4, 0.13
+"""Layers from the mean to where the dots of its seeds end: of a line alone, and of lines that stand side by side."""
 
 
-def error_bars(found: Iterable[SeedScores], colour: str) -> dict[str, Any]:
-    """Return the intervals of the means."""
-    return bars([(one.mean, *(one.interval or (one.mean, one.mean))) for one in found], colour)
+# ---- lines ----------------------------------------------------------------------------------------------
+
+
+def line(
+    values: Iterable[float],
+    *,
+    name: str,
+    colour: str,
+    x: Iterable[float] | None = None,
+    width: float = 2.0,
+    dash: str = "solid",
+    marker: Mapping[str, Any] | None = None,
+    texts: Iterable[str] | None = None,
+    **options: Any,
+) -> go.Scatter:
+    """Return a line over layers, or over x; texts, of Plotly's kind, are shown where one points at a value."""
+    values = list(values)
+    shown: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
+    return go.Scatter(
+        x=list(range(len(values)) if x is None else x),
+        y=values,
+        name=text(name),
+        mode="lines+markers" if marker else "lines",
+        line={"color": colour, "width": width, "dash": dash},
+        marker=marker,
+        hovertext=None if texts is None else list(texts),
+        **shown,
+        **options,
+    )
+
+
+def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
+    """Return the ground between two curves: along the upper one and back along the lower one."""
+    layers = range(len(lower))
+    outline, around = [*upper, *reversed(lower)], [*layers, *reversed(layers)]
+    filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
+    return line(outline, name=name, colour=TRANSPARENT, x=around, width=0, **filled, **options)
+
+
+# ---- means over seeds, with every seed ------------------------------------------------------------------
+
+
+class Tested(Protocol):
+    """What fine-tuning gave at one layer."""
+
+    @property
+    def layer(self) -> int:
+        """Blocks kept."""
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One a run."""
+
+    @property
+    def tested(self) -> SeedScores:
+        """The primary metric on the test split."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How a line is drawn."""
+
+    colour: str
+    symbol: str = "circle"
+    dash: str = "solid"
+    markers: Mapping[str, Any] | None = None
+    """Of the means, where they differ from layer to layer."""
+
+    @property
+    def marker(self) -> Mapping[str, Any]:
+        """Plotly's marker of the means."""
+        return self.markers or {"size": 8, "color": self.colour, "symbol": self.symbol}
+
+
+def seeds_and_mean(
+    name: str,
+    outcomes: Sequence[Tested],
+    look: Look,
+    *,
+    what: str,
+    scores: Sequence[SeedScores] | None = None,
+    shift: float = 0.0,
+    room: float = ROOM,
+) -> list[go.Scatter]:
+    """Return every seed as a dot, and a line of the means with their intervals.
+
+    Args:
+        name: Of the line.
+        outcomes: One a layer; nothing is drawn without any.
+        look: Of the line and its dots.
+        what: What the scores are, such as `test F1`.
+        scores: By layer, where they are not those of the test split.
+        shift: Layers by which all is moved aside; see `side_by_side`.
+        room: Layers that the dots take beside the mean.
+    """
+    if not outcomes:
+        return []
+    shown = scores or [outcome.tested for outcome in outcomes]
+    many = max(len(outcome.seeds) for outcome in outcomes) > MANY
+    dots = go.Scatter(
+        x=[outcome.layer + shift + aside for outcome in outcomes for aside in beside(len(outcome.seeds), room)],
+        y=[value for each in shown for value in each.values],
+        customdata=[[outcome.layer, seed] for outcome in outcomes for seed in outcome.seeds],
+        name=f"{text(name)}, seeds",
+        mode="markers",
+        legendgroup=name,
+        showlegend=False,
+        marker={"size": 4 if many else 6, "color": look.colour, "opacity": 0.5, "symbol": look.symbol},
+        hovertemplate=f"{text(name)}<br>layer %{{customdata[0]}}, seed %{{customdata[1]}}"
+        f"<br>{what} %{{y:.2f}}<extra></extra>",
+    )
+    mean = line(
+        [each.mean for each in shown],
+        name=name,
+        colour=look.colour,
+        x=[outcome.layer + shift for outcome in outcomes],
+        width=1.5,
+        dash=look.dash,
+        marker=look.marker,
+        texts=[f"{text(name)}<br>{outcome_text(one.layer, each)}" for one, each in zip(outcomes, shown, strict=True)],
+        error_y=bars([(each.mean, *(each.interval or (each.mean, each.mean))) for each in shown], look.colour),
+        legendgroup=name,
+        showlegend=True,
+    )
+    return [dots, mean]
+
+
+def beside(count: int, room: float = ROOM) -> list[float]:
+    """Return how far from the mean each seed stands: side by side, so that equals stay apart."""
+    width = room * (0.4 if count <= MANY else 0.65)
+    return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
+
+
+def side_by_side(lines: Sequence[Sequence[Tested]]) -> tuple[list[float], float]:
+    """Return by how many layers each line is moved aside, so that bars at one layer stay apart, and its room."""
+    layers = [outcome.layer for outcomes in lines for outcome in outcomes]
+    if len(set(layers)) == len(layers):
+        return [0.0] * len(lines), ROOM
+    return [DODGE * (index - (len(lines) - 1) / 2) for index in range(len(lines))], DODGE
+
+
+def seeds_reading(outcomes: Iterable[Tested], level: float) -> str:
+    """Return how to read `seeds_and_mean`."""
+    if not any(outcome.tested.interval for outcome in outcomes):
+        return "Small marks are seeds; one seed gives no interval."
+    return (
+        f"Small marks are seeds; bars are {numbers.percent(level)} intervals of the mean over seeds; lines only join"
+        " the layers run."
+    )
 
 
 def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str, Any]:
@@ -29,27 +178,40 @@ def bars(bounds: Sequence[tuple[float, float, float]], colour: str) -> dict[str,
         "arrayminus": [value - low for value, low, _ in bounds],
         "color": colour,
         "thickness": 1.5,
-        "width": 5,
+        "width": 4,
     }
 
 
-def outcome_text(layer: int, found: SeedScores) -> str:
+def outcome_text(layer: int, scores: SeedScores) -> str:
     """Return what is shown of an outcome that is pointed at."""
-    each = f"<br>by seed {numbers.by_seed(found.values)}" if 1 < len(found.values) <= MANY else ""
-    return f"layer {layer}: {numbers.mean_and_std(found)}<br>{numbers.interval(found.interval)}{each}"
+    each = f"<br>by seed {numbers.by_seed(scores.values)}" if 1 < len(scores.values) <= MANY else ""
+    return f"layer {layer}: {numbers.mean_and_std(scores)}<br>{numbers.interval(scores.interval)}{each}"
 
 
-def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
-    """Return the ground between two curves: along the upper one and back along the lower one."""
-    layers = list(range(len(lower)))
+# ---- scores for their cost ------------------------------------------------------------------------------
+
+
+def front_line(points: Iterable[tuple[float, float]]) -> go.Scatter:
+    """Return the Pareto front of points of cost and score as steps."""
+    front = pareto_front(points, cost=lambda point: point[0], score=lambda point: point[1])
+    scores, costs = [score for _, score in front], [cost for cost, _ in front]
+    return line(scores, name="Pareto front", colour=CHOSEN, x=costs, line_shape="hv")
+
+
+def cost_points(
+    name: str, costs: Sequence[float], outcomes: Sequence[Tested], marker: Mapping[str, Any], *, unit: str
+) -> go.Scatter:
+    """Return the mean score of each layer against its cost, labelled; unit is as in `%{x:.3~g} ms`."""
     return go.Scatter(
-        x=[*layers, *reversed(layers)],
-        y=[*upper, *reversed(lower)],
-        name=name,
-        mode="lines",
-        fill="toself",
-        fillcolor=colour,
-        line={"color": TRANSPARENT, "width": 0},
-        hoverinfo="skip",
-        **options,
+        x=list(costs),
+        y=[outcome.tested.mean for outcome in outcomes],
+        text=[str(outcome.layer) for outcome in outcomes],
+        hovertext=[outcome_text(outcome.layer, outcome.tested) for outcome in outcomes],
+        name=text(name),
+        mode="markers+text",
+        textposition="top center",
+        textfont={"color": INK},
+        cliponaxis=False,
+        marker=marker,
+        hovertemplate=f"{text(name)}<br>%{{hovertext}}<br>{unit}<extra></extra>",
     )

@@ -1,4 +1,4 @@
-"""Numbers and layers as a page shows them. Knows no HTML and no plots."""
+"""Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
 
 from __future__ import annotations
 
@@ -18,6 +18,18 @@ def number(value: float, digits: int = 2) -> str:
 def signed(value: float, digits: int = 2) -> str:
     """Return a number with its sign."""
     return f"{value:+.{digits}f}".replace("-", "−")
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits, and no exponent for large ones.
+
+    Example:
+        >>> significant(0.012345), significant(12.345), significant(12345.6), significant(1.3, 4)
+        ('0.0123', '12.3', '12346', '1.300')
+    """
+    if abs(value) >= 10**digits or not value:
+        return number(value, 0)
+    return f"{value:#.{digits}g}".rstrip(".").replace("-", "−")
 
 
 def percent(share: float) -> str:
@@ -72,12 +84,15 @@ def by_seed(values: Sequence[float]) -> str:
     return " ".join(number(value) for value in values)
 
 
-def mean_and_std(found: SeedScores) -> str:
+def mean_and_std(scores: SeedScores) -> str:
     """Return mean ± standard deviation and the number of seeds."""
-    n_seeds = len(found.values)
-    count = f"{n_seeds} seed{'s' if n_seeds != 1 else ''}"
-    spread = "" if found.std is None else f" ± {number(found.std)}"
-    return f"{number(found.mean)}{spread} ({count})"
+    spread = "" if scores.std is None else f" ± {number(scores.std)}"
+    return f"{number(scores.mean)}{spread} ({counted(len(scores.values), 'seed')})"
+
+
+def counted(n: int, what: str) -> str:
+    """Return `1 seed` or `3 seeds`."""
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def layer_range(layers: Sequence[int]) -> str:
@@ -101,3 +116,8 @@ def label(name: str) -> str:
     """Return a name that fits into a plot: a long one without its middle."""
     half = LABEL_LENGTH // 2
     return name if len(name) <= LABEL_LENGTH else f"{name[:half]}…{name[-half + 1 :]}"
+
+
+def capitalised(text: str) -> str:
+    """Return a text as the start of a sentence; other capitals stay."""
+    return text[:1].upper() + text[1:]

@@ -1,27 +1,37 @@
-"""Results as one self-contained HTML file. Knows the page and the file; not what it shows."""
+"""A page as one self-contained HTML file. Knows HTML and files, not what is shown."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from layerprobe.errors import LayerProbeError
 from layerprobe.files import replace_file
-from layerprobe.pages.markup import Markup, escape, script_json
+from layerprobe.pages.glossary import terms
+from layerprobe.pages.markup import Markup, element, escape, join, script_json
+from layerprobe.pages.parts import definitions, section
 from layerprobe.pages.style import DARK
+from layerprobe.pages.values import Card, Figure, Page, Section
 
 
-def write_page(page: str, path: str | Path) -> Path:
-    """Write a page to `path` and return it; see `write_report`."""
+def write_page(page: Page, path: str | Path) -> Path:
+    """Write a page as HTML and return its path; a reader sees the old file or the whole new one.
+
+    Args:
+        page: What to show.
+        path: The HTML file; its folder is made where it is missing.
+
+    Raises:
+        LayerProbeError: If the file cannot be written.
+    """
     target = Path(path)
     # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
-    content = page.encode("utf-8", "backslashreplace")
+    content = render(page).encode("utf-8", "backslashreplace")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, content)
@@ -33,23 +43,16 @@ def write_page(page: str, path: str | Path) -> Path:
     return target
 
 
-def compose(*, title: str, body: Markup, data: str, table: str, drawn: Mapping[str, go.Figure]) -> str:
-    """Return a page that loads nothing.
-
-    Args:
-        title: What it is about.
-        body: Its sections, with a place for every figure.
-        data: The results as JSON, which the button named `study` saves.
-        table: Them as CSV, which the button named `table` saves.
-        drawn: The figures by name.
-    """
+def render(page: Page) -> str:
+    """Return a page as HTML that loads nothing: style, scripts, figures and data are inside."""
+    figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     return Template(_asset("template.html")).substitute(
-        title=escape(f"{title} · layerprobe"),
+        title=escape(f"{page.title} · layerprobe"),
         style=_asset("style.css"),
-        body=body,
-        study=script_json(data),
-        table=script_json(json.dumps(table)),
-        figures=script_json(_figures_json(drawn)),
+        body=join(_header(page), *map(_section, _sections(page))),
+        study=script_json(page.data),
+        table=script_json(json.dumps(page.table)),
+        figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
         plotly=get_plotlyjs(),
         script=_asset("page.js"),
@@ -60,6 +63,62 @@ def _asset(name: str) -> str:
     return (files("layerprobe.pages") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _figures_json(drawn: Mapping[str, go.Figure]) -> str:
-    written = (f'"{name}": {figure.to_json(engine="json")}' for name, figure in drawn.items())
-    return f"{{{', '.join(written)}}}"
+def _header(page: Page) -> Markup:
+    several = len(page.lead) > 1
+    lead = element("ul", *(element("li", said) for said in page.lead), class_="prediction") if several else None
+    return element(
+        "header",
+        element("p", page.overline, class_="overline"),
+        element("h1", page.heading),
+        lead or join(*(element("p", said, class_="prediction") for said in page.lead)),
+        *(said if isinstance(said, Markup) else element("p", said) for said in page.remarks),
+        *(_cards(heading, cards) for heading, cards in page.cards.items()),
+        _warnings(page),
+    )
+
+
+def _cards(heading: str, cards: tuple[Card, ...]) -> Markup:
+    drawn = (
+        element("div", element("dt", card.label), element("dd", card.value, class_="value"), element("dd", card.detail))
+        for card in cards
+    )
+    return join(element("h3", heading) if heading else None, element("dl", *drawn, class_="cards"))
+
+
+def _warnings(page: Page) -> Markup | None:
+    if not page.warnings:
+        return None
+    items = (element("li", warning) for warning in dict.fromkeys(page.warnings))
+    return element("aside", element("h2", "Warnings"), element("ul", *items), class_="warnings")
+
+
+def _sections(page: Page) -> Iterator[Section]:
+    yield from page.sections
+    yield section("provenance", "Where the numbers come from", *page.provenance)
+    yield section("glossary", "Words", definitions(terms(*page.terms)))
+    yield section("data", "Data", _downloads(page))
+
+
+def _section(shown: Section) -> Markup | None:
+    parts = [_figure(part) if isinstance(part, Figure) else part for part in shown.parts if part is not None]
+    return element("section", element("h2", shown.heading), *parts, id=shown.name, class_=shown.kind) if parts else None
+
+
+def _figure(figure: Figure) -> Markup:
+    name, finding = f"plot-{figure.name}", figure.finding
+    entries = sum(trace.showlegend is not False for trace in figure.plot.data)
+    style = figure.style or f"--entries:{entries}"
+    plot = element("div", id=name, class_=figure.kind, role="img", aria_label=finding, style=style)
+    caption = element("figcaption", finding, " ", element("span", figure.reading, class_="reading"))
+    return element("figure", plot, caption)
+
+
+def _downloads(page: Page) -> Markup:
+    buttons = (
+        element("button", label, type="button", data_source=source, data_filename=f"{page.stem}.{end}", data_kind=kind)
+        for source, label, end, kind in (
+            ("study", f"{page.data_label} (JSON)", "json", "application/json"),
+            ("table", f"{page.table_label} (CSV)", "csv", "text/csv"),
+        )
+    )
+    return element("p", *buttons, class_="downloads")

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from layerprobe.pages.markup import Markup, element, join
-
-CONFIRM_COMMAND = "layerprobe run MODEL -r REFERENCE -t TASK"
-"""Fine-tunes the layers that decide."""
-ZERO_SHOT_COMMAND = "layerprobe run MODEL -r REFERENCE -t stsb"
-"""Compares on a task whose pairs have scores."""
+from layerprobe.pages.values import Part, Section
 
 
-def section(name: str, heading: str, *children: str | None) -> Markup:
-    """Return a part of the page under its own heading."""
-    return element("section", element("h2", heading), *children, id=name)
-
-
-def figure(name: str, finding: str, reading: str, style: str | None = None, kind: str = "plot") -> Markup:
-    """Return the place of a figure; those who cannot see it are told the finding.
-
-    Args:
-        name: The figure's, by which the script finds the place.
-        finding: What the figure shows.
-        reading: How to read it.
-        style: CSS of the place.
-        kind: Its CSS class.
-    """
-    plot = element("div", id=f"plot-{name}", class_=kind, role="img", aria_label=finding, style=style)
-    caption = element("figcaption", finding, " ", element("span", reading, class_="reading"))
-    return element("figure", plot, caption)
+def section(name: str, heading: str, *parts: Part | str, kind: str | None = None) -> Section:
+    """Return a part of the page under its own heading; text becomes a paragraph."""
+    paragraphs = (
+        element("p", part) if isinstance(part, str) and not isinstance(part, Markup) else part for part in parts
+    )
+    return Section(name=name, heading=heading, parts=tuple(paragraphs), kind=kind)
 
 
 def missing(what: str, command: str) -> Markup:
@@ -59,24 +43,19 @@ def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:
     return element("details", element("summary", summary), *children, open="" if opened else None)
 
 
-def definitions(facts: Mapping[str, str]) -> Markup:
-    """Return terms and what they mean."""
-    return element("dl", *(join(element("dt", k), element("dd", v)) for k, v in facts.items()), class_="facts")
+def listed(tag: str, items: Iterable[str]) -> Markup | None:
+    """Return a list, ordered (ol) or not (ul); None without items."""
+    elements = [element("li", item) for item in items]
+    return element(tag, *elements) if elements else None
 
 
-def downloads(name: str, *, table: str, whole: str = "Everything") -> Markup:
-    """Return the section whose buttons save the page's data.
+def definitions(facts: Mapping[str, str | None]) -> Markup:
+    """Return terms and what they mean; those of None are left out."""
+    pairs = (join(element("dt", name), element("dd", fact)) for name, fact in facts.items() if fact is not None)
+    return element("dl", *pairs, class_="facts")
 
-    Args:
-        name: Of the files, without ending.
-        table: What the CSV is.
-        whole: What the JSON is.
-    """
-    buttons = (
-        element("button", label, type="button", data_source=source, data_filename=f"{name}.{end}", data_kind=kind)
-        for source, label, end, kind in (
-            ("study", f"{whole} (JSON)", "json", "application/json"),
-            ("table", f"{table} (CSV)", "csv", "text/csv"),
-        )
-    )
-    return section("data", "Data", element("p", *buttons, class_="downloads"))
+
+def facts_table(caption: str, names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Markup:
+    """Return the same facts of several things side by side, one a column."""
+    rows = (row(fact, (each[fact] for each in facts)) for fact in facts[0])
+    return element("div", table(caption, ("", *names), rows), class_="models")

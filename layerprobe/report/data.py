@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from layerprobe.checks import LEVEL
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, seed_scores
-from layerprobe.metrics.seeds import pareto_front as unbeaten
+from layerprobe.pages.tables import csv_text
 from layerprobe.study.values import Study
 
 SeedSplit = Literal["validation", "test"]
+SPLITS: tuple[SeedSplit, ...] = ("validation", "test")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +101,9 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
 
 
 def layer_csv(study: Study) -> str:
-    """Return the table of layers as CSV.
-
-    Numbers have full precision, are empty where one is missing, and stand side by side with spaces between them where
-    there is one a seed; flags are 0 and 1.
-    """
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(field.name for field in dataclasses.fields(LayerRow))
-    writer.writerows(_cells(row) for row in layer_rows(study))
-    return buffer.getvalue()
-
-
-def _cells(row: LayerRow) -> list[float | int | str | None]:
-    return [_cell(getattr(row, field.name)) for field in dataclasses.fields(row)]
-
-
-def _cell(value: Any) -> float | int | str | None:
-    if isinstance(value, tuple):
-        return " ".join(map(str, value))
-    return int(value) if isinstance(value, bool) else value
+    """Return the table of layers as CSV."""
+    names = [field.name for field in dataclasses.fields(LayerRow)]
+    return csv_text(names, ([getattr(row, name) for name in names] for row in layer_rows(study)))
 
 
 def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedScores:
@@ -131,8 +112,3 @@ def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedSco
         return outcome.tested
     level = study.confirmation.level if study.confirmation else LEVEL
     return seed_scores(outcome.validation[outcome.primary], level)
-
-
-def pareto_front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
-    """Return the outcomes that no other beats in both parameters and mean score, by ascending parameters."""
-    return unbeaten(outcomes, cost=lambda one: one.parameters, score=lambda one: one.mean)

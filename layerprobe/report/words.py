@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import short_name, short_names
 from layerprobe.pages.numbers import (
+    capitalised,
     counted_layers,
     interval,
     label,
@@ -18,37 +20,11 @@ from layerprobe.pages.numbers import (
 )
 from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
-from layerprobe.report.data import outcomes_by_layer, pareto_front
+from layerprobe.report.data import outcomes_by_layer
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.study.values import Study
 from layerprobe.tasks.kinds.kind import KINDS
-
-# ---- numbers ------------------------------------------------------------------------------------------
-
-
-def seeds_finding(study: Study) -> str:
-    """Return how far seeds lie apart; empty without a confirmation."""
-    outcomes = tuple(outcomes_by_layer(study).values())
-    if not outcomes:
-        return ""
-    title = metric_title(study.metric)
-    widest = max(outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
-    count = len(widest.seeds)
-    if count == 1:
-        return f"One seed a layer: {title} on validation and on test, without a deviation or an interval."
-    low, high = min(widest.scores), max(widest.scores)
-    return (
-        f"{title[0].upper()}{title[1:]} of every seed, on validation and on test: they lie widest apart at layer"
-        f" {widest.layer}, from {number(low)} to {number(high)} on test."
-    )
-
-
-def saved_share(study: Study) -> float:
-    """Return the share of the full model's parameters that the recommended truncation saves, 0 .. 1."""
-    parameters = study.comparison.model.parameters
-    return 1 - parameters[study.prediction.recommended_layer] / parameters[-1]
-
 
 # ---- names --------------------------------------------------------------------------------------------
 
@@ -74,10 +50,9 @@ def reference_labels(study: Study) -> tuple[str, ...]:
     return tuple(map(label, short if distinct else whole))
 
 
-def measure(found: SimilarityMap) -> str:
+def measure(shown: SimilarityMap) -> str:
     """Return the name of the measure as the start of a sentence, such as `Debiased linear CKA`."""
-    title = found.measure.title
-    return title[0].upper() + title[1:]
+    return capitalised(shown.measure.title)
 
 
 def short_measure(study: Study) -> str:
@@ -85,9 +60,9 @@ def short_measure(study: Study) -> str:
     return study.comparison.map.measure.short_name
 
 
-def features(found: SimilarityMap) -> str:
+def features(shown: SimilarityMap) -> str:
     """Return which features a map is of, as a title."""
-    return "Raw features" if found.measure.normalize == "raw" else "Z-scored features"
+    return "Raw features" if shown.measure.normalize == "raw" else "Z-scored features"
 
 
 # ---- findings: what a figure shows, for captions and for those who cannot see it ----------------------
@@ -96,6 +71,11 @@ def features(found: SimilarityMap) -> str:
 def title(study: Study) -> str:
     """Return what was compared with what."""
     return names(study)[0] if study.comparison.alone else " against ".join(names(study))
+
+
+def confirm_command(study: Study, task: str = "TASK") -> str:
+    """Return the command that fine-tunes the layers that decide, or that scores where the task has scores."""
+    return f"layerprobe run MODEL {'' if study.comparison.alone else '-r REFERENCE '}-t {task}"
 
 
 def cka_curve_finding(study: Study) -> str:
@@ -126,20 +106,21 @@ def cka_curve_finding(study: Study) -> str:
 def read_finding(study: Study) -> str:
     """Return what the rule read beside CKA, and what it says."""
     prediction = study.prediction
-    said = highest_and_last(prediction.read)
-    return f"{said[:1].upper()}{said[1:]}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
+    said = capitalised(highest_and_last(prediction.read))
+    return f"{said}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
 
 
 def decline(evidence: Evidence) -> str:
     """Return by how much the curve declines, with its interval where it has one."""
-    value, found = number(evidence.decline, 3), evidence.decline_interval
-    return value if found is None else f"{value} {interval(found, 3)}"
+    value, ends = number(evidence.decline, 3), evidence.decline_interval
+    return value if ends is None else f"{value} {interval(ends, 3)}"
 
 
-def _redrawn(found: DropProbability | None) -> str:
-    if found is None:
+def _redrawn(probability: DropProbability | None) -> str:
+    if probability is None:
         return ""
-    return f" Within the sampling error of the texts, {redrawn_share(found.any_drop)} of redrawn curves flag a drop."
+    share = redrawn_share(probability.any_drop)
+    return f" Within the sampling error of the texts, {share} of redrawn curves flag a drop."
 
 
 def _flagged(prediction: DropPrediction) -> str:
@@ -150,26 +131,26 @@ def _flagged(prediction: DropPrediction) -> str:
     return f"{flagged} {verb} flagged as dropping; layer {prediction.recommended_layer} is recommended."
 
 
-def cka_map_finding(found: SimilarityMap, *, alone: bool = False) -> str:
+def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
     """Return what a map shows; alone: of a model with itself."""
-    rows = found.values
+    rows = shown.values
     cells = [(value, i, j) for i, row in enumerate(rows) for j, value in enumerate(row) if not alone or j < i]
     (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
     if alone:
         return (
             f"Of different layers, {high_j} and {high_i} are the most similar ({number(high, 3)}), {low_j} and {low_i}"
-            f" the least ({number(low, 3)}).{_chance(found)}"
+            f" the least ({number(low, 3)}).{_chance(shown)}"
         )
     closest, j = max((value, j) for j, value in enumerate(rows[-1]))
     return (
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
         f" ({number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({number(low, 3)})."
-        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)}).{_chance(found)}"
+        f" The model's last layer is closest to layer {j} of the reference ({number(closest, 3)}).{_chance(shown)}"
     )
 
 
-def _chance(found: SimilarityMap) -> str:
-    null = found.null
+def _chance(shown: SimilarityMap) -> str:
+    null = shown.null
     if null is None:
         return ""
     share = percent(1 - null.level)
@@ -179,20 +160,20 @@ def _chance(found: SimilarityMap) -> str:
 
 def score_method(scores: LayerScores, kind: str) -> str:
     """Return how untrained embeddings were scored on a kind of task, as a sentence."""
-    title, rules = metric_title(scores.primary), KINDS[kind]
+    title, rules = capitalised(metric_title(scores.primary)), KINDS[kind]
     if scores.method == "probe":
         probe = f"{rules.load_probe().title} on the frozen embeddings, fitted on the train split"
-        return f"{title[0].upper() + title[1:]} on the {scores.split} split of {probe}."
+        return f"{title} on the {scores.split} split of {probe}."
     if rules.threshold is None:
         return f"{title} correlation of cosine and gold score on the {scores.split} split."
     return f"{title} of the cosine on the {scores.split} split, at the threshold that is best on the validation split."
 
 
 def zero_shot_finding(study: Study) -> str:
-    """Return what the zero-shot scores show; empty without any."""
+    """Return what the zero-shot scores show."""
     scores = (study.zero_shot, study.reference_zero_shot)
     best = [_best_and_last(name, score) for name, score in zip(labels(study), scores, strict=True) if score]
-    return f"Without fine-tuning, {'; '.join(best)}." if best else ""
+    return f"Without fine-tuning, {'; '.join(best)}."
 
 
 def _best_and_last(name: str, scores: LayerScores) -> str:
@@ -202,10 +183,8 @@ def _best_and_last(name: str, scores: LayerScores) -> str:
 
 
 def tmft_finding(study: Study) -> str:
-    """Return what fine-tuning shows; empty without a confirmation."""
+    """Return what fine-tuning shows."""
     outcomes = tuple(outcomes_by_layer(study).values())
-    if not outcomes:
-        return ""
     best = max(outcomes, key=lambda outcome: outcome.mean)
     others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in outcomes if o is not best)
     beside = f" The other layers that were run: {others}." if others else " No other layer was run."
@@ -213,11 +192,27 @@ def tmft_finding(study: Study) -> str:
     return f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {best_score}.{beside}"
 
 
+def seeds_finding(study: Study) -> str:
+    """Return how far seeds lie apart."""
+    outcomes = tuple(outcomes_by_layer(study).values())
+    title = metric_title(study.metric)
+    widest = max(outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
+    count = len(widest.seeds)
+    if count == 1:
+        return f"One seed a layer: {title} on validation and on test, without a deviation or an interval."
+    low, high = min(widest.scores), max(widest.scores)
+    return (
+        f"{capitalised(title)} of every seed, on validation and on test: they lie widest apart at layer"
+        f" {widest.layer}, from {number(low)} to {number(high)} on test."
+    )
+
+
 def parameters_finding(study: Study) -> str:
-    """Return which layers no other beats in both parameters and score; empty without a confirmation."""
-    front = pareto_front(outcomes_by_layer(study).values())
+    """Return which layers no other beats in both parameters and score."""
+    outcomes = outcomes_by_layer(study).values()
+    front = pareto_front(outcomes, cost=lambda outcome: outcome.parameters, score=lambda outcome: outcome.mean)
     points = ", ".join(f"layer {o.layer} ({millions(o.parameters)}, {number(o.mean)})" for o in front)
-    return f"No other layer is both smaller and better than {points}." if front else ""
+    return f"No other layer is both smaller and better than {points}."
 
 
 def file_stem(study: Study) -> str:

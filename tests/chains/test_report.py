@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from layerprobe.chains.figures import cka_with_reference, cka_with_start
-from layerprobe.chains.page import chain_csv, render_chain, write_chain_report
+from layerprobe.chains.page import chain_page
 from layerprobe.chains.values import ChainResult
 from layerprobe.errors import LayerProbeError
+from layerprobe.pages.page import render, write_page
 from layerprobe.serialisation import to_dict
 from tests.report.test_page import Page
 
@@ -21,19 +22,19 @@ HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
 
 def test_the_result_reads_back_from_the_page(whole: ChainResult) -> None:
-    page = Page(render_chain(whole))
+    page = Page(render(chain_page(whole)))
     assert json.loads(page.data("study")) == to_dict(whole)
     assert set(json.loads(page.data("figures"))) == {"chain-scores", "chain-cka", "chain-reference"}
 
 
 def test_every_figure_has_its_place(whole: ChainResult) -> None:
-    page = render_chain(whole)
+    page = render(chain_page(whole))
     for name in json.loads(Page(page).data("figures")):
         assert f'id="plot-{name}"' in page
 
 
 def test_every_run_is_in_the_table(whole: ChainResult) -> None:
-    rows = list(csv.DictReader(io.StringIO(chain_csv(whole))))
+    rows = list(csv.DictReader(io.StringIO(chain_page(whole).table)))
     # two steps from two starts and the baseline, two layers, two seeds, two metrics
     assert len(rows) == 5 * 2 * 2 * 2
     direct = [row for row in rows if row["after_the_steps_before"] == "0" and row["metric"] == "spearman"]
@@ -45,11 +46,8 @@ def test_names_are_escaped(whole: ChainResult) -> None:
     step = whole.chain.finetunings[-1]
     hostile = dataclasses.replace(step, task=dataclasses.replace(step.task, source=HOSTILE))
     chain = dataclasses.replace(whole.chain, name=HOSTILE, steps=(*whole.chain.steps[:-1], hostile))
-    page = render_chain(
-        dataclasses.replace(
-            whole, chain=chain, trail=dataclasses.replace(whole.trail, model=HOSTILE), warnings=(HOSTILE,)
-        )
-    )
+    trail = dataclasses.replace(whole.trail, model=HOSTILE)
+    page = render(chain_page(dataclasses.replace(whole, chain=chain, trail=trail, warnings=(HOSTILE,))))
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert" in page
 
@@ -73,7 +71,7 @@ def test_a_chain_without_extras_is_a_page_too(whole: ChainResult) -> None:
         controls=(),
         similarities=None,
     )
-    page = render_chain(plain)
+    page = render(chain_page(plain))
     assert set(json.loads(Page(page).data("figures"))) == {"chain-scores"}
     assert "one seed gives no interval" in page
     assert "Beside it" not in page
@@ -93,4 +91,4 @@ def test_cka_curves_end_at_the_layer_kept(whole: ChainResult) -> None:
 def test_a_page_that_cannot_be_written(whole: ChainResult, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerProbeError, match=r"expected to write the report to .*choose another path"):
-        write_chain_report(whole, tmp_path / "file" / "chain.html")
+        write_page(chain_page(whole), tmp_path / "file" / "chain.html")

@@ -113,6 +113,9 @@ def test_evidence() -> None:
     assert "| 2 | 0.8700 | exported, recommended |" in text
     assert "| 3 | 0.4000 | drop |" in text
     assert "No layer was fine-tuned to confirm it." in text
+    curve = dataclasses.replace(plain.comparison.curve, alignment="previous-layer")
+    alone = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, curve=curve))
+    assert "Similarity with the layer before on 50 texts" in card(described(), 2, LAYOUT, study=alone)
     text = card(described(), 2, LAYOUT, study=confirmed(plain))
     assert "| 3 | 0.4000 | 53.25 | drop |" in text
     assert "**Verdict: confirmed.** Fine-tuning confirms it." in text

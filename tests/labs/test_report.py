@@ -8,8 +8,9 @@ import io
 import json
 from pathlib import Path
 
-from layerprobe.labs.page import lab_csv, render_lab, write_lab_report
+from layerprobe.labs.page import lab_page
 from layerprobe.labs.values import LabFailure, LabResult
+from layerprobe.pages.page import render, write_page
 from layerprobe.serialisation import to_dict
 from tests.report.test_page import Page
 
@@ -17,27 +18,27 @@ HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
 
 def test_the_result_reads_back_from_the_page(result: LabResult) -> None:
-    page = Page(render_lab(result))
+    page = Page(render(lab_page(result)))
     assert json.loads(page.data("study")) == to_dict(result)
     names = {"lab-drops-0", "lab-drops-1", "lab-scores-0-0", "lab-scores-1-0", "lab-cka-0"}
     assert set(json.loads(page.data("figures"))) == names
 
 
 def test_every_figure_has_its_place(result: LabResult) -> None:
-    page = render_lab(result)
+    page = render(lab_page(result))
     for name in json.loads(Page(page).data("figures")):
         assert f'id="plot-{name}"' in page
 
 
 def test_every_sentence_and_effect_is_told(result: LabResult) -> None:
-    page = render_lab(result)
+    page = render(lab_page(result))
     assert all(sentence in page for sentence in result.sentences)
     assert "Differences from the noise floor, s" in page
     assert page.count('<th scope="row">rtd</th>') == 4 + 2 + 1  # drops, scores by budget, CKA
 
 
 def test_every_run_is_in_the_table(result: LabResult) -> None:
-    rows = list(csv.DictReader(io.StringIO(lab_csv(result))))
+    rows = list(csv.DictReader(io.StringIO(lab_page(result).table)))
     # models, budgets, layers, seeds
     assert len(rows) == 6 * 2 * 3 * 2
     first = result.zoo.entries[0].budgets["gentle"]
@@ -52,7 +53,7 @@ def test_names_are_escaped_and_what_is_missing_is_told(result: LabResult) -> Non
         zoo=dataclasses.replace(result.zoo, entries=result.zoo.entries[:4]),
         failures=(LabFailure(model="s-random-seed0", reason=HOSTILE),),
     )
-    page = render_lab(changed)
+    page = render(lab_page(changed))
     assert "<script>alert" not in page
     assert "s-random-seed0 is left out: &lt;script&gt;" in page
     assert "Not done yet: 1 of 6" in page
@@ -61,5 +62,5 @@ def test_names_are_escaped_and_what_is_missing_is_told(result: LabResult) -> Non
 def test_a_lonely_model_is_a_page_too(result: LabResult, tmp_path: Path) -> None:
     entry = dataclasses.replace(result.zoo.entries[0], cka={})
     lonely = dataclasses.replace(result, zoo=dataclasses.replace(result.zoo, entries=(entry,)), effects=())
-    path = write_lab_report(lonely, tmp_path / "lab.html")
+    path = write_page(lab_page(lonely), tmp_path / "lab.html")
     assert "lab-cka" not in path.read_text(encoding="utf-8")

@@ -12,7 +12,9 @@ import pytest
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.pages.page import render
 from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.report.page import study_page
 from layerprobe.scoring.values import LayerScores
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
@@ -21,6 +23,11 @@ from layerprobe.study.values import Provenance, Study
 from .similarities import with_intervals
 
 HOSTILE = "evil/<script>alert(1)</script><!-- & \"quotes\" 'too' ünï 日本 %{x} $$ \\u003c"
+
+
+def rendered(study: Study) -> str:
+    """Return the report of a study as HTML."""
+    return render(study_page(study))
 
 
 def model(name: str, n_blocks: int) -> ModelDescription:

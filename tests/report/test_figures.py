@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
-from layerprobe.metrics.seeds import seed_scores
+from layerprobe.metrics.seeds import pareto_front, seed_scores
 from layerprobe.pages import style
-from layerprobe.report.data import pareto_front
 from layerprobe.report.figures import similarity
 from layerprobe.report.figures.scores import parameters_against_score, seeds, tmft, zero_shot
 from layerprobe.report.figures.similarity import cka_curve, cka_map, other_map, read_by_rule
-from layerprobe.report.page import render
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.study.values import Study
 
-from .conftest import STUDIES, confirmed, outcome
+from .conftest import STUDIES, confirmed, outcome, rendered
 
 
 def test_cka_curve_draws_every_layer_and_names_its_axes(plain: Study) -> None:
@@ -110,12 +108,12 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
     titles = [axis.title.text for axis in (figure.layout.yaxis, figure.layout.yaxis2)]
     assert titles == ["effective rank", "mean &lt;cosine&gt;"]
     assert set(figure.data[0].marker.symbol) == {"circle", "diamond"}
-    page = render(study)
+    page = rendered(study)
     assert "What the rule “logistic on two” reads" in page
     assert "Effective rank is highest at the last layer, 12, 12; mean &lt;cosine&gt; is" in page
     assert "what is predicted goes by another rule" in page
     assert "plateau is the median" not in page
-    assert "The plateau is the median" in render(plain)
+    assert "The plateau is the median" in rendered(plain)
     with pytest.raises(DataError, match="expected a prediction by a rule that reads more than CKA"):
         read_by_rule(plain)
     with pytest.raises(DataError, match="expected x of 13 layers, got 1"):
@@ -126,12 +124,12 @@ def test_a_rule_without_a_reference_leaves_references_to_the_plateau(measured: S
     study = by_rank(measured)
     baselines = {**study.prediction.baselines, "plateau of CKA": 5}
     study = dataclasses.replace(study, prediction=dataclasses.replace(study.prediction, baselines=baselines))
-    page = render(study)
+    page = rendered(study)
     assert "By the plateau of CKA, as the rule of this report reads the model alone." in page
     assert "(this report)</th><td>6–" not in page
     last = study.comparison.model.n_blocks
     assert f"<td>6–{last}</td><td>5</td>" in page
-    assert "The prediction of this report comes from the first" in render(measured)
+    assert "The prediction of this report comes from the first" in rendered(measured)
 
 
 def test_everything_drawn_lies_inside_the_axis() -> None:
@@ -267,17 +265,21 @@ def test_one_entry_of_the_legend_for_both_splits(whole: Study) -> None:
     assert shown == ["electra-base-discriminator", "bert-base-cased", "best seed by validation"]
 
 
+def front(outcomes: Iterable[LayerOutcome]) -> tuple[LayerOutcome, ...]:
+    return pareto_front(outcomes, cost=lambda one: one.parameters, score=lambda one: one.mean)
+
+
 def test_pareto_front_keeps_what_no_other_beats() -> None:
     points = {0: (10, 50.0), 1: (20, 49.0), 2: (20, 60.0), 3: (30, 60.0), 4: (40, 70.0), 5: (50, 65.0)}
     outcomes = [outcome(layer, parameters, mean, seeds=1) for layer, (parameters, mean) in points.items()]
     outcomes = [dataclasses.replace(one, mean=points[one.layer][1]) for one in outcomes]
-    assert [one.layer for one in pareto_front(reversed(outcomes))] == [0, 2, 4]
+    assert [one.layer for one in front(reversed(outcomes))] == [0, 2, 4]
 
 
 def test_pareto_front_keeps_equals() -> None:
     twins: list[LayerOutcome] = [outcome(layer, 10, 50.0, seeds=1) for layer in (1, 2)]
-    assert len(pareto_front(twins)) == 2
-    assert pareto_front([]) == ()
+    assert len(front(twins)) == 2
+    assert front([]) == ()
 
 
 def test_parameters_against_score_draws_the_front_and_labels_the_layers(whole: Study) -> None:

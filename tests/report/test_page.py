@@ -15,12 +15,12 @@ from layerprobe.pages import numbers, page
 from layerprobe.pages.markup import element, escape, script_json
 from layerprobe.report import words
 from layerprobe.report.data import layer_csv
-from layerprobe.report.page import render, write_report
+from layerprobe.report.page import write_report
 from layerprobe.serialisation import from_json, to_dict
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Study
 
-from .conftest import HOSTILE, STUDIES
+from .conftest import HOSTILE, STUDIES, rendered
 from .similarities import rbf, with_intervals
 
 
@@ -61,15 +61,15 @@ class Page(HTMLParser):
 
 
 def test_the_study_reads_back_from_the_page(any_study: Study) -> None:
-    assert from_json(Study, Page(render(any_study)).data("study")) == any_study
+    assert from_json(Study, Page(rendered(any_study)).data("study")) == any_study
 
 
 def test_the_table_reads_back_from_the_page(any_study: Study) -> None:
-    assert json.loads(Page(render(any_study)).data("table")) == layer_csv(any_study)
+    assert json.loads(Page(rendered(any_study)).data("table")) == layer_csv(any_study)
 
 
 def test_every_figure_has_a_place_and_words(any_study: Study) -> None:
-    read = Page(render(any_study))
+    read = Page(rendered(any_study))
     places = [attributes for attributes in read.all("div") if (attributes.get("id") or "").startswith("plot-")]
     assert [attributes["id"] for attributes in places] == [f"plot-{name}" for name in json.loads(read.data("figures"))]
     for attributes in places:
@@ -78,11 +78,11 @@ def test_every_figure_has_a_place_and_words(any_study: Study) -> None:
 
 
 def test_plotly_is_inside_exactly_once(plain: Study) -> None:
-    assert render(plain).count(get_plotlyjs()) == 1
+    assert rendered(plain).count(get_plotlyjs()) == 1
 
 
 def test_nothing_is_loaded_from_anywhere(any_study: Study) -> None:
-    for tag, attributes in Page(render(any_study)).elements:
+    for tag, attributes in Page(rendered(any_study)).elements:
         loaded = [attributes.get(name) for name in ("src", "srcset", "href", "action", "data", "poster")]
         addresses = [address for address in loaded if address]
         assert tag == "a" or all(address.startswith("data:") for address in addresses), (tag, addresses)
@@ -97,19 +97,19 @@ def test_the_style_and_script_of_the_page_load_nothing() -> None:
 def test_names_of_further_references_cannot_add_elements() -> None:
     hostile = STUDIES["hostile intervals"]()
     data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
-    read, safe = Page(render(hostile)), Page(render(from_json(Study, data)))
+    read, safe = Page(rendered(hostile)), Page(rendered(from_json(Study, data)))
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
     assert f"{HOSTILE} caution" in read.text
 
 
 def test_names_cannot_add_elements(hostile: Study) -> None:
     safe = dataclasses.replace(STUDIES["confirmed"](), provenance=hostile.provenance)
-    tags = [tag for tag, _ in Page(render(hostile)).elements]
-    assert tags == [tag for tag, _ in Page(render(safe)).elements]
+    tags = [tag for tag, _ in Page(rendered(hostile)).elements]
+    assert tags == [tag for tag, _ in Page(rendered(safe)).elements]
 
 
 def test_names_and_warnings_are_shown_as_they_are(hostile: Study) -> None:
-    text = Page(render(hostile)).text
+    text = Page(rendered(hostile)).text
     assert f"{HOSTILE} against {HOSTILE} </script>" in text
     assert text.count(HOSTILE) > 5
 
@@ -127,7 +127,7 @@ def test_every_text_of_a_study_is_escaped(kind: str) -> None:
 
     data = poisoned(to_dict(STUDIES[kind]()))
     study = from_json(Study, json.dumps(data))
-    read = Page(render(study))
+    read = Page(rendered(study))
     assert not read.all("b")
     assert from_json(Study, read.data("study")) == study
     assert len(read.all("script")) == 6
@@ -138,7 +138,7 @@ LITERALS |= {"sts", "spearman", "cosine"}
 
 
 def test_the_verdict_stands_first(whole: Study) -> None:
-    text = Page(render(whole)).text
+    text = Page(rendered(whole)).text
     order = [
         "against",
         whole.prediction.sentence,
@@ -156,7 +156,7 @@ def test_the_verdict_stands_first(whole: Study) -> None:
 
 
 def test_the_verdict_says_how_often_redraws_flag_a_drop(measured: Study) -> None:
-    text = Page(render(measured)).text
+    text = Page(rendered(measured)).text
     assert "onset at layer 8; a drop in >\u00a099\u00a0% of redraws" in text
     assert "a decline of 0.160 [0.140, 0.178]" in text
     assert "not how probable it is that fine-tuning drops" in text
@@ -165,7 +165,7 @@ def test_the_verdict_says_how_often_redraws_flag_a_drop(measured: Study) -> None
 def test_warnings_of_the_comparison_are_shown_once(measured: Study) -> None:
     (caution,) = measured.comparison.warnings
     provenance = dataclasses.replace(measured.provenance, warnings=("of the task", caution))
-    text = Page(render(dataclasses.replace(measured, provenance=provenance))).text
+    text = Page(rendered(dataclasses.replace(measured, provenance=provenance))).text
     assert text.count(caution) == 1
     assert text.index("of the task") < text.index(caution) < text.index("Similarity to the reference")
 
@@ -174,7 +174,7 @@ def test_every_convention_of_the_similarity_is_told(measured: Study) -> None:
     assert (
         "linear kernel; debiased HSIC (Song et al. 2012); raw features; 2552 texts; 95\u00a0% intervals from the "
         "influence of each sample; 200 permutations for what chance reaches; same-index alignment"
-    ) in Page(render(measured)).text
+    ) in Page(rendered(measured)).text
 
 
 def test_documents_are_told_where_they_are_the_units(measured: Study) -> None:
@@ -183,18 +183,18 @@ def test_documents_are_told_where_they_are_the_units(measured: Study) -> None:
     errors = dataclasses.replace(errors, method="influence of each document", n_clusters=40)
     found = dataclasses.replace(measured.comparison.map, uncertainty=errors)
     study = dataclasses.replace(measured, comparison=dataclasses.replace(measured.comparison, map=found))
-    assert "intervals from the influence of each document, 40 documents;" in Page(render(study)).text
+    assert "intervals from the influence of each document, 40 documents;" in Page(rendered(study)).text
 
 
 def test_another_measure_than_cka_is_told(plain: Study) -> None:
     measure = RSA()
     found = dataclasses.replace(plain.comparison.map, measure=measure)
     study = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found))
-    assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in Page(render(study)).text
+    assert "RSA; raw features; 2552 texts; no intervals; same-index alignment" in Page(rendered(study)).text
 
 
 def test_steps_and_diagnostics_are_folded(measured: Study) -> None:
-    read = Page(render(measured))
+    read = Page(rendered(measured))
     # Every seed, steps, the model, the reference and two further ones.
     assert [attributes.get("open") for attributes in read.all("details")] == [None] * 6
     assert len(read.all("summary")) == 6
@@ -203,7 +203,7 @@ def test_steps_and_diagnostics_are_folded(measured: Study) -> None:
 
 
 def test_every_layer_of_every_model_has_its_diagnostics(measured: Study) -> None:
-    text = Page(render(measured)).text
+    text = Page(rendered(measured)).text
     first, last = measured.comparison.model_diagnostics[0], measured.comparison.model_diagnostics[-1]
     assert first.intrinsic_dimension is None
     assert text.count("025527683" + "0.310" + "1.2\u00a0%3\u00a0%120.4–0.021") == 4
@@ -212,19 +212,19 @@ def test_every_layer_of_every_model_has_its_diagnostics(measured: Study) -> None
 
 
 def test_each_reference_says_what_it_alone_would_predict(measured: Study) -> None:
-    text = Page(render(measured)).text
+    text = Page(rendered(measured)).text
     assert "mlm (this report)870.160 [0.140, 0.178]>\u00a099\u00a0%" in text
     assert "random-initnone8" in text
 
 
 def test_the_table_of_layers_has_intervals_and_probabilities(measured: Study) -> None:
-    text = Page(render(measured)).text
+    text = Page(rendered(measured)).text
     assert "LayerParametersCKA95\u00a0% intervalFlagged in redrawsZero-shot SpearmanTMFT Spearman" in text
     assert "880.5\u00a0M0.220[0.200, 0.240]>\u00a099\u00a0%" in text
 
 
 def test_a_study_without_intervals_has_none_of_their_parts(plain: Study) -> None:
-    read = Page(render(plain))
+    read = Page(rendered(plain))
     assert not read.all("details")
     for part in ("redraw", "Redraw", "interval of each layer", "Diagnostics", "other-map", "Interval, band"):
         assert part not in read.text
@@ -250,11 +250,34 @@ def test_what_rounds_to_nothing_has_no_sign() -> None:
     assert numbers.number(-0.0004, 3) == "0.000"
 
 
+def test_nothing_is_said_of_a_reference_where_there_is_none(measured: Study) -> None:
+    comparison, prediction = measured.comparison, measured.prediction
+    curve = dataclasses.replace(comparison.curve, alignment="previous-layer")
+    comparison = dataclasses.replace(
+        comparison, reference=comparison.model, reference_diagnostics=(), curve=curve, warnings=()
+    )
+    read = {"InfoNCE": comparison.curve.values}
+    alone = dataclasses.replace(
+        measured,
+        comparison=comparison,
+        prediction=dataclasses.replace(prediction, rule="fall of InfoNCE", evidence=None, read=read, sentence="Falls."),
+        reference_zero_shot=None,
+        further_comparisons=(),
+        further_predictions=(),
+    )
+    for study in (alone, dataclasses.replace(alone, zero_shot=None, confirmation=None)):
+        page = Page(rendered(study))
+        labels = [attributes.get("aria-label") or "" for _, attributes in page.elements]
+        for shown in (page.text, page.data("figures"), *labels):
+            assert "reference" not in shown.lower()
+        assert "InfoNCEZero-shot" in page.text
+
+
 # ---- fine-tuning --------------------------------------------------------------------------------------
 
 
 def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
-    text = Page(render(plain)).text
+    text = Page(rendered(plain)).text
     assert "not confirmed yet" in text
     assert "layerprobe run MODEL -r REFERENCE -t TASK fills this in" in text
     assert "layerprobe run MODEL -r REFERENCE -t stsb fills this in" in text
@@ -264,13 +287,13 @@ def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
 def test_every_verdict_has_its_badge(verdict: str, whole: Study) -> None:
     data = to_dict(whole)
     data["confirmation"]["verdict"] = verdict
-    read = Page(render(from_json(Study, json.dumps(data))))
+    read = Page(rendered(from_json(Study, json.dumps(data))))
     assert {"class": f"badge {verdict}"} in read.all("span")
 
 
 def test_an_rbf_kernel_says_its_bandwidth(plain: Study) -> None:
     found = rbf(plain.comparison.map, 0.5)
-    text = Page(render(dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found)))).text
+    text = Page(rendered(dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, map=found)))).text
     assert "σ = 0.5 × the root of the median" in text
     assert "the median over 2048 texts" in text
     assert "Debiased RBF CKA (bandwidth x 0.5) against" in text
@@ -278,7 +301,7 @@ def test_an_rbf_kernel_says_its_bandwidth(plain: Study) -> None:
 
 def test_the_report_is_written_whole_and_alone(plain: Study, tmp_path: Path) -> None:
     path = write_report(plain, tmp_path / "new" / "report.html")
-    assert path.read_text(encoding="utf-8") == render(plain)
+    assert path.read_text(encoding="utf-8") == rendered(plain)
     assert [entry.name for entry in path.parent.iterdir()] == ["report.html"]
 
 
@@ -340,7 +363,7 @@ def test_labels_are_short_and_distinct(names: tuple[str, str], expected: tuple[s
 
 
 def test_every_seed_is_in_a_table_and_the_best_is_named(whole: Study) -> None:
-    text = Page(render(whole)).text
+    text = Page(rendered(whole)).text
     assert whole.confirmation
     one = whole.confirmation.outcomes[0]
     assert " ".join(f"{score:.2f}" for score in one.scores) in text

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.values import FailedRun
+from layerprobe.pages.page import render, write_page
 from layerprobe.serialisation import from_json
 from layerprobe.sweeps.figures import sweep_curves
-from layerprobe.sweeps.page import CSV_COLUMNS, render_sweep, sweep_csv, write_sweep_report
+from layerprobe.sweeps.page import CSV_COLUMNS, sweep_page
 from layerprobe.sweeps.values import SweepCurve, SweepResult, sweep_names
 from tests.finetuning.test_confirmation import run_of
 
@@ -43,18 +44,18 @@ RESULT = SweepResult(
 
 
 def test_the_page_says_what_is_done_and_what_failed() -> None:
-    page = Page(render_sweep(RESULT))
+    page = Page(render(sweep_page(RESULT)))
     assert "5 of 10 runs done, 1 failed, 4 to come, about 5 min." in page.text
     assert "on stsb, layer 2, seed 1: the loss became <nan>" in page.text
     assert "a scores highest at layer 2, 80.00." in page.text or "org/a scores highest at layer 2, 80.00." in page.text
     assert "has no finished run" in page.text
     done = dataclasses.replace(RESULT, curves=RESULT.curves[1:2], n_runs=1, seconds_left=0.0)
-    assert "1 of 1 run done." in Page(render_sweep(done)).text
+    assert "1 of 1 run done." in Page(render(sweep_page(done))).text
 
 
 def test_tasks_of_one_folder_are_told_apart() -> None:
     twice = (curve("org/a", "data/sick", {1: (70.0,)}), curve("org/a", "data/sick", {1: (60.0,)}, number=2))
-    page = Page(render_sweep(SweepResult(curves=twice, level=0.95, n_runs=2)))
+    page = Page(render(sweep_page(SweepResult(curves=twice, level=0.95, n_runs=2))))
     assert "sick (sts, task 1)" in page.text
     assert "sick (sts, task 2)" in page.text
     kinds = (twice[0], dataclasses.replace(twice[1], kind="entailment"))
@@ -63,18 +64,18 @@ def test_tasks_of_one_folder_are_told_apart() -> None:
 
 
 def test_what_users_named_is_escaped() -> None:
-    assert HOSTILE not in render_sweep(RESULT).split("<script")[0]
+    assert HOSTILE not in render(sweep_page(RESULT)).split("<script")[0]
 
 
 def test_the_data_of_the_page_is_the_result(tmp_path: Path) -> None:
-    path = write_sweep_report(RESULT, tmp_path / "new" / "sweep.html")
+    path = write_page(sweep_page(RESULT), tmp_path / "new" / "sweep.html")
     page = path.read_text()
     data = page.split('<script type="application/json" id="study">')[1].split("</script>")[0]
     assert from_json(SweepResult, json.dumps(json.loads(data))) == RESULT
 
 
 def test_the_table_has_every_run() -> None:
-    rows = list(csv.DictReader(io.StringIO(sweep_csv(RESULT))))
+    rows = list(csv.DictReader(io.StringIO(sweep_page(RESULT).table)))
     assert tuple(rows[0]) == CSV_COLUMNS
     assert len(rows) == RESULT.n_done + RESULT.n_failed == 6
     assert [row["test"] for row in rows if row["task"] == "stsb" and row["model"] == "org/a"] == [

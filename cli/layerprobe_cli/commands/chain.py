@@ -59,9 +59,10 @@ def chain(
         done = run_chain(wanted, level=level, options=options, progress=progress)
     output.notes(done.notes, done.warnings)
     if report is not None:
-        from layerprobe.chains.page import write_chain_report
+        from layerprobe.chains.page import chain_page
+        from layerprobe.pages.page import write_page
 
-        write_chain_report(done, report)
+        write_page(chain_page(done), report)
     if output.json:
         print_json(done)
     else:

@@ -57,9 +57,10 @@ def _run(
     with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
 
-    from layerprobe.labs.page import write_lab_report
+    from layerprobe.labs.page import lab_page
+    from layerprobe.pages.page import write_page
 
-    report = write_lab_report(done, folder / "lab.html")
+    report = write_page(lab_page(done), folder / "lab.html")
     if output.json:
         print_json(done)
     else:

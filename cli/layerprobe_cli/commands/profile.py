@@ -94,9 +94,10 @@ def profile(
             )
     output.notes((), [warning for each in profiles for warning in each.warnings])
     if report is not None:
-        from layerprobe.profiling.page import write_profile_report
+        from layerprobe.pages.page import write_page
+        from layerprobe.profiling.page import profile_page
 
-        write_profile_report(profiles, report, studies=studies)
+        write_page(profile_page(profiles, studies), report)
     if output.json:
         print_json({"profiles": profiles})
     else:
@@ -126,7 +127,10 @@ def _threads(profile: Profile) -> str:
 
 
 def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]], length: int, size: int) -> None:
-    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *(["TMFT"] if any(scores) else [])]
+    from layerprobe.metrics.names import metric_title
+
+    metrics = dict.fromkeys(f"TMFT {metric_title(each.primary)}" for scored in scores for each in scored.values())
+    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *metrics]
     header = ["layer"]
     by_layer: list[dict[int, LayerProfile]] = []
     for index, profile in enumerate(profiles):

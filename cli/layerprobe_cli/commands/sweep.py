@@ -184,11 +184,12 @@ class _Report:
         self.path, self.written = path, 0.0
 
     def update(self, result: SweepResult) -> None:
-        from layerprobe.sweeps.page import write_sweep_report
+        from layerprobe.pages.page import write_page
+        from layerprobe.sweeps.page import sweep_page
 
         if result.n_left and time.monotonic() - self.written < REWRITE:
             return
-        write_sweep_report(result, self.path)
+        write_page(sweep_page(result), self.path)
         self.written = time.monotonic()
 
 

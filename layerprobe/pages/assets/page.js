@@ -24,8 +24,11 @@
     showTips: false,
   };
   // The sizes on paper are those of style.css; a browser does not resize figures to the sheet by itself.
-  const paper = { "cka-map": [520, 480], "other-map": [520, 480], seeds: [680, 560] };
-  const onPaper = (name) => (([width, height]) => ({ width, height }))(paper[name] ?? [680, 340]);
+  const onPaper = (name) => {
+    const kinds = document.getElementById(`plot-${name}`).classList;
+    if (kinds.contains("map")) return { width: 520, height: 480 };
+    return { width: 680, height: kinds.contains("tall") ? 560 : 340 };
+  };
   const draw = (dark, printing = false) => {
     for (const [name, figure] of Object.entries(figures)) {
       const { data, layout } = recoloured(figure, dark ? darkColours : {});

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from layerprobe.comparison.values import Comparison
 from layerprobe.errors import DataError
 from layerprobe.pages import numbers
-from layerprobe.pages.charts import area
+from layerprobe.pages.charts import area, line
 from layerprobe.pages.style import (
     BAND,
     CHOSEN,
@@ -30,9 +32,9 @@ from layerprobe.pages.style import (
     styled,
     text,
 )
-from layerprobe.prediction.values import Evidence
+from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.report import words
-from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
+from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
 from layerprobe.study.values import Study
 
 # ---- the curve ----------------------------------------------------------------------------------------
@@ -45,18 +47,21 @@ def cka_curve(study: Study) -> go.Figure:
     """
     curve, prediction = study.comparison.curve, study.prediction
     decided_by = prediction.evidence if prediction.by_plateau else None
+    measure = words.short_measure(study)
+    name = f"against {words.reference_labels(study)[0]}" if study.further_comparisons else measure
+    texts = _curve_texts(study.comparison, measure)
     figure = go.Figure(
         [
             *_bands(curve.uncertainty),
             *_further(study),
-            _line(study),
+            _line(name, curve.values, texts, prediction, legendrank=1),
             *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
             _ring(prediction.recommended_layer, curve.values[prediction.recommended_layer]),
         ]
     )
     layer_axis(figure, len(curve.values))
     figure.update_yaxes(title=_axis_title(study), range=_range(study))
-    shade_drop(figure, study.prediction.drop_layers)
+    shade_drop(figure, prediction.drop_layers)
     return styled(figure)
 
 
@@ -71,63 +76,41 @@ def read_by_rule(study: Study) -> go.Figure:
         raise DataError("expected a prediction by a rule that reads more than CKA")
     figure = make_subplots(rows=len(read), shared_xaxes=True, vertical_spacing=0.06)
     for row, (name, values) in enumerate(read.items(), start=1):
-        layers = list(range(len(values)))
         errors = prediction.read_uncertainty.get(name)
-        for area_ in _bands(errors):
-            figure.add_trace(area_.update(showlegend=False), row=row, col=1)
-        line = go.Scatter(
-            x=layers,
-            y=list(values),
-            name=text(name),
-            mode="lines+markers",
-            line={"color": MODEL, "width": 2.5},
-            marker=layer_markers(layers, prediction.drop_layers),
-            showlegend=False,
-            hovertext=_value_texts([f"layer {layer}<br>{text(name)} {values[layer]:.4g}" for layer in layers], errors),
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-        figure.add_trace(line, row=row, col=1)
+        texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
+        for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction)):
+            figure.add_trace(trace.update(showlegend=False), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
     layer_axis(figure, study.comparison.model.n_layers)
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
-    shade_drop(figure, study.prediction.drop_layers)
+    shade_drop(figure, prediction.drop_layers)
     return styled(figure)
 
 
-def _line(study: Study) -> go.Scatter:
-    curve = study.comparison.curve
-    layers = list(range(len(curve.values)))
-    measure = words.short_measure(study)
-    name = f"against {text(words.reference_labels(study)[0])}" if study.further_comparisons else measure
-    return go.Scatter(
-        x=layers,
-        y=list(curve.values),
-        hovertext=_curve_texts(curve, measure),
-        name=name,
-        mode="lines+markers",
-        line={"color": MODEL, "width": 2.5},
-        marker=layer_markers(layers, study.prediction.drop_layers),
-        legendrank=1,
-        hovertemplate="%{hovertext}<extra></extra>",
-    )
+def _line(
+    name: str, values: Sequence[float], texts: Sequence[str], prediction: DropPrediction, **options: Any
+) -> go.Scatter:
+    marker = layer_markers(range(len(values)), prediction.drop_layers)
+    return line(values, name=name, colour=MODEL, width=2.5, marker=marker, texts=texts, **options)
 
 
-def _curve_texts(curve: SimilarityCurve, measure: str) -> list[str]:
+def _curve_texts(comparison: Comparison, measure: str) -> list[str]:
+    curve, other = comparison.curve, "layer" if comparison.alone else "reference layer"
     texts = [
-        f"layer {layer}, reference layer {partner}<br>{measure} {numbers.number(value, 4)}"
+        f"layer {layer}, {other} {partner}<br>{measure} {numbers.number(value, 4)}"
         for layer, (value, partner) in enumerate(zip(curve.values, curve.reference_layers, strict=True))
     ]
     return _value_texts(texts, curve.uncertainty)
 
 
-def _value_texts(texts: list[str], found: CurveUncertainty | None) -> list[str]:
-    """Return what is told of each layer, with how far its value may be off."""
-    if found is None:
+def _value_texts(texts: list[str], errors: CurveUncertainty | None) -> list[str]:
+    """Return what is shown of each layer, with how far its value may be off."""
+    if errors is None:
         return texts
-    level = numbers.percent(found.level)
-    intervals = zip(found.lower, found.upper, strict=True)
-    bands = zip(found.band_lower, found.band_upper, strict=True)
+    level = numbers.percent(errors.level)
+    intervals = zip(errors.lower, errors.upper, strict=True)
+    bands = zip(errors.band_lower, errors.band_upper, strict=True)
     return [
         f"{start}<br>{level} interval {numbers.interval(own, 3)}"
         f"<br>{level} band of the curve {numbers.interval(band, 3)}"
@@ -135,13 +118,13 @@ def _value_texts(texts: list[str], found: CurveUncertainty | None) -> list[str]:
     ]
 
 
-def _bands(found: CurveUncertainty | None) -> list[go.Scatter]:
-    if found is None:
+def _bands(errors: CurveUncertainty | None) -> list[go.Scatter]:
+    if errors is None:
         return []
-    level = numbers.percent(found.level)
+    level = numbers.percent(errors.level)
     return [
-        area(found.band_lower, found.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
-        area(found.lower, found.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
+        area(errors.band_lower, errors.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
+        area(errors.lower, errors.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
     ]
 
 
@@ -149,24 +132,15 @@ def _further(study: Study) -> list[go.Scatter]:
     traces: list[go.Scatter] = []
     measure = words.short_measure(study)
     for index, comparison in enumerate(study.further_comparisons):
-        curve, name = comparison.curve, text(words.reference_labels(study)[index + 1])
+        curve, name = comparison.curve, words.reference_labels(study)[index + 1]
         colour, shade, dash = FURTHER[index % len(FURTHER)]
         group = f"further {index}"
         if curve.uncertainty is not None:
             bounds = curve.uncertainty.lower, curve.uncertainty.upper
             traces.append(area(*bounds, name=name, colour=shade, legendgroup=group, showlegend=False))
-        line = go.Scatter(
-            x=list(range(len(curve.values))),
-            y=list(curve.values),
-            hovertext=[f"against {name}<br>{said}" for said in _curve_texts(curve, measure)],
-            name=f"against {name}",
-            mode="lines",
-            legendgroup=group,
-            legendrank=4,
-            line={"color": colour, "width": 1.5, "dash": dash},
-            hovertemplate="%{hovertext}<extra></extra>",
-        )
-        traces.append(line)
+        texts = [f"against {text(name)}<br>{said}" for said in _curve_texts(comparison, measure)]
+        look: dict[str, Any] = {"colour": colour, "width": 1.5, "dash": dash, "legendgroup": group, "legendrank": 4}
+        traces.append(line(curve.values, name=f"against {name}", texts=texts, **look))
     return traces
 
 
@@ -183,24 +157,13 @@ def _ring(layer: int, value: float) -> go.Scatter:
 
 def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:
     first, onset = evidence.plateau_layers[0], evidence.plateau_layers[-1] + 0.5
-    bar = evidence.plateau - evidence.threshold
-    plateau = go.Scatter(
-        x=[first - 0.5, onset],
-        y=[evidence.plateau, evidence.plateau],
-        name="plateau",
-        mode="lines",
-        line={"color": FAINT, "width": 1.5},
-        hovertemplate=f"plateau {evidence.plateau:.4f}<extra></extra>",
-    )
-    threshold = go.Scatter(
-        x=[onset, last + 0.5],
-        y=[bar, bar],
-        name="threshold",
-        mode="lines",
-        line={"color": FAINT, "width": 1.5, "dash": "dash"},
-        hovertemplate=f"all later layers under {bar:.4f}: a drop<extra></extra>",
-    )
-    return [plateau, threshold]
+    level, bar = evidence.plateau, evidence.plateau - evidence.threshold
+    said, below = f"plateau {level:.4f}", f"all later layers under {bar:.4f}: a drop"
+    look: dict[str, Any] = {"colour": FAINT, "width": 1.5}
+    return [
+        line([level] * 2, name="plateau", x=[first - 0.5, onset], texts=[said] * 2, **look),
+        line([bar] * 2, name="threshold", x=[onset, last + 0.5], texts=[below] * 2, dash="dash", **look),
+    ]
 
 
 def _axis_title(study: Study) -> str:
@@ -212,8 +175,8 @@ def _axis_title(study: Study) -> str:
 def _range(study: Study) -> list[float]:
     curves = [study.comparison.curve, *(comparison.curve for comparison in study.further_comparisons)]
     drawn = [value for curve in curves for value in curve.values]
-    if study.comparison.curve.uncertainty is not None:
-        drawn += [*study.comparison.curve.uncertainty.band_lower, *study.comparison.curve.uncertainty.band_upper]
+    if (errors := study.comparison.curve.uncertainty) is not None:
+        drawn += [*errors.band_lower, *errors.band_upper]
     return [min(0.0, *drawn) - 0.04, max(1.0, *drawn) + 0.04]
 
 
@@ -236,14 +199,13 @@ def other_map(study: Study) -> go.Figure:
     return _map_figure(study, study.comparison.other_normalization)
 
 
-def _map_figure(study: Study, found: SimilarityMap) -> go.Figure:
-    values, curve = found.values, study.comparison.curve
-    lowest = _lowest(study)
-    numbers, template = _cells(found)
-    measure = words.short_measure(study)
+def _map_figure(study: Study, shown: SimilarityMap) -> go.Figure:
+    curve, lowest, measure = study.comparison.curve, _lowest(study), words.short_measure(study)
+    cells, template = _cells(shown)
+    pair = "layer %{y}, layer %{x}" if study.comparison.alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
-        z=[list(row) for row in values],
-        customdata=numbers,
+        z=[list(row) for row in shown.values],
+        customdata=cells,
         name=f"{measure} map",
         zmin=min(0.0, lowest),
         zmax=1.0,
@@ -251,11 +213,11 @@ def _map_figure(study: Study, found: SimilarityMap) -> go.Figure:
         ygap=1,
         colorscale=_colour_scale(lowest),
         colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": measure}, "tickfont": {"size": 11}},
-        hovertemplate=f"model layer %{{y}}, reference layer %{{x}}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
+        hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
     compared = go.Scatter(
         x=list(curve.reference_layers),
-        y=list(range(len(values))),
+        y=list(range(len(curve.values))),
         name="compared in the curve",
         mode="markers",
         marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},
@@ -264,11 +226,12 @@ def _map_figure(study: Study, found: SimilarityMap) -> go.Figure:
     )
     figure = go.Figure([heat, compared])
     model, reference = words.labels(study)
-    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", len(values[0]))
-    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", len(values))
+    rows, columns = shown.shape
+    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
+    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
     styled(figure)
     if study.comparison.other_normalization is not None:
-        figure.update_layout(title={"text": words.features(found), "x": 0, "xref": "paper", "font": {"size": 15}})
+        figure.update_layout(title={"text": words.features(shown), "x": 0, "xref": "paper", "font": {"size": 15}})
     figure.update_xaxes(tickfont_size=11)
     return figure.update_yaxes(tickfont_size=11)
 
@@ -276,25 +239,24 @@ def _map_figure(study: Study, found: SimilarityMap) -> go.Figure:
 def _lowest(study: Study) -> float:
     """Return the lowest value of both maps, which share one scale of colours."""
     maps = (study.comparison.map, study.comparison.other_normalization)
-    return min(value for found in maps if found is not None for row in found.values for value in row)
+    return min(value for shown in maps if shown is not None for row in shown.values for value in row)
 
 
-def _cells(found: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
+def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:
     """Return the numbers of every cell beside its value, and how they are shown when it is pointed at."""
     matrices, template = [], ""
-    if found.uncertainty is not None:
-        matrices += [found.uncertainty.lower, found.uncertainty.upper, found.uncertainty.standard_errors]
-        level = numbers.percent(found.uncertainty.level)
+    if shown.uncertainty is not None:
+        matrices += [shown.uncertainty.lower, shown.uncertainty.upper, shown.uncertainty.standard_errors]
+        level = numbers.percent(shown.uncertainty.level)
         template += f"<br>{level} interval [%{{customdata[0]:.3f}}, %{{customdata[1]:.3f}}]"
         template += "<br>standard error %{customdata[2]:.4f}"
-    if found.null is not None:
+    if shown.null is not None:
         start = len(matrices)
-        matrices += [found.null.threshold, found.null.p_values]
+        matrices += [shown.null.threshold, shown.null.p_values]
         template += f"<br>chance reaches %{{customdata[{start}]:.3f}}, p = %{{customdata[{start + 1}]:.2~g}}"
     if not matrices:
         return None, ""
-    rows, columns = found.shape
-    return [[[matrix[i][j] for matrix in matrices] for j in range(columns)] for i in range(rows)], template
+    return [[list(cell) for cell in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)], template
 
 
 def _colour_scale(lowest: float) -> list[list[Any]]:

@@ -3,47 +3,28 @@
 from __future__ import annotations
 
 from layerprobe.pages import numbers
-from layerprobe.pages.markup import Markup, element, join
+from layerprobe.pages.glossary import terms
+from layerprobe.pages.markup import Markup
 from layerprobe.pages.parts import definitions, folded, row, section, table
+from layerprobe.pages.values import Section
 from layerprobe.report import words
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.study.values import Study
 
 HEAD = (
-    "Layer",
-    "Texts",
-    "Features",
-    "Copies",
-    "Mean cosine",
-    "Top feature",
-    "Top three",
-    "Effective rank",
-    "Intrinsic dimension",
-    "Chance CKA",
+    *("Layer", "Texts", "Features", "Copies", "Mean cosine", "Top feature", "Top three", "Effective rank"),
+    *("Intrinsic dimension", "Chance CKA"),
 )
-
-MEANINGS = {
-    "Copies": "Rows that are equal to an earlier row; they match in every model and raise similarity.",
-    "Mean cosine": "Of two different texts. Near 1 all embeddings point the same way; CKA takes that direction out,"
-    " cosines do not.",
-    "Top feature, top three": "Share of the variance in the features that vary most. Where it is large, they decide a"
-    " raw linear CKA; compare the z-scored map.",
-    "Effective rank": "How many directions the variance is spread over, at most one less than the texts and no more"
-    " than the features.",
-    "Intrinsic dimension": "How fast neighbours move away (TwoNN). Where texts come in pairs of paraphrases, as in STS"
-    " data, the nearest neighbour is the other text of the pair, and the number tells of the pairs rather than of the"
-    " layer.",
-    "Chance CKA": "Biased linear CKA of unrelated layers with this spectrum. The debiased estimator takes it off.",
-}
+TERMS = ("Copies", "Mean cosine", "Top feature, top three", "Effective rank", "Intrinsic dimension", "Chance CKA")
 
 
-def diagnostics(study: Study) -> Markup | None:
-    """Return a table for every model that was diagnosed; None where there is none."""
-    folds = [_model(name, layers) for name, layers in _diagnosed(study) if layers]
+def diagnostics(study: Study) -> Section:
+    """Return a table for every model that was diagnosed; nothing where there is none."""
+    heading, folds = "Diagnostics of the layers", [_model(name, layers) for name, layers in _diagnosed(study) if layers]
     if not folds:
-        return None
-    intro = element("p", "What each layer is like by itself, and what a similarity can suffer from.")
-    return section("diagnostics", "Diagnostics of the layers", intro, join(*folds), definitions(MEANINGS))
+        return section("diagnostics", heading)
+    intro = "What each layer is like by itself, and what a similarity can suffer from."
+    return section("diagnostics", heading, intro, *folds, definitions(terms(*TERMS)))
 
 
 def _diagnosed(study: Study) -> list[tuple[str, tuple[LayerDiagnostics, ...]]]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import plotly.graph_objects as go
+
 from layerprobe.comparison.values import Comparison
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup, element
-from layerprobe.pages.parts import figure, folded, row, section, table
+from layerprobe.pages.parts import folded, row, section, table
+from layerprobe.pages.values import Figure, Section
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.report import words
+from layerprobe.report.figures import similarity as figures
 from layerprobe.similarity.values import CurveUncertainty, Difference, SimilarityMap
 from layerprobe.study.values import Study
 
@@ -24,32 +28,27 @@ ALIGNMENTS = {
 # ---- the curve ----------------------------------------------------------------------------------------
 
 
-def cka_curve(study: Study) -> Markup:
+def cka_curve(study: Study) -> Section:
     """Return the curve with what belongs to it: tests between layers and further references."""
-    drawn = figure("cka-curve", words.cka_curve_finding(study), _reading(study), f"--entries:{_entries(study)}")
-    other = "layer before" if study.comparison.alone else "reference"
-    heading = f"Similarity to the {other}, layer by layer"
-    return section("cka-curve", heading, drawn, _steps(study.comparison), _further(study))
+    figure = Figure("cka-curve", figures.cka_curve(study), words.cka_curve_finding(study), _reading(study))
+    heading = f"Similarity to the {'layer before' if study.comparison.alone else 'reference'}, layer by layer"
+    return section("cka-curve", heading, figure, _steps(study.comparison), _further(study))
 
 
-def read_by_rule(study: Study) -> Markup | None:
+def read_by_rule(study: Study) -> Section:
     """Return what the rule read beside CKA, if anything."""
-    read = study.prediction.read
-    if not read:
-        return None
-    said = ["Diamonds on shaded ground are drop layers."] if study.prediction.drops else []
-    errors = list(study.prediction.read_uncertainty.values())
-    if errors:
-        said.append(_shades(errors[0]))
-    reading = " ".join(said)
-    drawn = figure("read", words.read_finding(study), reading, f"height:{120 + 220 * len(read)}px")
-    return section("read", f"What the rule “{study.prediction.rule}” reads", drawn)
-
-
-def _entries(study: Study) -> int:
-    """Return how many entries the legend has: line, plateau, threshold and ring, shades, further references."""
-    lines = 2 + 2 * study.prediction.by_plateau
-    return lines + 2 * (study.comparison.curve.uncertainty is not None) + len(study.further_comparisons)
+    heading, prediction = f"What the rule “{study.prediction.rule}” reads", study.prediction
+    if not prediction.read:
+        return section("read", heading)
+    errors = next(iter(prediction.read_uncertainty.values()), None)
+    figure = Figure(
+        "read",
+        figures.read_by_rule(study),
+        words.read_finding(study),
+        " ".join((*_diamonds(prediction), *_shades(errors))),
+        style=f"height:{120 + 220 * len(prediction.read)}px",
+    )
+    return section("read", heading, figure)
 
 
 def _reading(study: Study) -> str:
@@ -57,20 +56,23 @@ def _reading(study: Study) -> str:
     said = [ALIGNMENTS[curve.alignment]]
     if study.prediction.by_plateau:
         said.append("The plateau is the median of the layers before the decline.")
-    if study.prediction.drops:
-        said.append("Diamonds on shaded ground are drop layers.")
-    if curve.uncertainty is not None:
-        said.append(_shades(curve.uncertainty))
+    said += [*_diamonds(study.prediction), *_shades(curve.uncertainty)]
     if study.further_comparisons:
         said.append("Thin broken lines are further references, with the intervals of each layer.")
     return " ".join(said)
 
 
-def _shades(errors: CurveUncertainty) -> str:
+def _diamonds(prediction: DropPrediction) -> tuple[str, ...]:
+    return ("Diamonds on shaded ground are drop layers.",) if prediction.drops else ()
+
+
+def _shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
+    if errors is None:
+        return ()
     level = numbers.percent(errors.level)
     return (
         f"The dark shade around the line is the {level} interval of each layer by itself, the light shade the band"
-        f" that holds the whole curve with {level} confidence."
+        f" that holds the whole curve with {level} confidence.",
     )
 
 
@@ -129,12 +131,12 @@ def _by_plateau(prediction: DropPrediction) -> DropPrediction:
 
 
 def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Markup:
-    found = prediction.probability
+    redrawn = prediction.probability
     cells = (
         numbers.layer_range(prediction.drop_layers) or "none",
         str(prediction.recommended_layer),
         "–" if prediction.evidence is None else words.decline(prediction.evidence),
-        "–" if found is None else numbers.redrawn_share(found.any_drop),
+        "–" if redrawn is None else numbers.redrawn_share(redrawn.any_drop),
     )
     return row(f"{name} (this report)" if first else name, cells)
 
@@ -142,24 +144,24 @@ def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Ma
 # ---- maps ---------------------------------------------------------------------------------------------
 
 
-def cka_map(study: Study) -> Markup:
+def cka_map(study: Study) -> Section:
     """Return the map, beside that of the other normalization where there is one."""
-    heading, other = "Every layer against every layer", study.comparison.other_normalization
-    columns = "too" if study.comparison.alone else "the reference's"
+    heading, alone = "Every layer against every layer", study.comparison.alone
+    shown, other = study.comparison.map, study.comparison.other_normalization
+    columns = "too" if alone else "the reference's"
     reading = f"Rows are the model's layers, columns {columns}; dots mark the pairs of the curve above."
-    alone = study.comparison.alone
-    first = _map(study.comparison.map, "cka-map", reading, alone=alone)
+    first = _map("cka-map", figures.cka_map(study), shown, reading, alone=alone)
     if other is None:
-        return section("cka-map", heading, element("div", first, class_="beside"))
+        return section("cka-map", heading, first, kind="beside")
     note = (
         "The same in the same colours, once of the features as they are and once of features divided by their standard"
         " deviation: where the two differ much, a few features of large variance decide the raw map."
     )
-    both = element("div", first, _map(other, "other-map", "", alone=alone), class_="pair")
-    return section("cka-map", heading, element("p", note), both)
+    second = _map("other-map", figures.other_map(study), other, "", alone=alone)
+    return section("cka-map", heading, note, first, second, kind="pair")
 
 
-def _map(found: SimilarityMap, name: str, reading: str, *, alone: bool) -> Markup:
-    rows, columns = found.shape
-    style = f"--columns:{columns};--rows:{rows}"
-    return figure(name, words.cka_map_finding(found, alone=alone), reading, style, kind="plot map")
+def _map(name: str, plot: go.Figure, shown: SimilarityMap, reading: str, *, alone: bool) -> Figure:
+    rows, columns = shown.shape
+    finding, style = words.cka_map_finding(shown, alone=alone), f"--columns:{columns};--rows:{rows}"
+    return Figure(name, plot, finding, reading, kind="plot map", style=style)

@@ -1,0 +1,66 @@
+"""Every term that a page explains, once. Knows words, no numbers."""
+
+from __future__ import annotations
+
+TERMS = {
+    "Layer": "0 is the output of the embedding module, l the output of block l; truncating at layer l keeps blocks"
+    " 1 to l.",
+    "CKA": "Centred kernel alignment: how alike two layers arrange the same texts; 1 is the same up to rotation and"
+    " scale, about 0 is unrelated.",
+    "Debiased": "An estimator of CKA without the upward bias of few texts and many features; it can be slightly"
+    " negative.",
+    "Drop layer": "A layer flagged as scoring lower after fine-tuning than the best earlier layer; the onset is the"
+    " first of the final run.",
+    "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
+    "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
+    "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
+    "Interval of the mean": "Where the mean over many more seeds would lie, by Student’s t; one seed has none.",
+    "Redraw": "The curve drawn again within the errors that its sample of texts leaves. How many redraws flag a layer"
+    " says how surely the curve declines there, not how probable it is that fine-tuning drops.",
+    "Pareto front": "The layers that no other beats in both cost and score.",
+    # diagnostics
+    "Copies": "Rows that are equal to an earlier row; they match in every model and raise similarity.",
+    "Mean cosine": "Of two different texts. Near 1 all embeddings point the same way; CKA takes that direction out,"
+    " cosines do not.",
+    "Top feature, top three": "Share of the variance in the features that vary most. Where it is large, they decide a"
+    " raw linear CKA; compare the z-scored map.",
+    "Effective rank": "How many directions the variance is spread over, at most one less than the texts and no more"
+    " than the features.",
+    "Intrinsic dimension": "How fast neighbours move away (TwoNN). Where texts come in pairs of paraphrases, as in STS"
+    " data, the nearest neighbour is the other text of the pair, and the number describes the pairs rather than the"
+    " layer.",
+    "Chance CKA": "Biased linear CKA of unrelated layers with this spectrum. The debiased estimator takes it off.",
+    # chains
+    "Chain": "Trainings one after the other: each starts from what the one before left. Adaptations train the whole"
+    " model; the first fine-tuning truncates it at a layer, and each further one goes on at that layer with the same"
+    " seed.",
+    "Adaptation": "Masked language modelling on texts without labels, before any fine-tuning.",
+    "The last step alone": "The last task learnt straight from the start, at the same layers with the same seeds.",
+    "Effect": "Mean over seeds of the score after the whole chain less the score of the last step alone, with the"
+    " interval of the paired difference by Student’s t.",
+    # labs
+    "MLM twin": "The masked language model of the same size and seed: it began with the same weights and saw the same"
+    " batches with the same tokens masked. Only the objective differs.",
+    "Drop": "What somebody would lose who keeps the last layer: the best layer is chosen for each seed by the"
+    " validation scores of the other seeds, and scored by the test score of that seed.",
+    "Difference from the twin": "Mean over pairs of the model’s value less its twin’s, with Student’s t interval of"
+    " the paired differences. Intervals are not corrected for how many there are.",
+    "Noise floor": "CKA of two masked language models that differ in their seed alone: what lies above it is no sign of"
+    " the objective.",
+    # profiles
+    "Latency": "Seconds from a batch of token ids on the device to its embeddings on the device: the median of all"
+    " repeats, with their 5 and 95\u00a0% quantiles. Tokenising is not in it.",
+    "Throughput": "Texts of a batch by its median seconds.",
+    "FLOPs": "Floating-point operations of one text by torch’s FlopCounterMode: matrix products and convolutions, a"
+    " multiplication with its addition counted as two.",
+}
+
+
+def terms(*names: str) -> dict[str, str]:
+    """Return some terms with what they mean.
+
+    Example:
+        >>> list(terms("TMFT", "Layer"))
+        ['TMFT', 'Layer']
+    """
+    return {name: TERMS[name] for name in names}
