@@ -70,15 +70,15 @@ def pooled(
         RuntimeError: If `start` raises; with its traceback.
     """
     pool = _Pool(start, jobs, waiting)
-    said: set[tuple[int, str, str]] = set()
+    logged: set[tuple[int, str, str]] = set()
     try:
         pool.begin(settings)
         while pool.left:
             pool.assign()
             for worker, kind, value in pool.messages():
                 if kind == "log":
-                    if value not in said:  # what each process says for itself is said once
-                        said.add(value)
+                    if value not in logged:  # what every process logs is logged once
+                        logged.add(value)
                         logger.log(*value)
                 elif kind == "ready":
                     worker.ready = True
@@ -102,7 +102,7 @@ class _Pool(Generic[S, J, A]):
         self.left = len(jobs)
         self.workers: list[_Worker[S, J, A]] = []
         self.tries: collections.Counter[J] = collections.Counter()
-        self.reported: set[J] = set()
+        self.waited_for: set[J] = set()
         self.unready = 0
 
     def begin(self, settings: Sequence[S]) -> None:
@@ -122,8 +122,8 @@ class _Pool(Generic[S, J, A]):
                 worker.give(self.later.popleft()[1])
         if self.later and not self.queue and any(worker.idle for worker in self.workers):
             job = self.later[0][1]
-            if job not in self.reported:
-                self.reported.add(job)
+            if job not in self.waited_for:
+                self.waited_for.add(job)
                 self.waiting(job)
 
     def messages(self) -> Iterator[tuple[_Worker[S, J, A], str, Any]]:
@@ -232,7 +232,7 @@ def _serve(pipe: Connection, alive: Connection, start: Start[Any, Any, Any], set
     root = logging.getLogger("layerprobe")
     root.handlers[:], root.propagate = [handler], False
     root.setLevel(logging.INFO)
-    # what a job raises is reported, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
+    # what a job raises is sent, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
     with contextlib.suppress(EOFError, BrokenPipeError):
         try:
             work = start(setting)

@@ -94,8 +94,8 @@ def run_chain(
         chain: What `load_chain` read, or one made by hand.
         data: What its steps learn from, where that is loaded; by default what the chain names.
         level: Confidence level of all intervals.
-        options: How to load, and the prompt; how to pool is said by the chain, and so is the `max_length` of texts for
-            CKA, that of the last step, where the options have none.
+        options: How to load, and the prompt; pooling is the chain's, and `max_length` for CKA that of the last step
+            where the options have none.
         progress: Called with what is done, how much, and of how much.
 
     Raises:

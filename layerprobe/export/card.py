@@ -33,7 +33,7 @@ _POOLING_WORDS: dict[Pooling, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSummary:
     """How a truncated model was fine-tuned, in words and numbers."""
 
     data: str
@@ -59,7 +59,7 @@ def card(
     loader: str = "AutoModel",
     padding_invariant: bool = True,
     fresh_pooler: bool = False,
-    training: Training | None = None,
+    training: TrainingSummary | None = None,
     study: Study | None = None,
 ) -> str:
     """Return the model card of `model` truncated at `layer`: YAML front matter and Markdown.
@@ -209,7 +209,7 @@ def _code(*lines: str) -> str:
     return "\n".join(("```python", *lines, "```"))
 
 
-def _training(training: Training) -> str:
+def _training(training: TrainingSummary) -> str:
     train, *others = training.pairs
     rest = " and ".join(f"{n:,}" for n in others)
     return "\n\n".join(
@@ -223,7 +223,7 @@ def _training(training: Training) -> str:
     )
 
 
-def _scores(training: Training) -> str:
+def _scores(training: TrainingSummary) -> str:
     """Return the scores: of several seeds the mean counts, and those of this checkpoint stand beside it."""
     if len(training.seeds) < 2:
         rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())

@@ -6,7 +6,6 @@ import copy
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
 from layerprobe.files import from_home
@@ -28,35 +26,6 @@ from layerprobe.folders import folder_errors, new_folder
 TOLERANCE = 1e-5
 _PRIVATE = ("name_or_path", "is_local", "local_files_only", "trust_remote_code", "auto_map")
 _ADVICE = "choose another place for the export"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
-    """A truncated encoder on disk, loaded back and found to be the same."""
-
-    path: str
-    """The folder."""
-    model: str
-    """The model that was truncated."""
-    revision: str
-    """Its commit, or the content digest of a local folder."""
-    layer: int
-    """Blocks kept."""
-    n_blocks: int
-    """Blocks of the whole model."""
-    parameters: int
-    """Of the truncated model, without the pooler."""
-    whole_parameters: int
-    """Of the whole model, without the pooler."""
-    pooling: Pooling
-    max_length: int
-    """Tokens a text at most."""
-    prompt: str
-    """Put before every text."""
-    difference: float
-    """Largest difference of any feature of an embedding before and after."""
-    warnings: tuple[str, ...]
-    """What a user of the folder should know."""
 
 
 def write_checkpoint(
@@ -165,11 +134,11 @@ def _change_json(path: Path, *, drop: tuple[str, ...], **values: Any) -> None:
 
 def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float:
     written = load_encoder(str(folder), device="cpu")
-    found, expected = written.description, encoder.description
-    if (found.n_blocks, found.parameters[-1]) != (layer, expected.parameters[layer]):
+    loaded, expected = written.description, encoder.description
+    if (loaded.n_blocks, loaded.parameters[-1]) != (layer, expected.parameters[layer]):
         raise ModelError(
             f"expected {layer} blocks and {expected.parameters[layer]} parameters in the exported {expected.name}, "
-            f"got {found.n_blocks} and {found.parameters[-1]}: nothing was exported"
+            f"got {loaded.n_blocks} and {loaded.parameters[-1]}: nothing was exported"
         )
     before = _embeddings_of_layer(encoder, layer, layout)
     after = _embeddings_of_folder(written, read_layout(folder))
@@ -186,24 +155,24 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
 def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
     """Return the embeddings of the probe texts as extraction has them, from the whole model."""
     tokens = encoder.tokenize([layout.prompt + text for text in PROBE_TEXTS], max_length=layout.max_length)
-    found = []
+    embeddings = []
     for rows in _batches(encoder):
         batch = collate(tokens, rows, encoder.device)
         states = next(state for number, state in enumerate(encoder.layer_states(batch)) if number == layer)
-        found.append(pool(states, batch["attention_mask"], layout.pooling))
-    return torch.cat(found).numpy()
+        embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
+    return torch.cat(embeddings).numpy()
 
 
 @torch.inference_mode()
 def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float32]:
     """Return the same as any user of the folder would have them: whatever the tokenizer gives goes to the model."""
-    found = []
+    embeddings = []
     for rows in _batches(written):
         texts = [layout.prompt + PROBE_TEXTS[row] for row in rows]
         batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
         states = written.model(**batch).last_hidden_state
-        found.append(pool(states, batch["attention_mask"], layout.pooling))
-    return torch.cat(found).numpy()
+        embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
+    return torch.cat(embeddings).numpy()
 
 
 def _batches(encoder: Encoder) -> Iterator[list[int]]:

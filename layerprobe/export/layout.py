@@ -83,7 +83,7 @@ def read_layout(folder: Path) -> Layout:
     """Return what `write_layout` wrote.
 
     Raises:
-        DataError: If a file is missing or says something else than such a layout can.
+        DataError: If a file is missing or is not one that `write_layout` writes.
     """
     try:
         pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)

@@ -12,9 +12,10 @@ from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.card import Training, card
-from layerprobe.export.checkpoint import Exported, check_target, write_checkpoint
+from layerprobe.export.card import TrainingSummary, card
+from layerprobe.export.checkpoint import check_target, write_checkpoint
 from layerprobe.export.layout import Layout
+from layerprobe.export.values import ExportResult
 from layerprobe.finetuning.saved import SavedRun, load_saved_run, runs_of_layer
 from layerprobe.finetuning.values import FineTuningRun
 from layerprobe.metrics.names import metric_title
@@ -33,15 +34,15 @@ def export_model(
     prompt: str | None = None,
     study: Study | None = None,
     overwrite: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write a model truncated at a layer as a folder for transformers and sentence-transformers.
 
     The folder gives the embeddings that layerprobe has of that layer to 1e-5: it is loaded back and compared
     before it gets its name. It appears whole or not at all.
 
     Args:
-        model: Hub id, `id@revision`, a local folder, what `resolve_checkpoint` found, or the directory of a
-            fine-tuning run whose model was saved.
+        model: A name, a folder, a `ModelSpec` or a checkpoint, or the directory of a fine-tuning run whose model was
+            saved.
         out: The folder to write.
         layer: Blocks kept, 0 .. n_blocks; a run has its own.
         pooling: How token states become one embedding; mean by default. A run has its own.
@@ -54,7 +55,7 @@ def export_model(
         What was written, and by how much it differs.
 
     Raises:
-        ModelError: If the model cannot be had, needs code of its own, or does not come out the same.
+        ModelError: If the model cannot be loaded, needs code of its own, or does not come out the same.
         UnsupportedArchitectureError: If it cannot be truncated at that layer.
         DataError: If an option contradicts the run, the study is of another model, or there is something at `out`.
         StoreError: If the folder cannot be written.
@@ -72,7 +73,9 @@ def export_model(
         described = encoder.description
     else:
         random_init = model.random_init if isinstance(model, ModelSpec) else None
-        _check_run(saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init)
+        _check_options_agree(
+            saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init
+        )
         layer = saved.run.layer
         encoder = _loaded(saved.path)
         protocol = saved.run.protocol
@@ -97,7 +100,7 @@ def export_model(
         study=study,
     )
     difference = write_checkpoint(encoder, layer, out, layout=layout, card=text, overwrite=overwrite)
-    return Exported(
+    return ExportResult(
         path=str(out),
         model=described.name,
         revision=described.revision,
@@ -143,8 +146,8 @@ def _needs_code(name: str) -> ModelError:
     )
 
 
-def _check_run(saved: SavedRun, *, layer: int | None, **given: object) -> None:
-    """Raise DataError if an option says something else than the run."""
+def _check_options_agree(saved: SavedRun, *, layer: int | None, **given: object) -> None:
+    """Raise DataError if an option contradicts the run."""
     run = saved.run
     own = {
         "layer": run.layer,
@@ -167,9 +170,9 @@ def _check_study(study: Study, model: ModelDescription) -> None:
         )
 
 
-def _training(saved: SavedRun) -> Training:
+def _training(saved: SavedRun) -> TrainingSummary:
     run, runs = saved.run, runs_of_layer(saved)
-    return Training(
+    return TrainingSummary(
         data=saved.origin.task,
         pairs=saved.origin.pairs,
         seed=run.seed,

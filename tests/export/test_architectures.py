@@ -11,9 +11,9 @@ from transformers import AutoConfig
 from layerprobe.encoders.architecture import count_blocks, count_parameters
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import UnsupportedArchitectureError
-from layerprobe.export.checkpoint import Exported
 from layerprobe.export.layout import read_layout
 from layerprobe.export.run import export_model
+from layerprobe.export.values import ExportResult
 from tests.models import ARCHITECTURES, HIDDEN, MIXES_PADDING, N_BLOCKS, save_tiny
 
 from .judges import layerprobe_embeddings, sentence_transformers_embeddings, transformers_mean
@@ -32,7 +32,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_everyone_has_the_same_embeddings(models: dict[str, Path], name: str, layer: int, tmp_path: Path) -> None:
     out = tmp_path / "out"
     done = export_model(models[name], out, layer=layer)
-    assert isinstance(done, Exported)
+    assert isinstance(done, ExportResult)
     assert done.difference <= 1e-5
     assert bool(done.warnings) == (name in MIXES_PADDING)
     expected = layerprobe_embeddings(models[name], layer)

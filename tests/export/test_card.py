@@ -14,7 +14,7 @@ from huggingface_hub import ModelCard
 
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError
-from layerprobe.export.card import Training, card
+from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.layout import Layout
 from layerprobe.export.run import export_model
 from layerprobe.metrics.seeds import seed_scores
@@ -24,7 +24,7 @@ from .judges import layerprobe_embeddings
 from .studies import HOSTILE, confirmed, described, study_of
 
 LAYOUT = Layout(pooling="mean", width=16, max_length=64, prompt="")
-TRAINING = Training(
+TRAINING = TrainingSummary(
     data="stsb",
     pairs=(600, 1500, 1379),
     seed=3,
@@ -59,7 +59,7 @@ def test_a_local_folder_is_no_base_model() -> None:
 
 
 def test_paths_of_data_and_reference_are_not_told() -> None:
-    training = Training(data="/home/someone/pairs.csv", pairs=(1, 1, 1), seed=0, settings={}, metrics={})
+    training = TrainingSummary(data="/home/someone/pairs.csv", pairs=(1, 1, 1), seed=0, settings={}, metrics={})
     study = study_of(described(), reference="/home/someone/reference")
     comparison = study.comparison
     local = dataclasses.replace(comparison.reference, revision="sha256:" + "0" * 32)
@@ -124,7 +124,9 @@ def test_evidence() -> None:
 def test_hostile_names_stay_text() -> None:
     model = described(HOSTILE, architecture=HOSTILE)
     study = confirmed(study_of(model, reference=HOSTILE, sentence=HOSTILE), sentence=HOSTILE)
-    training = Training(data=HOSTILE, pairs=(1, 1, 1), seed=0, settings={HOSTILE: HOSTILE}, metrics={HOSTILE: 1.0})
+    training = TrainingSummary(
+        data=HOSTILE, pairs=(1, 1, 1), seed=0, settings={HOSTILE: HOSTILE}, metrics={HOSTILE: 1.0}
+    )
     layout = Layout(pooling="mean", width=16, max_length=64, prompt=HOSTILE + "\n```\n")
     text = card(model, 2, layout, training=training, study=study)
     assert front_matter(text)["base_model"] == HOSTILE.partition("@")[0]

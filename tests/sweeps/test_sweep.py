@@ -117,10 +117,11 @@ def test_the_longest_run_is_planned_first(inputs: Path, cache: Path, tmp_path: P
 
 def test_layers_of_a_model_go_before_those_of_the_sweep(inputs: Path, tmp_path: Path) -> None:
     plan = plan_of(inputs, tmp_path)
-    models = (dataclasses.replace(plan.models[0], layers=(2,)), dataclasses.replace(plan.models[1], random_init=5))
+    random = dataclasses.replace(plan.models[1].model, random_init=5)
+    models = (dataclasses.replace(plan.models[0], layers=(2,)), SweepModel(model=random))
     planned = plan_sweep(dataclasses.replace(plan, models=models, layers=None, seeds=(0,)))
     layers = {name: [run.layer for run in planned if run.model == name] for name in {run.model for run in planned}}
-    assert layers == {models[0].id: [2], f"{models[1].id} (random init 5)": [3, 2, 1, 0]}
+    assert layers == {models[0].model.name: [2], f"{random.name} (random init 5)": [3, 2, 1, 0]}
 
 
 def test_the_time_left_is_told(inputs: Path, cache: Path) -> None:
@@ -183,16 +184,16 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     held = where.lock(layer, seed)
     held.acquire()
     begun = time.time()
-    say_waiting = sweeping._Found.say_waiting
+    log_waiting = sweeping._LoadedSweep.log_waiting
 
-    def finish(found: Any, job: Any) -> None:
+    def finish(loaded: Any, job: Any) -> None:
         """The other one ends when it is waited for."""
-        say_waiting(found, job)
+        log_waiting(loaded, job)
         assert len(results_in(cache)) == N_RUNS - 1
         kept[0].rename(kept[0].with_name("result.json"))
         held.release()
 
-    monkeypatch.setattr(sweeping._Found, "say_waiting", finish)
+    monkeypatch.setattr(sweeping._LoadedSweep, "log_waiting", finish)
     with caplog.at_level(logging.INFO):
         assert run_sweep(plan_of(inputs, cache)) == undisturbed
     assert held.is_locked is False
@@ -292,14 +293,14 @@ def test_a_model_that_does_not_fit_is_a_failed_run(
     inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = plan_of(inputs, tmp_path)
-    found = sweeping._found(plan)
-    (setting,) = sweeping._settings(found, 1, 1, retry_failed=False)
+    loaded = sweeping._LoadedSweep.of(plan)
+    (setting,) = sweeping._worker_settings(loaded, 1, 1, retry_failed=False)
 
     def full(*arguments: object, **options: object) -> None:
         raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
 
     monkeypatch.setattr(sweeping, "load_or_run", full)
-    failed = sweeping._Worker(setting)(found.jobs[0])
+    failed = sweeping._Worker(setting)(loaded.jobs[0])
     assert isinstance(failed, FailedRun)
     assert failed.message.startswith("out of memory: use fewer workers")
 
@@ -345,8 +346,8 @@ def devices_and_threads(
     inputs: Path, tmp_path: Path, workers: int | None, device: str = "auto", n_jobs: int = 100
 ) -> list[Any]:
     plan = plan_of(inputs, tmp_path)
-    found = sweeping._found(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
-    settings = sweeping._settings(found, workers, n_jobs, retry_failed=False)
+    loaded = sweeping._LoadedSweep.of(dataclasses.replace(plan, options=Options(device=device, cache_dir=tmp_path)))
+    settings = sweeping._worker_settings(loaded, workers, n_jobs, retry_failed=False)
     return [(setting.options.device, setting.threads) for setting in settings]
 
 

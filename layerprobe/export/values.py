@@ -1,0 +1,36 @@
+"""What an export wrote. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from layerprobe.encoders.values import Pooling
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportResult:
+    """A truncated encoder on disk, whose embeddings were compared with the model's own."""
+
+    path: str
+    """The folder."""
+    model: str
+    """The model that was truncated."""
+    revision: str
+    """Its commit, or the content digest of a local folder."""
+    layer: int
+    """Blocks kept."""
+    n_blocks: int
+    """Blocks of the whole model."""
+    parameters: int
+    """Of the truncated model, without the pooler."""
+    whole_parameters: int
+    """Of the whole model, without the pooler."""
+    pooling: Pooling
+    max_length: int
+    """Tokens a text at most."""
+    prompt: str
+    """Put before every text."""
+    difference: float
+    """Largest difference of any feature of an embedding before and after."""
+    warnings: tuple[str, ...]
+    """What a user of the folder should know."""
