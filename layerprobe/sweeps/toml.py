@@ -93,7 +93,11 @@ def _task(table: Mapping[str, Any], where: str, folder: Path) -> TaskSettings:
     columns = table.get("columns")
     if isinstance(columns, str):  # as the command line has them
         table = {**table, "columns": [column.strip() for column in columns.split(",")]}
-    return TaskSettings(**_with_paths_of(folder, _fields(TaskSettings, table, where)))
+    fields = _with_paths_of(folder, _fields(TaskSettings, table, where))
+    try:
+        return TaskSettings(**fields)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error
 
 
 def _with_paths_of(folder: Path, fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -164,7 +164,7 @@ WRONG = {
         "protocol.epochs: expected a whole number, got 1.5",
     ),
     "truth for a number": (f"{SMALL}split_seed = true", "tasks 1.split_seed: expected a whole number, got True"),
-    "an unknown kind": (f"{SMALL}kind = 'nli'", "tasks 1.kind: expected one of sts, .*, got 'nli'"),
+    "an unknown kind": (f"{SMALL}kind = 'nli'", "tasks 1: expected a kind of task, one of sts, .*, got 'nli'"),
     "one end of a range": (f"{SMALL}score_range = [1]", r"tasks 1.score_range: expected two numbers, got \[1\]"),
     "layers as text": (f'layers = "3-6"\n{SMALL}', r"layers: expected a list of layers such as \[3, 6\], or \"all\""),
     "a negative layer": (f"layers = [-1]\n{SMALL}", r"expected layers from 0, at least one, got \[-1\]"),
