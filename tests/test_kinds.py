@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,19 +18,20 @@ from sklearn.preprocessing import StandardScaler
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.finetuning.tuning import confirm, finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages.page import render
 from layerprobe.report.data import layer_rows
 from layerprobe.report.page import study_page
 from layerprobe.scoring import probes
-from layerprobe.scoring.zero_shot import zero_shot
+from layerprobe.scoring.zero_shot import score, zero_shot
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.store.store import Store
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.kinds.kind import KINDS
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Examples, Task, check_task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
 
@@ -226,6 +229,31 @@ def test_a_task_that_does_not_fit_is_refused(fields: dict[str, object], message:
 def test_targets_that_are_not_finite_are_counted() -> None:
     with pytest.raises(DataError, match="expected finite targets, got NaN or infinity for 2 of 3 examples"):
         Examples(first=("a", "b", "c"), second=None, targets=(float("nan"), 1.0, float("inf")))
+
+
+@pytest.mark.parametrize("text", [None, 3, "", " \t"])
+@pytest.mark.parametrize("side", ["first", "second"])
+def test_what_is_no_text_is_named_with_its_place(text: Any, side: str) -> None:
+    task = toy_task_of("entailment")
+    texts = list(getattr(task.validation, side))
+    texts[4] = text
+    validation = dataclasses.replace(task.validation, **{side: tuple(texts)})
+    with pytest.raises(DataError, match=re.escape(f"expected a text at validation.{side}[4], got {text!r}: leave")):
+        dataclasses.replace(task, validation=validation)
+
+
+@pytest.mark.parametrize("given", ["stsb", Path("pairs.csv")])
+def test_a_task_given_as_text_is_to_be_loaded_first(given: Any, models: dict[str, str], options: Options) -> None:
+    expected = re.escape(f"got the text '{given}': load it first, task = layerprobe.load_task('{given}')")
+    for call in (
+        lambda: score(models["bert"], given, options=options),
+        lambda: finetune(models["bert"], [1], given, options=options),
+        lambda: confirm(models["bert"], None, given, options=options),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(DataError, match=expected):
+            call()
+    with pytest.raises(DataError, match=r"expected a Task, as layerprobe\.load_task returns, got a NoneType"):
+        check_task(None)
 
 
 def test_a_split_goes_by_its_name() -> None:

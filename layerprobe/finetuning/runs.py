@@ -238,20 +238,10 @@ def load_or_run(
     retry_failed: bool = False,
     progress: Progress = silent,
 ) -> FineTuningRun | None:
-    """Return one run, read or made now; see `fine_tune_layers`.
+    """Return one run, read or made now; for the arguments see `fine_tune_layers`.
 
-    Args:
-        folder: Where runs are kept.
-        load: Returns the pretrained encoder; called where the run is missing.
-        layer: Blocks kept.
-        task: What to learn.
-        seed: Of the run.
-        protocol: How to fine-tune.
-        batch_tokens: As `fine_tune` takes it.
-        keep: What keeps the checkpoint; by default none is kept.
-        wait: Whether to wait for another process that makes the run; None is returned otherwise.
-        retry_failed: Whether a run that is marked as failed is made again.
-        progress: Called with what is done, how much, and of how much.
+    `keep` keeps the checkpoint. Without `wait`, None is returned where another process makes the run. With
+    `retry_failed`, a run that is marked as failed is made again.
 
     Raises:
         TrainingError: If the run fails, or did before.

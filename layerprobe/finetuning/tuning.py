@@ -98,17 +98,9 @@ def confirm(
     and the intervals are so much wider that all looks together err no more often than the level says. Seeds count in
     their order, whatever runs are there already.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        prediction: What `predict` gave for it.
-        task: What to learn.
-        layers: Further layers to fine-tune, such as the other flagged ones.
-        seeds: One run each, at most; with a single one the verdict is undecided.
-        protocol: The paper's by default.
-        level: Confidence level of the intervals.
-        all_seeds: Run all seeds, and look once: the interval of the effect is then the ordinary one.
-        options: How to load.
-        progress: Called with what is done, how much, and of how much.
+    Fine-tunes as `finetune`, with the same arguments; `layers` are further ones, such as the other flagged ones. With
+    a single seed the verdict is undecided. With `all_seeds` all are run, and looked at once: the interval of the
+    effect is then the ordinary one.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -139,15 +131,9 @@ def saved_models(
     *,
     options: Options = DEFAULT_OPTIONS,
 ) -> list[Path]:
-    """Return the directory of every run that `finetune` made of `model`; the checkpoint is `model` in it.
+    """Return the directory of every run that `finetune` made with the same arguments; the checkpoint is `model` in it.
 
     `export_model` takes such a directory.
-
-    Args:
-        model: As `finetune` was given it.
-        runs: What it gave.
-        task: As it was given.
-        options: As they were given.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}

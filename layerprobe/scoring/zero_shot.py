@@ -72,12 +72,7 @@ def probed(
 ) -> LayerScores:
     """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
 
-    Args:
-        embeddings: What `extract` gave for the texts of the split.
-        task: Of a kind with a probe.
-        split: What is scored.
-        fitted: What `extract` gave for the texts of the train split; by default `embeddings` has those texts too.
-        progress: Called with the layers that are done.
+    The arguments are those of `zero_shot`; `fitted` is of the train split.
 
     Raises:
         MisalignedSamplesError: If a text was not embedded.

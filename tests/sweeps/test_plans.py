@@ -190,7 +190,7 @@ WRONG = {
         "expected warmup to be a number, got 10",
     ),
     "a number of too many digits": (f"seeds = {'1' * 5000}\n{SMALL}", "is no TOML: Exceeds the limit"),
-    "an unknown kind": (f"{SMALL}kind = 'nli'", 'tasks 1: expected kind to be one of sts, .*, got "nli"'),
+    "an unknown kind": (f"{SMALL}kind = 'nli'", "tasks 1: expected a kind of task, one of sts, .*, got 'nli'"),
     "one end of a range": (
         f"{SMALL}score_range = [1]",
         r"tasks 1: expected score_range to be two numbers in a list, got \[1\]",
