@@ -14,6 +14,7 @@ import pytest
 import layerprobe
 from layerprobe.errors import DataError
 from layerprobe.serialisation import from_json, to_dict, to_json
+from layerprobe.similarity.measures.cca import SVCCA
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.similarity.measures.procrustes import Procrustes
@@ -37,6 +38,16 @@ BEFORE: list[tuple[dict[str, Any], Measure]] = [
 def test_measures_of_before_had_null_for_what_they_lack(settings: dict[str, Any], measure: Measure) -> None:
     nulls = dict.fromkeys(("kernel", "estimator", "bandwidth_multiplier", "neighbours"))
     assert from_json(Measure, json.dumps({"normalize": "raw", **nulls, **settings})) == measure
+
+
+def test_titles_say_what_is_not_by_default() -> None:
+    titles = [measure.title for measure in (SVCCA(), SVCCA(variance=1), RBFCKA(), RBFCKA(bandwidth_multiplier=0.5))]
+    assert titles == [
+        "SVCCA",
+        "SVCCA (100 % of the variance)",
+        "debiased RBF CKA",
+        "debiased RBF CKA (bandwidth x 0.5)",
+    ]
 
 
 def test_json_has_the_name_and_the_settings_of_a_measure_alone() -> None:

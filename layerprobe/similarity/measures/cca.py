@@ -97,6 +97,11 @@ class SVCCA(_CCA):
         if not 0 < self.variance <= 1:
             raise DataError(f"variance is {self.variance}, expected a share above 0 and at most 1 such as 0.99")
 
+    @property
+    def long_name(self) -> str:
+        """What people call it, of whatever features."""
+        return "SVCCA" if self.variance == 0.99 else f"SVCCA ({100 * self.variance:g} % of the variance)"
+
     def prepare(self, layer: ArrayLike, *, name: str) -> Subspace:
         """Return the directions of most of its variance."""
         return principal_subspace(layer, name=name, variance=self.variance)
