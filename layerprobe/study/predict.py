@@ -123,7 +123,7 @@ def predict(
         *(warning for each in (embedded, *others) for warning in each.warnings),
         *label_warnings,
         *(warning for each in compared for warning in each.warnings),
-        *(said for each, drop in zip(compared, drops, strict=True) for said in cautions(each, drop, labelled)),
+        *(said for each, drop in zip(compared, drops, strict=True) for said in drop_cautions(each, drop, labelled)),
     ]
     return Prediction(
         comparisons=compared, drops=tuple(drops), zero_shot=labelled, warnings=tuple(dict.fromkeys(warnings))
@@ -243,7 +243,9 @@ def predict_drop(
 # ---- what speaks against it ------------------------------------------------------------------------------
 
 
-def cautions(comparison: Comparison, drop: DropPrediction, zero_shot: LayerScores | None = None) -> tuple[str, ...]:
+def drop_cautions(
+    comparison: Comparison, drop: DropPrediction, zero_shot: LayerScores | None = None
+) -> tuple[str, ...]:
     """Return, in plain words, what speaks against taking a predicted drop at its word.
 
     Args:

@@ -35,7 +35,7 @@ from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
 from layerprobe.store.store import Store
-from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, cautions, default_rule, predict, predict_drop
+from layerprobe.study.predict import DEFAULT_RULE, WORDLESS_RULE, default_rule, drop_cautions, predict, predict_drop
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
 from layerprobe.tasks.values import Examples, Task
@@ -621,15 +621,15 @@ def test_what_speaks_against_a_prediction_is_a_caution() -> None:
         return spearman_of("validation", spearman)
 
     ahead, hardly, before = labels(0, 0, 50, 60, 40), labels(0, 0, 50, 55, 40), labels(0, 90, 50, 60, 40)
-    (caution,) = cautions(dropping, drop, ahead)
+    (caution,) = drop_cautions(dropping, drop, ahead)
     assert "the flagged layer 3 scores 60.0 and the recommended layer 2 50.0 (validation Spearman x 100)" in caution
     for prediction, labelled in (drop, hardly), (drop, before), (drop, None), (none, ahead):
-        assert cautions(dropping, prediction, labelled) == ()
-    (caution,) = cautions(compared(electra, random, falling), drop)
+        assert drop_cautions(dropping, prediction, labelled) == ()
+    (caution,) = drop_cautions(compared(electra, random, falling), drop)
     assert caution.startswith("the reference has random weights")
-    assert cautions(compared(electra, random, level), none, ahead) == ()
+    assert drop_cautions(compared(electra, random, level), none, ahead) == ()
     elsewhere = described("./bert", revision="bert")
-    (caution,) = cautions(compared(bert, elsewhere, level), none)
+    (caution,) = drop_cautions(compared(bert, elsewhere, level), none)
     assert caution.startswith("the model was compared with itself")
 
 

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.readings.registry import READINGS, alone
-from layerprobe_cli.options import (
-    Extraction,
-    Model,
-    TextSource,
-)
+from layerprobe_cli.options import Extraction, Model, TextSource
 from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
