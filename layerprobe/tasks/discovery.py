@@ -51,11 +51,7 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
 
 
 def folder_splits(folder: Path) -> dict[str, Path]:
-    """Return the split files of a folder; a lone file counts as train.
-
-    Raises:
-        TaskError: If there is no data file, or which file is which split is not clear.
-    """
+    """Return the split files of a folder, a lone file as train; raise TaskError if it is not clear which is which."""
     files = data_files(folder)
     if not files:
         raise TaskError(f"{folder} has no data file: expected one of {', '.join(SUFFIXES)}")
@@ -72,11 +68,7 @@ def folder_splits(folder: Path) -> dict[str, Path]:
 
 
 def data_files(folder: Path) -> list[Path]:
-    """Return the files of a folder whose format is known, by name.
-
-    Raises:
-        TaskError: If the folder cannot be read.
-    """
+    """Return the files of a folder whose format is known, by name; raise TaskError if it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
     except OSError as error:

@@ -44,11 +44,7 @@ class Row:
 
 
 def read_rows(table: Table, columns: Columns | None, kind: TaskKind | None) -> tuple[list[Row], tuple[str, ...]]:
-    """Return the rows whose texts are not empty, and what was changed in plain words.
-
-    Raises:
-        TaskError: If a column is missing or the layout is not known.
-    """
+    """Return the rows whose texts are not empty, and what was changed in plain words."""
     table, (*texts, target) = task_columns(table, columns, kind)
     cleaner, rows = Cleaner(), []
     for i, row in enumerate(table.rows):
@@ -65,11 +61,7 @@ def kind_of(splits: Mapping[str, Sequence[Row]]) -> TaskKind:
 
 
 def parsed(kind: TaskKind, role: str, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with their scores or labels.
-
-    Raises:
-        TaskError: If a score or a label is missing or is not what the kind has; names the place.
-    """
+    """Return the rows with their scores or labels; raise TaskError, with the place, where one is not as expected."""
     if kind == "sts":
         return [replace(row, score=parse_score(row.cell, row.place)) for row in rows]
     read = binary_label if kind == "paraphrase" else lambda cell, _: label_cell(cell)

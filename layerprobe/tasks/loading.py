@@ -37,7 +37,7 @@ def load_task(
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
     Examples with an empty text are dropped, control characters become spaces, and texts are cut to 100,000
     characters; the task's warnings count them, and the texts that test and train share; its notes say how the data
-    was understood.
+    was understood. Every split has at least 4 examples and 2 different targets.
 
     Args:
         source: A CSV, TSV, TXT (tab separated), JSONL or Parquet file; a folder of such files; `stsb`; or the
@@ -47,16 +47,11 @@ def load_task(
         kind: sts, paraphrase, entailment or classification. By default found out from the train split: single texts
             are classified; pairs are paraphrase where all targets are 0 or 1, sts where any is another number,
             entailment otherwise.
-        score_range: sts: what 0 and 1 are in the source. By default decided by the minimum and maximum of all
-            splits together: 1 to 5 where they are exactly 1 and 5, else the narrowest of 0 to 1, 0 to 4, 0 to
-            5, 0 to 10 and 0 to 100 that holds them.
+        score_range: sts: what 0 and 1 are in the source; by default as `detect_range` has it for all splits together.
         split_ratios: Shares of train, validation and test where a file is split.
         seed: Of that split.
         validation: A file with the validation split.
         test: A file with the test split.
-
-    Returns:
-        The task; every split has at least 4 examples and 2 different targets.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
@@ -122,11 +117,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
 
 
 def texts_of_lines(path: str | Path, text: str) -> TextFile:
-    """Return the lines of a file, cleaned, as its texts.
-
-    Raises:
-        TaskError: If there is none.
-    """
+    """Return the lines of a file, cleaned, as its texts; raise TaskError if there is none."""
     lines = text.removesuffix("\n").split("\n")
     return _text_file(path, [(line.removesuffix("\r"), None) for line in lines])
 

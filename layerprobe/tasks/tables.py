@@ -63,11 +63,7 @@ def read_table(path: Path) -> Table:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file without its byte-order mark.
-
-    Raises:
-        TaskError: If the file cannot be read or is not UTF-8.
-    """
+    """Return the text of a file without its byte-order mark; raise TaskError if it is not readable UTF-8."""
     try:
         data = path.read_bytes()
         return data.decode("utf-8-sig")
@@ -81,11 +77,7 @@ def read_text(path: Path) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Check that a file is there and of a known kind.
-
-    Raises:
-        TaskError: If it is not.
-    """
+    """Raise TaskError unless a file is there and of a known kind."""
     if not path.exists():
         raise TaskError(f"{path} does not exist: expected a data file")
     if not path.is_file():
