@@ -91,10 +91,9 @@ def _chosen(
     table: Table, columns: Columns, widths: Sequence[int], layouts: str, *, with_target: Sequence[int]
 ) -> tuple[Table, tuple[int, ...]]:
     """Return the table without its header row and where columns are; of as many as `with_target` one is a target."""
-    wanted = _wanted(columns)
+    table, wanted = _asked_for(table, columns)
     if len(set(wanted)) != len(wanted) or len(wanted) not in widths:
         raise TaskError(f"expected {layouts}, got {','.join(wanted)!r}")
-    table = _with_header_for(table, wanted)
     if table.header is None and len(wanted) in with_target:
         first, *others = (row[named_column(table, wanted[-1])] for row in table.rows)
         # the first cell of a target column is a name where it is no number, and nowhere else in the column
@@ -104,9 +103,8 @@ def _chosen(
 
 
 def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
-    """Return the table without its header row and where its texts are; None for columns detects them."""
-    wanted = [] if columns is None else _wanted(columns)
-    table = _with_header_for(table, wanted)
+    """Return the table without its header row and where its texts are; raise TaskError if that is not known."""
+    table, wanted = (table, []) if columns is None else _asked_for(table, columns)
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
     if columns is None:
@@ -124,7 +122,7 @@ def named_column(table: Table, column: str) -> int:
 
 
 def record_columns(table: Table) -> tuple[int, int | None, int]:
-    """Return where the id, the title and the text of queries or documents are; a title can be missing."""
+    """Return where the id, the title and the text of records are; raise TaskError if another than the title is not."""
     header = table.header or ()
     number, text = _named(header, ID_NAMES), _named(header, TEXT_NAMES)
     if number is None or text is None:
@@ -135,7 +133,8 @@ def record_columns(table: Table) -> tuple[int, int | None, int]:
 def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     """Return relevance judgements without their header row, and where query id, document id and gain are.
 
-    Three columns without a header are in that order; of four, as trec_eval has them, the second says nothing.
+    Three columns without a header are in that order; of four, as trec_eval has them, the second says nothing. Others
+    must have a header of usual names; raise TaskError where it has not.
     """
     if table.header is None and is_number(table.rows[0][-1]) and table.width in (3, 4):
         return table, (0, 1, 2) if table.width == 3 else (0, 2, 3)
@@ -149,8 +148,8 @@ def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
 def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
     """Return a table of queries with documents without its header row, and where query, document and gain are.
 
-    The columns are "query,document" or "query,document,relevance"; without the third all documents are relevant to
-    their queries.
+    The columns are "query,document" or "query,document,relevance" as in `task_columns`; without the third all documents
+    are relevant to their queries. Raise TaskError if a column is missing or the layout is not known.
     """
     if columns is None:
         table = table.with_header()
@@ -181,14 +180,11 @@ def is_number(cell: str) -> bool:
     return True
 
 
-def _wanted(columns: Columns) -> list[str]:
+def _asked_for(table: Table, columns: Columns) -> tuple[Table, list[str]]:
+    """Return the columns that are asked for, and the table, its first row read as names where one is a name."""
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
-    return [str(item).strip() for item in items]
-
-
-def _with_header_for(table: Table, wanted: Sequence[str]) -> Table:
-    """Read the first row as names where columns are asked for by name."""
-    return table if all(_is_index(column) for column in wanted) else table.with_header()
+    wanted = [str(item).strip() for item in items]
+    return table if all(map(_is_index, wanted)) else table.with_header(), wanted
 
 
 def _is_index(column: str) -> bool:
@@ -250,10 +246,7 @@ def _known_text_columns(table: Table) -> tuple[int, ...]:
 
 def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
     names = [_plain(name) for name in header]
-    for first, second in SENTENCE_NAMES:
-        if first in names and second in names:
-            return names.index(first), names.index(second)
-    return None
+    return next(((names.index(a), names.index(b)) for a, b in SENTENCE_NAMES if {a, b} <= set(names)), None)
 
 
 def _named(header: Sequence[str], known: Sequence[str]) -> int | None:

@@ -16,9 +16,7 @@ from layerprobe.tasks.values import TextFile
 def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
     """Load texts without scores from files, one behind the other.
 
-    Args:
-        paths: As in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
-        columns: The text columns of tables, as in `load_texts`.
+    Files and columns are as in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
 
     Raises:
         TaskError: If a file is not what it should be, or there is no text in it.

@@ -37,10 +37,10 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
     if split_role(train.stem) != "train":
         return {}
     before, after = _around(train)
-    like_it = [path for path in data_files(train.parent) if _is_sibling(path, train, before)]
+    files = [path for path in data_files(train.parent) if path.suffix == train.suffix]
     siblings = {}
     for role in roles:
-        candidates = [path for path in like_it if split_role(path.stem) == role]
+        candidates = [path for path in files if split_role(path.stem) == role and _around(path)[0] == before]
         exact = [path for path in candidates if _around(path)[1] == after]
         if len(exact) > 1:
             names = " and ".join(path.name for path in exact)
@@ -60,8 +60,10 @@ def folder_splits(folder: Path) -> dict[str, Path]:
     roles = [(split_role(path.stem), path) for path in files]
     splits = {role: path for role, path in roles if role is not None}
     if "train" not in splits or len(splits) < sum(role is not None for role, _ in roles):
+        names = ", ".join(path.name for path in files[:_SHOWN])
+        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
         raise TaskError(
-            f"cannot tell which files of {folder} are the splits: pass the train file of {_listed(files)}"
+            f"cannot tell which files of {folder} are the splits: pass the train file of {names}{more}"
             " (and --validation FILE, --test FILE where they are not named like it)"
         )
     return splits
@@ -75,17 +77,7 @@ def data_files(folder: Path) -> list[Path]:
         raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 
-def _is_sibling(path: Path, train: Path, before: str) -> bool:
-    role = split_role(path.stem)
-    return path.suffix == train.suffix and role in ("validation", "test") and _around(path)[0] == before
-
-
 def _around(path: Path) -> tuple[str, str]:
     """What stands before and after the word that names the split."""
     before, _, after = _ROLE_WORD.split(path.stem.lower(), maxsplit=1)
     return before, after
-
-
-def _listed(files: Sequence[Path]) -> str:
-    names = ", ".join(path.name for path in files[:_SHOWN])
-    return names if len(files) <= _SHOWN else f"{names} and {len(files) - _SHOWN} more"

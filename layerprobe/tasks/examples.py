@@ -44,7 +44,7 @@ class Row:
 
 
 def read_rows(table: Table, columns: Columns | None, kind: TaskKind | None) -> tuple[list[Row], tuple[str, ...]]:
-    """Return the rows whose texts are not empty, and what was changed in plain words."""
+    """Return the rows without empty texts, and what was changed; raise TaskError if the columns are not known."""
     table, (*texts, target) = task_columns(table, columns, kind)
     cleaner, rows = Cleaner(), []
     for i, row in enumerate(table.rows):

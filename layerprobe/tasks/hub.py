@@ -34,7 +34,11 @@ def is_on_hub(source: str | Path) -> bool:
 
 
 def hub_tables(name: str) -> dict[str, Table]:
-    """Return the tables of a hub data set by train, validation and test; a lone split counts as train."""
+    """Return the tables of a hub data set by train, validation and test; a lone split counts as train.
+
+    Raises:
+        TaskError: If it cannot be loaded, or has several splits and none is train.
+    """
     repository, _, config = name.partition(":")
     splits = _load(ALIASES.get(repository, repository), config or None, name)
     by_role = {role: key for key in splits if (role := split_role(key)) is not None}

@@ -60,9 +60,11 @@ def _drawn(examples: Examples, size: int, seed: int) -> Examples:
     if size >= len(examples):
         return examples
     chosen = sorted(random.Random(seed).sample(range(len(examples)), size))
-    second = examples.second and tuple(examples.second[i] for i in chosen)
-    first, targets = (tuple(values[i] for i in chosen) for values in (examples.first, examples.targets))
-    return Examples(first=first, second=second, targets=targets)
+    return Examples(
+        first=tuple(examples.first[i] for i in chosen),
+        second=examples.second and tuple(examples.second[i] for i in chosen),
+        targets=tuple(examples.targets[i] for i in chosen),
+    )
 
 
 def check_ratios(ratios: Sequence[float]) -> None:
