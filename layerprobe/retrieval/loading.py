@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from layerprobe.retrieval.values import RetrievalTask, same_text
 from layerprobe.tasks.columns import Columns, judgement_columns, query_columns, record_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import MIN_EXAMPLES
-from layerprobe.tasks.hub import hub_retrieval_tables, is_hub_name
+from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
 from layerprobe.tasks.scores import parse_score
-from layerprobe.tasks.tables import SUFFIXES, Table, read_table
+from layerprobe.tasks.tables import Table, read_table
 from layerprobe.tasks.texts import Cleaner, count
 
 
@@ -55,7 +55,7 @@ def load_retrieval(
         if columns is not None:
             raise TaskError(f"expected no columns with the folder {path}: its files have _id, text, query-id, ...")
         tables = _folder_tables(path, split)
-    elif not path.exists() and path.suffix.lower() not in SUFFIXES and is_hub_name(str(source)):
+    elif is_on_hub(source):
         tables = hub_retrieval_tables(str(source), split)
     else:
         tables = {"pairs": read_table(path)}
@@ -73,21 +73,20 @@ class _Source:
     """Text by id."""
     judgements: list[tuple[str, str, float]]
     """Query id, document id and gain."""
-    warnings: list[str]
+    warnings: tuple[str, ...]
 
 
 def _folder_tables(folder: Path, split: str) -> dict[str, Table]:
-    qrels = folder / "qrels"
-    judged = _only(data_files(qrels) if qrels.is_dir() else [], split) or _only(data_files(folder), "qrels")
-    files = {"corpus": _only(data_files(folder), "corpus"), "queries": _only(data_files(folder), "queries")}
-    missing = [f"{name}.jsonl" for name, file in files.items() if file is None]
-    missing += [] if judged else [f"qrels/{split}.tsv"]
-    if missing or judged is None:
+    files, qrels = data_files(folder), folder / "qrels"
+    judged = _only(data_files(qrels) if qrels.is_dir() else [], split) or _only(files, "qrels")
+    names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": f"qrels/{split}.tsv"}
+    chosen = {"corpus": _only(files, "corpus"), "queries": _only(files, "queries"), "qrels": judged}
+    if missing := [names[table] for table, file in chosen.items() if file is None]:
         raise TaskError(
             f"{folder} has no {' and no '.join(missing)}: expected corpus.jsonl, queries.jsonl and qrels/{split}.tsv "
             "in the layout of BEIR, or a table of queries with documents; choose other judgements with --split"
         )
-    return {name: read_table(file) for name, file in {**files, "qrels": judged}.items() if file is not None}
+    return {table: read_table(file) for table, file in chosen.items() if file is not None}
 
 
 def _only(files: Iterable[Path], stem: str) -> Path | None:
@@ -98,38 +97,33 @@ def _only(files: Iterable[Path], stem: str) -> Path | None:
 
 
 def _of_records(tables: dict[str, Table]) -> _Source:
-    warnings: list[str] = []
-    documents, queries = (_records(tables[name], unit, warnings) for name, unit in _UNITS)
+    documents, document_warnings = _records(tables["corpus"], "document")
+    queries, query_warnings = _records(tables["queries"], "text")
     table, (query, document, gain) = judgement_columns(tables["qrels"])
     judgements = [
         (row[query].strip(), row[document].strip(), parse_score(row[gain], table.place(i)))
         for i, row in enumerate(table.rows)
     ]
+    warnings = document_warnings + query_warnings
     return _Source(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
 
 
-_UNITS = (("corpus", "document"), ("queries", "text"))
-
-
-def _records(table: Table, unit: str, warnings: list[str]) -> dict[str, str]:
-    """Return texts by id."""
+def _records(table: Table, unit: str) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return texts by id, and what was changed."""
     table = table.with_header()
     number, title, text = record_columns(table)
     cleaner, texts, places = Cleaner(), dict[str, str](), dict[str, str]()
     for i, row in enumerate(table.rows):
-        name = row[number].strip()
+        name, place = row[number].strip(), table.place(i)
         if not name:
-            raise TaskError(f"{table.place(i)}: expected an id, got none")
+            raise TaskError(f"{place}: expected an id, got none")
         if name in places:
-            raise TaskError(
-                f"{table.place(i)}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids"
-            )
-        places[name] = table.place(i)
+            raise TaskError(f"{place}: the id {name[:40]!r} is that of {places[name]} too: expected distinct ids")
+        places[name] = place
         whole = cleaner.clean(" ".join(filter(None, ("" if title is None else row[title].strip(), row[text]))))
         if cleaner.keeps(whole):
             texts[name] = whole
-    warnings.extend(cleaner.warnings(table.name, unit))
-    return texts
+    return texts, cleaner.warnings(table.name, unit)
 
 
 def _of_pairs(table: Table, columns: Columns | None) -> _Source:
@@ -140,74 +134,64 @@ def _of_pairs(table: Table, columns: Columns | None) -> _Source:
     for i, row in enumerate(table.rows):
         question, text = cleaner.clean(row[query]), cleaner.clean(row[document])
         if cleaner.keeps(question, text):
-            ids = (
-                queries.setdefault(question, f"query {len(queries) + 1}"),
-                documents.setdefault(text, f"document {len(documents) + 1}"),
-            )
-            judgements.append((*ids, parse_score(row[gain[0]], table.place(i)) if gain else 1.0))
+            query_id = queries.setdefault(question, f"query {len(queries) + 1}")
+            document_id = documents.setdefault(text, f"document {len(documents) + 1}")
+            judgements.append((query_id, document_id, parse_score(row[gain[0]], table.place(i)) if gain else 1.0))
     return _Source(
         queries={name: text for text, name in queries.items()},
         documents={name: text for text, name in documents.items()},
         judgements=judgements,
-        warnings=list(cleaner.warnings(table.name, "pair")),
+        warnings=cleaner.warnings(table.name, "pair"),
     )
 
 
 def _task(name: str, source: _Source, relevant_from: float | None) -> RetrievalTask:
     """Keep what can be scored, and count the rest."""
+    queries, documents = source.queries, source.documents
     gains: dict[tuple[str, str], float] = {}
     unknown = own = 0
     for query, document, gain in source.judgements:
         if gain <= 0 or (relevant_from is not None and gain < relevant_from):
             continue
-        if query not in source.queries or document not in source.documents:
+        if query not in queries or document not in documents:
             unknown += 1
-        elif query == document and same_text(source.queries[query], source.documents[document]):
+        elif query == document and same_text(queries[query], documents[document]):
             own += 1
         else:
             gains[query, document] = max(gain, gains.get((query, document), gain))
     relevant = {query for query, _ in gains}
-    kept = [query for query in source.queries if query in relevant]
-    if len(kept) < MIN_EXAMPLES or len(source.documents) < MIN_EXAMPLES:
+    kept = {query: i for i, query in enumerate(query for query in queries if query in relevant)}
+    place = {document: i for i, document in enumerate(documents)}
+    if len(kept) < MIN_EXAMPLES or len(place) < MIN_EXAMPLES:
         reasons = [f"{count(unknown, 'judgement')} of unknown ids"] if unknown else []
         reasons += [f"{count(own, 'judgement')} of a document with the id and the text of its query"] if own else []
         raise TaskError(
-            f"{name} has {len(kept)} queries with a relevant document and {count(len(source.documents), 'document')}, "
+            f"{name} has {len(kept)} queries with a relevant document and {count(len(place), 'document')}, "
             f"expected at least {MIN_EXAMPLES} of each: {' and '.join(reasons) or 'give more, or check the relevance'}"
         )
-    number = {query: i for i, query in enumerate(kept)}
-    place = {document: i for i, document in enumerate(source.documents)}
-    left = len(source.queries) - len(kept)
-    notes = [
-        f"read {len(kept):,} queries, {count(len(place), 'document')} and "
-        f"{count(len(gains), 'pair')} of them that belong together"
-    ]
-    notes += [f"left out {left:,} of {len(source.queries):,} queries without a relevant document"] if left else []
-    warnings = list(source.warnings)
-    warnings += (
-        [f"{count(unknown, 'judgement')} left out: the query or the document is unknown or empty"] if unknown else []
-    )
-    warnings += (
-        [f"{count(own, 'judgement')} left out: the document has the id and the text of its query"] if own else []
-    )
+    read = f"{len(kept):,} queries, {count(len(place), 'document')} and {count(len(gains), 'pair')}"
+    notes = [f"read {read} of them that belong together"]
+    if left := len(queries) - len(kept):
+        notes.append(f"left out {left:,} of {len(queries):,} queries without a relevant document")
     task = RetrievalTask(
         name=name,
         query_ids=tuple(kept),
-        queries=tuple(source.queries[query] for query in kept),
+        queries=tuple(queries[query] for query in kept),
         document_ids=tuple(place),
-        documents=tuple(source.documents.values()),
-        relevance=tuple((number[query], place[document], gain) for (query, document), gain in gains.items()),
+        documents=tuple(documents.values()),
+        relevance=tuple((kept[query], place[document], gain) for (query, document), gain in gains.items()),
         notes=tuple(notes),
-        warnings=tuple(warnings),
     )
-    return dataclasses.replace(task, warnings=(*warnings, *_ranked_with_equal_ids(task)))
+    return dataclasses.replace(task, warnings=(*source.warnings, *_left_out(unknown, own, task)))
 
 
-def _ranked_with_equal_ids(task: RetrievalTask) -> Iterable[str]:
-    """Yield a warning of documents that BEIR's own evaluation would not rank."""
-    numbers = {name: i for i, name in enumerate(task.document_ids)}
-    equal = sum(name in numbers for name in task.query_ids) - sum(document >= 0 for document in task.own)
-    if equal:
+def _left_out(unknown: int, own: int, task: RetrievalTask) -> Iterator[str]:
+    """Yield warnings of judgements that do not count, and of documents that BEIR's own evaluation would not rank."""
+    if unknown:
+        yield f"{count(unknown, 'judgement')} left out: the query or the document is unknown or empty"
+    if own:
+        yield f"{count(own, 'judgement')} left out: the document has the id and the text of its query"
+    if equal := len({*task.query_ids} & {*task.document_ids}) - sum(document >= 0 for document in task.own):
         yield (
             f"{count(equal, 'document')} with the id of a query but another text, or judged relevant to it: ranked "
             "like all others, which BEIR's evaluation does not do"

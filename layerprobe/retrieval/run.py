@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,19 +71,11 @@ def evaluate_retrieval(
     level: float = LEVEL,
     progress: Progress = silent,
 ) -> RetrievalScores:
-    """Return how well every layer finds the relevant documents; no model is needed.
+    """Return how well every layer finds the relevant documents, from what `extract` returned; no model is needed.
 
     Every document is ranked for every query by the similarity of their embeddings; of equal ones the document with
     the higher id comes first, as in trec_eval. A document that is the query itself (`RetrievalTask.own`) is not ranked.
-    Memory is that of one layer and of blocks of 64 MB.
-
-    Args:
-        queries: What `extract` returned for the queries, with their prompt.
-        documents: The same for the documents.
-        task: Which queries and documents, and what is relevant.
-        ranking: cosine, or dot: the inner product.
-        level: Confidence level of intervals.
-        progress: Called with the layers that are done.
+    Memory is that of one layer and of blocks of 64 MB. `ranking` and `level` are as in `retrieve`.
 
     Returns:
         All metrics by layer and query, their means with Student's t intervals over queries, and the paired
@@ -96,14 +87,15 @@ def evaluate_retrieval(
     """
     check_choice(ranking, Ranking, name="ranking")
     check_level(level)
-    _check_one_model(queries, documents)
-    judged = _Judged.of(queries, documents, task)
-    by_query: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in RETRIEVAL_METRICS}
-    for layer in range(queries.n_layers):
-        ranks = judged.ranks(
-            queries.layer(layer), documents.layer(layer), ranking, name=f"layer {layer} of {queries.model.name}"
+    first, second = ((each.model.name, each.model.revision, each.pooling) for each in (queries, documents))
+    if first != second:
+        raise MisalignedSamplesError(
+            f"expected queries and documents embedded by one model and pooling, got {' '.join(first)} and "
+            f"{' '.join(second)}"
         )
-        scores = [ranking_metrics(*each) for each in zip(ranks, judged.gains, strict=True)]
+    by_query: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in RETRIEVAL_METRICS}
+    for layer, ranked in enumerate(_ranks_by_layer(queries, documents, task, ranking)):
+        scores = [ranking_metrics(ranks, gains) for ranks, gains in ranked]
         for metric, layers in by_query.items():
             layers.append(tuple(100 * score[metric] for score in scores))
         progress(f"ranking by {queries.model.name}", layer + 1, queries.n_layers)
@@ -122,66 +114,42 @@ def evaluate_retrieval(
     )
 
 
-def _check_one_model(queries: Embeddings, documents: Embeddings) -> None:
-    first, second = ((each.model.name, each.model.revision, each.pooling) for each in (queries, documents))
-    if first != second:
-        raise MisalignedSamplesError(
-            f"expected queries and documents embedded by one model and pooling, got {' '.join(first)} and "
-            f"{' '.join(second)}"
-        )
-
-
 def _settings(queries: Embeddings, documents: Embeddings) -> dict[str, str]:
     settings = {name: value for name, value in queries.settings.items() if name != "prompt"}
     prompts = {"query_prompt": queries.settings.get("prompt"), "document_prompt": documents.settings.get("prompt")}
     return settings | {name: prompt for name, prompt in prompts.items() if prompt is not None}
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Judged:
-    """A task as rows of embeddings; documents are in the order of ties, the highest id first."""
-
-    queries: NDArray[np.int64]
-    texts: NDArray[np.int64]
-    """Rows of the distinct texts of documents."""
-    documents: NDArray[np.int64]
-    """Which of `texts` each document is."""
-    relevant: list[NDArray[np.int64]]
-    gains: list[Values]
-    own: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, queries: Embeddings, documents: Embeddings, task: RetrievalTask) -> _Judged:
-        order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
-        place = {document: i for i, document in enumerate(order)}
-        texts, numbers = np.unique(documents.rows([task.documents[i] for i in order]), return_inverse=True)
-        judgements: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        for query, document, gain in task.relevance:
-            judgements[query].append((place[document], gain))
-        pairs = [judgements[query] for query in range(len(task.queries))]
-        return cls(
-            queries=queries.rows(task.queries),
-            texts=texts,
-            documents=numbers,
-            relevant=[np.array([document for document, _ in each]) for each in pairs],
-            gains=[np.array([gain for _, gain in each]) for each in pairs],
-            own=np.array([place.get(document, -1) for document in task.own]),
-        )
-
-    def ranks(
-        self, queries: NDArray[np.float32], documents: NDArray[np.float32], ranking: Ranking, *, name: str
-    ) -> list[NDArray[np.int64]]:
-        units = ranking == "cosine"
-        query_rows = float32_rows(queries, self.queries, units=units, name=f"{name} for queries")
-        text_rows = float32_rows(documents, self.texts, units=units, name=f"{name} for documents")
-        return list(relevant_ranks(query_rows, text_rows, self.documents, self.relevant, self.own))
+def _ranks_by_layer(
+    queries: Embeddings, documents: Embeddings, task: RetrievalTask, ranking: Ranking
+) -> Iterator[list[tuple[NDArray[np.int64], Values]]]:
+    """Yield, layer by layer, the ranks and the gains of the relevant documents of every query."""
+    # documents in the order of ties, the highest id first
+    order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+    place = {document: i for i, document in enumerate(order)}
+    texts, numbers = np.unique(documents.rows([task.documents[i] for i in order]), return_inverse=True)
+    judgements: list[list[tuple[int, float]]] = [[] for _ in task.queries]
+    for query, document, gain in task.relevance:
+        judgements[query].append((place[document], gain))
+    relevant = [np.array([document for document, _ in each]) for each in judgements]
+    gains = [np.array([gain for _, gain in each]) for each in judgements]
+    own = np.array([place.get(document, -1) for document in task.own])
+    asked = queries.rows(task.queries)
+    units = ranking == "cosine"
+    for layer in range(queries.n_layers):
+        name = f"layer {layer} of {queries.model.name}"
+        query_rows = float32_rows(queries.layer(layer), asked, units=units, name=f"{name} for queries")
+        text_rows = float32_rows(documents.layer(layer), texts, units=units, name=f"{name} for documents")
+        ranks = list(relevant_ranks(query_rows, text_rows, numbers, relevant, own))
+        del query_rows, text_rows  # before the next layer is read
+        yield list(zip(ranks, gains, strict=True))
 
 
 # ---- intervals over queries ---------------------------------------------------------------------------
 
 
 def _mean(values: Values, level: float) -> Interval:
-    mean, error = float(values.mean()), _standard_error(values)
+    mean, error = float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
     half = float(stats.t.ppf((1 + level) / 2, len(values) - 1)) * error
     return Interval(value=mean, standard_error=error, lower=mean - half, upper=mean + half, level=level)
 
@@ -192,17 +160,9 @@ def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ..
     differences = []
     for layer, values in enumerate(others):
         mean = _mean(values - last, 1 - (1 - level) / len(others))
-        differences.append(
-            Difference(
-                label=f"layer {layer} less layer {len(others)}",
-                value=mean.value,
-                standard_error=mean.standard_error,
-                lower=mean.lower,
-                upper=mean.upper,
-                level=level,
-                p_value=min(1.0, len(others) * _p_value(mean, len(last) - 1)),
-            )
-        )
+        p_value = min(1.0, len(others) * _p_value(mean, len(last) - 1))
+        label = f"layer {layer} less layer {len(others)}"
+        differences.append(Difference(**dataclasses.asdict(mean) | {"level": level}, label=label, p_value=p_value))
     return tuple(differences)
 
 
@@ -211,7 +171,3 @@ def _p_value(mean: Interval, degrees: int) -> float:
     if mean.standard_error == 0:
         return 1.0 if mean.value == 0 else 0.0
     return float(2 * stats.t.sf(abs(mean.value) / mean.standard_error, degrees))
-
-
-def _standard_error(values: Values) -> float:
-    return float(values.std(ddof=1) / np.sqrt(len(values)))

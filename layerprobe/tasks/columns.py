@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 
@@ -39,14 +40,8 @@ RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
 def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tuple[Table, tuple[int, ...]]:
     """Return the table without its header row, and where the first and second text and the target are.
 
-    Args:
-        table: As read.
-        columns: "first,second,target", or "text,label" for single texts, as names or as indices from 0; None detects
-            them.
-        kind: Of the task; None takes what is there, a pair before a single text.
-
-    Returns:
-        The table and two or three indices; the target is the last.
+    The columns are "first,second,target", or "text,label" for single texts, as names or as indices from 0. Where they
+    are None, those of the kind are detected; without a kind a pair goes before a single text.
 
     Raises:
         TaskError: If a column is missing or the layout is not known.
@@ -55,14 +50,8 @@ def task_columns(table: Table, columns: Columns | None, kind: str | None) -> tup
     if columns is None:
         table = table if any(is_number(cell) for cell in table.rows[0]) else table.with_header()
         return table, _known_columns(table, asked)
-    wanted = _wanted(columns)
     widths = (2, 3) if asked is None else (3,) if asked.pairs else (2,)
-    if len(set(wanted)) != len(wanted) or len(wanted) not in widths:
-        raise TaskError(f"expected {_wanted_words(asked)}, got {','.join(wanted)!r}")
-    table = _with_header_for(table, wanted)
-    if table.header is None and _is_header_cell(table, _index(table, wanted[-1])):
-        table = table.with_header()
-    return table, tuple(_index(table, column) for column in wanted)
+    return _chosen(table, columns, widths, _wanted_words(asked), with_target=widths)
 
 
 def _wanted_words(kind: Kind | None) -> str:
@@ -71,48 +60,42 @@ def _wanted_words(kind: Kind | None) -> str:
     return f"{'three' if kind.pairs else 'two'} different columns as {kind.layout}"
 
 
-def _is_header_cell(table: Table, column: int) -> bool:
-    """Return whether the first cell of a target column is a name: no number, and nowhere else in the column."""
-    first, *others = (row[column] for row in table.rows)
-    return not is_number(first) and first not in others
+def _chosen(
+    table: Table, columns: Columns, widths: Sequence[int], layouts: str, *, with_target: Sequence[int]
+) -> tuple[Table, tuple[int, ...]]:
+    """Return the table without its header row and where columns are; of as many as `with_target` one is a target."""
+    table, wanted = _asked_for(table, columns)
+    if len(set(wanted)) != len(wanted) or len(wanted) not in widths:
+        raise TaskError(f"expected {layouts}, got {','.join(wanted)!r}")
+    if table.header is None and len(wanted) in with_target:
+        first, *others = (row[named_column(table, wanted[-1])] for row in table.rows)
+        # the first cell of a target column is a name where it is no number, and nowhere else in the column
+        if not is_number(first) and first not in others:
+            table = table.with_header()
+    return table, tuple(named_column(table, column) for column in wanted)
 
 
 def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
-    """Return the table without its header row and where its texts are.
-
-    Args:
-        table: As read.
-        columns: One or more names, or indices from 0 of a file without a header; None detects them.
-
-    Raises:
-        TaskError: If a column is missing or the layout is not known.
-    """
-    if columns is not None:
-        wanted = _wanted(columns)
-        table = _with_header_for(table, wanted)
-        if table.header is None and _looks_like_header(table):
-            table = table.with_header()
-        return table, tuple(_index(table, column) for column in wanted)
+    """Return the table without its header row and where its texts are; raise TaskError if that is not known."""
+    table, wanted = (table, []) if columns is None else _asked_for(table, columns)
     if table.header is None and _looks_like_header(table):
         table = table.with_header()
-    return table, _known_text_columns(table)
+    if columns is None:
+        return table, _known_text_columns(table)
+    return table, tuple(named_column(table, column) for column in wanted)
 
 
 def named_column(table: Table, column: str) -> int:
-    """Return where one more column is in a table that `text_columns` returned.
-
-    Raises:
-        TaskError: If it is missing.
-    """
-    return _index(table, column)
+    """Return where a column is, by its name or index from 0; raise TaskError if there is none."""
+    if table.header is not None and column in table.header:
+        return table.header.index(column)
+    if _is_index(column) and int(column) < table.width:
+        return int(column)
+    raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
 
 
 def record_columns(table: Table) -> tuple[int, int | None, int]:
-    """Return where the id, the title and the text of queries or documents are; a title can be missing.
-
-    Raises:
-        TaskError: If there is no id or no text.
-    """
+    """Return where the id, the title and the text of records are; raise TaskError if another than the title is not."""
     header = table.header or ()
     number, text = _named(header, ID_NAMES), _named(header, TEXT_NAMES)
     if number is None or text is None:
@@ -123,10 +106,8 @@ def record_columns(table: Table) -> tuple[int, int | None, int]:
 def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     """Return relevance judgements without their header row, and where query id, document id and gain are.
 
-    Three columns without a header are in that order; of four, as trec_eval has them, the second says nothing.
-
-    Raises:
-        TaskError: If the layout is not known.
+    Three columns without a header are in that order; of four, as trec_eval has them, the second says nothing. Others
+    must have a header of usual names; raise TaskError where it has not.
     """
     if table.header is None and is_number(table.rows[0][-1]) and table.width in (3, 4):
         return table, (0, 1, 2) if table.width == 3 else (0, 2, 3)
@@ -140,15 +121,8 @@ def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
 def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
     """Return a table of queries with documents without its header row, and where query, document and gain are.
 
-    Args:
-        table: As read.
-        columns: "query,document" or "query,document,relevance" as names or as indices from 0; None detects them.
-
-    Returns:
-        The table and two or three indices; without the third all documents are relevant to their queries.
-
-    Raises:
-        TaskError: If a column is missing or the layout is not known.
+    The columns are "query,document" or "query,document,relevance" as in `task_columns`; without the third all documents
+    are relevant to their queries. Raise TaskError if a column is missing or the layout is not known.
     """
     if columns is None:
         table = table.with_header()
@@ -157,48 +131,28 @@ def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[i
             raise _unknown_layout(table, "query,document,relevance")
         gain = _named(table.header or (), RELEVANCE_NAMES)
         return table, (query, document) if gain is None else (query, document, gain)
-    wanted = _wanted(columns)
-    if len(set(wanted)) != len(wanted) or len(wanted) not in (2, 3):
-        raise TaskError(
-            f"expected different columns as query,document,relevance, or query,document, got {','.join(wanted)!r}"
-        )
-    table = _with_header_for(table, wanted)
-    if table.header is None and len(wanted) == 3 and _is_header_cell(table, _index(table, wanted[-1])):
-        table = table.with_header()
-    return table, tuple(_index(table, column) for column in wanted)
+    layouts = "different columns as query,document,relevance, or query,document"
+    return _chosen(table, columns, (2, 3), layouts, with_target=(3,))
 
 
 def _looks_like_header(table: Table) -> bool:
     """Return whether the first row names a text column, or has words where all other rows have numbers."""
-    first, rest = table.rows[0], table.rows[1:]
-    known = {*TEXT_NAMES, *(name for pair in SENTENCE_NAMES for name in pair)}
-    if {_plain(cell) for cell in first} & known:
+    first, *rest = table.rows
+    if {_plain(cell) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
         return True
-    return any(
-        bool(rest) and not is_number(cell) and all(is_number(row[i]) for row in rest) for i, cell in enumerate(first)
-    )
+    numeric = (bool(rest) and all(is_number(row[i]) for row in rest) for i in range(table.width))
+    return any(is_numeric and not is_number(cell) for is_numeric, cell in zip(numeric, first, strict=True))
 
 
-def _wanted(columns: Columns) -> list[str]:
+def _asked_for(table: Table, columns: Columns) -> tuple[Table, list[str]]:
+    """Return the columns that are asked for, and the table, its first row read as names where one is a name."""
     items: Iterable[str | int] = columns.split(",") if isinstance(columns, str) else columns
-    return [str(item).strip() for item in items]
-
-
-def _with_header_for(table: Table, wanted: Sequence[str]) -> Table:
-    """Read the first row as names where columns are asked for by name."""
-    return table if all(_is_index(column) for column in wanted) else table.with_header()
+    wanted = [str(item).strip() for item in items]
+    return table if all(map(_is_index, wanted)) else table.with_header(), wanted
 
 
 def _is_index(column: str) -> bool:
     return re.fullmatch("[0-9]{1,6}", column) is not None
-
-
-def _index(table: Table, column: str) -> int:
-    if table.header is not None and column in table.header:
-        return table.header.index(column)
-    if _is_index(column) and int(column) < table.width:
-        return int(column)
-    raise TaskError(f"{table.name} has no column {column!r}; it has {_shown(table)}")
 
 
 def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
@@ -254,10 +208,7 @@ def _known_text_columns(table: Table) -> tuple[int, ...]:
 
 def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
     names = [_plain(name) for name in header]
-    for first, second in SENTENCE_NAMES:
-        if first in names and second in names:
-            return names.index(first), names.index(second)
-    return None
+    return next(((names.index(a), names.index(b)) for a, b in SENTENCE_NAMES if {a, b} <= set(names)), None)
 
 
 def _named(header: Sequence[str], known: Sequence[str]) -> int | None:

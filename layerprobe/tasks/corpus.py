@@ -9,17 +9,14 @@ from pathlib import Path
 
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
-from layerprobe.tasks.loading import load_texts
-from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.loading import load_texts, texts_of_lines
 from layerprobe.tasks.values import TextFile
 
 
 def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
     """Load texts without scores from files, one behind the other.
 
-    Args:
-        paths: As in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
-        columns: The text columns of tables, as in `load_texts`.
+    Files and columns are as in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
 
     Raises:
         TaskError: If a file is not what it should be, or there is no text in it.
@@ -46,9 +43,4 @@ def _load_compressed(path: str | Path) -> TextFile:
         text = gzip.decompress(file.read_bytes()).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read: {error}; expected compressed text in UTF-8") from error
-    cleaner = Cleaner()
-    lines = (cleaner.clean(line.removesuffix("\r")) for line in text.removesuffix("\n").split("\n"))
-    kept = tuple(line for line in lines if cleaner.keeps(line))
-    if not kept:
-        raise DataError(f"{path} has no texts: expected at least one")
-    return TextFile(name=str(path), texts=kept, warnings=cleaner.warnings(str(path), "text"))
+    return texts_of_lines(path, text)

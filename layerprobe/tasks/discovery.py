@@ -37,10 +37,10 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
     if split_role(train.stem) != "train":
         return {}
     before, after = _around(train)
-    like_it = [path for path in data_files(train.parent) if _is_sibling(path, train, before)]
+    files = [path for path in data_files(train.parent) if path.suffix == train.suffix]
     siblings = {}
     for role in roles:
-        candidates = [path for path in like_it if split_role(path.stem) == role]
+        candidates = [path for path in files if split_role(path.stem) == role and _around(path)[0] == before]
         exact = [path for path in candidates if _around(path)[1] == after]
         if len(exact) > 1:
             names = " and ".join(path.name for path in exact)
@@ -51,11 +51,7 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
 
 
 def folder_splits(folder: Path) -> dict[str, Path]:
-    """Return the split files of a folder; a lone file counts as train.
-
-    Raises:
-        TaskError: If there is no data file, or which file is which split is not clear.
-    """
+    """Return the split files of a folder, a lone file as train; raise TaskError if it is not clear which is which."""
     files = data_files(folder)
     if not files:
         raise TaskError(f"{folder} has no data file: expected one of {', '.join(SUFFIXES)}")
@@ -64,36 +60,24 @@ def folder_splits(folder: Path) -> dict[str, Path]:
     roles = [(split_role(path.stem), path) for path in files]
     splits = {role: path for role, path in roles if role is not None}
     if "train" not in splits or len(splits) < sum(role is not None for role, _ in roles):
+        names = ", ".join(path.name for path in files[:_SHOWN])
+        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
         raise TaskError(
-            f"cannot tell which files of {folder} are the splits: pass the train file of {_listed(files)}"
+            f"cannot tell which files of {folder} are the splits: pass the train file of {names}{more}"
             " (and --validation FILE, --test FILE where they are not named like it)"
         )
     return splits
 
 
 def data_files(folder: Path) -> list[Path]:
-    """Return the files of a folder whose format is known, by name.
-
-    Raises:
-        TaskError: If the folder cannot be read.
-    """
+    """Return the files of a folder whose format is known, by name; raise TaskError if it cannot be read."""
     try:
         return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
     except OSError as error:
         raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
 
 
-def _is_sibling(path: Path, train: Path, before: str) -> bool:
-    role = split_role(path.stem)
-    return path.suffix == train.suffix and role in ("validation", "test") and _around(path)[0] == before
-
-
 def _around(path: Path) -> tuple[str, str]:
     """What stands before and after the word that names the split."""
     before, _, after = _ROLE_WORD.split(path.stem.lower(), maxsplit=1)
     return before, after
-
-
-def _listed(files: Sequence[Path]) -> str:
-    names = ", ".join(path.name for path in files[:_SHOWN])
-    return names if len(files) <= _SHOWN else f"{names} and {len(files) - _SHOWN} more"

@@ -44,11 +44,7 @@ class Row:
 
 
 def read_rows(table: Table, columns: Columns | None, kind: str | None) -> tuple[list[Row], tuple[str, ...]]:
-    """Return the rows whose texts are not empty, and what was changed in plain words.
-
-    Raises:
-        TaskError: If a column is missing or the layout is not known.
-    """
+    """Return the rows without empty texts, and what was changed; raise TaskError if the columns are not known."""
     table, (*texts, target) = task_columns(table, columns, kind)
     cleaner, rows = Cleaner(), []
     for i, row in enumerate(table.rows):
@@ -65,17 +61,12 @@ def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:
 
 
 def parsed(kind: str, role: str, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with their scores or labels.
-
-    Raises:
-        TaskError: If a score or a label is missing or is not what the kind has; names the place.
-    """
+    """Return the rows with their scores or labels; raise TaskError, with the place, where one is not as expected."""
     rules = KINDS[kind]
     if not rules.labelled:
         return [replace(row, score=parse_score(row.cell, row.place)) for row in rows]
     labelled = [replace(row, label=rules.read_label(row.cell, row.place)) for row in rows]
-    missing = [row for row in labelled if not row.label]
-    if missing:
+    if missing := [row for row in labelled if not row.label]:
         raise TaskError(
             f"{len(missing)} of {count(len(rows), 'label')} of the {role} data are missing "
             f"(first: {missing[0].place}): label or drop them, or give another file"
@@ -83,28 +74,66 @@ def parsed(kind: str, role: str, rows: Sequence[Row]) -> list[Row]:
     return labelled
 
 
-def with_all_splits(
-    splits: Mapping[str, list[Row]], ratios: Mapping[str, float], seed: int
-) -> tuple[dict[str, list[Row]], list[str]]:
-    """Draw the splits that are missing from the train split."""
-    drawn = [role for role in SPLITS if role == "train" or role not in splits]
-    if drawn == ["train"]:
-        return dict(splits), []
-    train = splits["train"]
-    parts = split_by_ratio([row.pair for row in train], [ratios[role] for role in drawn], seed=seed)
-    filled = dict(splits) | {role: [train[i] for i in part] for role, part in zip(drawn, parts, strict=True)}
-    shares = ", ".join(f"{len(filled[role])} {role}" for role in drawn)
-    pairs = bool(train) and train[0].second is not None
-    equal = "copies of a pair, turned round or not, are in one split" if pairs else "copies of a text are in one split"
-    return filled, [f"split {len(train)} {_unit(pairs)}s at random with seed {seed} into {shares}; {equal}"]
+def task_of(
+    name: str,
+    kind: str,
+    splits: Mapping[str, list[Row]],
+    *,
+    ratios: Sequence[float],
+    seed: int,
+    score_range: tuple[float, float] | None,
+    notes: Sequence[str],
+    warnings: Sequence[str],
+) -> Task:
+    """Return a task of parsed rows, whose missing splits are drawn from the train split.
 
-
-def check_split(kind: str, role: str, rows: Sequence[Row]) -> None:
-    """Check that a split has enough examples, and not all of one score or label.
+    Scores are scaled to 0 .. 1; labels are numbered as in the train split. The warnings also count texts of the test
+    split that are in the train split.
 
     Raises:
-        TaskError: If not.
+        TaskError: If a split has too few examples, or all of one score or label; if a score is out of the range, or
+            fits no usual range; if there are too many classes, or another split has one that the train split lacks.
     """
+    splits, drawn = _with_all_splits(splits, ratios, seed)
+    for role in SPLITS:
+        _check_split(kind, role, splits[role])
+    labels: tuple[str, ...] = ()
+    if KINDS[kind].labelled:
+        labels, scale_note = _classes(kind, splits)
+    else:
+        score_range, scale_note = _score_range([row for role in SPLITS for row in splits[role]], score_range)
+    number = {label: i for i, label in enumerate(labels)}
+    train, validation, test = (_examples(splits[role], number, score_range) for role in SPLITS)
+    return Task(
+        name=name,
+        kind=kind,
+        train=train,
+        validation=validation,
+        test=test,
+        labels=labels,
+        score_range=score_range,
+        notes=(*notes, *drawn, scale_note),
+        warnings=(*warnings, *_overlap(train, test)),
+    )
+
+
+def _with_all_splits(
+    splits: Mapping[str, list[Row]], ratios: Sequence[float], seed: int
+) -> tuple[Mapping[str, list[Row]], list[str]]:
+    drawn = [role for role in SPLITS if role == "train" or role not in splits]
+    if drawn == ["train"]:
+        return splits, []
+    train = splits["train"]
+    shares = [ratio for role, ratio in zip(SPLITS, ratios, strict=True) if role in drawn]
+    parts = split_by_ratio([row.pair for row in train], shares, seed=seed)
+    filled = {**splits, **{role: [train[i] for i in part] for role, part in zip(drawn, parts, strict=True)}}
+    sizes = ", ".join(f"{len(filled[role])} {role}" for role in drawn)
+    pairs = bool(train) and train[0].second is not None
+    equal = "copies of a pair, turned round or not, are in one split" if pairs else "copies of a text are in one split"
+    return filled, [f"split {len(train)} {_unit(pairs)}s at random with seed {seed} into {sizes}; {equal}"]
+
+
+def _check_split(kind: str, role: str, rows: Sequence[Row]) -> None:
     unit, labelled = KINDS[kind].unit, KINDS[kind].labelled
     if len(rows) < MIN_EXAMPLES:
         advice = f"give more {unit}s, or another file with --{role}" if role != "train" else f"give more {unit}s"
@@ -117,108 +146,62 @@ def check_split(kind: str, role: str, rows: Sequence[Row]) -> None:
         )
 
 
-def scored_task(
-    name: str,
-    kind: str,
-    splits: Mapping[str, Sequence[Row]],
-    score_range: tuple[float, float] | None,
-    notes: Sequence[str],
-) -> Task:
-    """Return a task whose scores are scaled to 0 .. 1.
-
-    Raises:
-        TaskError: If a score is out of the range, or fits no usual range.
-    """
-    score_range, scaling = _score_range([row for role in SPLITS for row in splits[role]], score_range)
-    train, validation, test = (
-        _examples(splits[role], [scale(row.score, score_range) for row in splits[role]]) for role in SPLITS
-    )
-    return Task(
-        name=name,
-        kind=kind,
-        train=train,
-        validation=validation,
-        test=test,
-        score_range=score_range,
-        notes=(*notes, scaling),
-    )
-
-
-def labelled_task(name: str, kind: str, splits: Mapping[str, Sequence[Row]], notes: Sequence[str]) -> Task:
-    """Return a task whose labels are numbered; the classes are those of the train split.
-
-    Raises:
-        TaskError: If there are too many classes, or another split has a label that the train split lacks.
-    """
-    counts = Counter(row.label for row in splits["train"])
+def _classes(kind: str, splits: Mapping[str, Sequence[Row]]) -> tuple[tuple[str, ...], str]:
+    """Return the labels of the train split in their order, and a note of how often each is there."""
+    train, *others = (splits[role] for role in SPLITS)
+    counts = Counter(row.label for row in train)
     labels = KINDS[kind].classes or class_names(counts)
-    if len(labels) > max(2, len(splits["train"]) // 2):
+    if len(labels) > max(2, len(train) // 2):
         raise TaskError(
-            f"the train split has {len(labels)} different labels for {len(splits['train'])} examples "
+            f"the train split has {len(labels)} different labels for {len(train)} examples "
             f"(such as {', '.join(repr(label[:40]) for label in labels[:_SHOWN])}): expected classes; "
             "name the column of the label with --columns"
         )
-    number = {label: i for i, label in enumerate(labels)}
-    for role in SPLITS[1:]:
-        _check_known(role, splits[role], number)
-    train, validation, test = (
-        _examples(splits[role], [float(number[row.label]) for row in splits[role]]) for role in SPLITS
-    )
+    known = set(labels)
+    for role, rows in zip(SPLITS[1:], others, strict=True):
+        if unknown := [row for row in rows if row.label not in known]:
+            names = list(dict.fromkeys(row.label for row in unknown))[:_SHOWN]
+            raise TaskError(
+                f"{count(len(unknown), 'label')} of the {role} split {'is' if len(unknown) == 1 else 'are'} not in the "
+                f"train split: {', '.join(repr(name[:40]) for name in names)} (first: {unknown[0].place}); "
+                f"the train split has {', '.join(label[:40] for label in labels[:20])}"
+            )
     classes = ", ".join(f"{counts[label]} {label[:40]}" for label in labels[:20])
     more = f" and {len(labels) - 20} more classes" if len(labels) > 20 else ""
-    return Task(
-        name=name,
-        kind=kind,
-        train=train,
-        validation=validation,
-        test=test,
-        labels=labels,
-        notes=(*notes, f"read as {kind}; labels of the train split: {classes}{more}"),
-    )
+    return labels, f"read as {kind}; labels of the train split: {classes}{more}"
 
 
-def overlap_warnings(task: Task) -> tuple[str, ...]:
+def _overlap(train: Examples, test: Examples) -> list[str]:
     """Say how many texts of the test split are in the train split too."""
-    seen, texts = set(task.train.texts), task.test.texts
-    n_seen = sum(text in seen for text in texts)
+    seen = set(train.texts)
+    n_seen = sum(text in seen for text in test.texts)
     if not n_seen:
-        return ()
-    said = f"{n_seen:,} of {len(texts):,} texts of the test split are in the train split too"
-    if task.test.second is None:
-        return (said,)
-    pairs = {frozenset(pair) for pair in _pairs(task.train)}
-    return (f"{said} ({count(sum(frozenset(pair) in pairs for pair in _pairs(task.test)), 'whole pair')})",)
-
-
-def _pairs(examples: Examples) -> list[tuple[str, str]]:
-    return list(zip(examples.first, examples.second or (), strict=True))
-
-
-def _check_known(role: str, rows: Sequence[Row], known: Mapping[str, int]) -> None:
-    unknown = [row for row in rows if row.label not in known]
-    if unknown:
-        names = ", ".join(repr(label[:40]) for label in list(dict.fromkeys(row.label for row in unknown))[:_SHOWN])
-        verb = "is" if len(unknown) == 1 else "are"
-        raise TaskError(
-            f"{count(len(unknown), 'label')} of the {role} split {verb} not in the train split: {names} "
-            f"(first: {unknown[0].place}); the train split has {', '.join(label[:40] for label in list(known)[:20])}"
-        )
+        return []
+    said = f"{n_seen:,} of {len(test.texts):,} texts of the test split are in the train split too"
+    if train.second is None or test.second is None:
+        return [said]
+    trained = set(map(frozenset, zip(train.first, train.second, strict=True)))
+    n_pairs = sum(frozenset(pair) in trained for pair in zip(test.first, test.second, strict=True))
+    return [f"{said} ({count(n_pairs, 'whole pair')})"]
 
 
 def _score_range(rows: Sequence[Row], given: tuple[float, float] | None) -> tuple[tuple[float, float], str]:
-    if given is None:
-        low, high = detect_range([row.score for row in rows])
-        return (low, high), f"scaled scores from {low:g} .. {high:g} to 0 .. 1, a range detected from the data"
-    low, high = check_range(given)
+    low, high = detect_range([row.score for row in rows]) if given is None else check_range(given)
     for row in rows:
         if not low <= row.score <= high:
             raise TaskError(f"{row.place}: expected a score from {low:g} to {high:g}, got {row.score:g}")
-    return (low, high), f"scaled scores from {low:g} .. {high:g} to 0 .. 1, the range that was given"
+    source = "a range detected from the data" if given is None else "the range that was given"
+    return (low, high), f"scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
 
 
-def _examples(rows: Sequence[Row], targets: Sequence[float]) -> Examples:
-    second = tuple(row.second for row in rows if row.second is not None)
-    return Examples(first=tuple(row.first for row in rows), second=second or None, targets=tuple(targets))
+def _examples(rows: Sequence[Row], number: Mapping[str, int], score_range: tuple[float, float] | None) -> Examples:
+    return Examples(
+        first=tuple(row.first for row in rows),
+        second=tuple(row.second for row in rows if row.second is not None) or None,
+        targets=tuple(
+            float(number[row.label]) if score_range is None else scale(row.score, score_range) for row in rows
+        ),
+    )
 
 
 def _unit(pairs: bool) -> str:

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
-from layerprobe.tasks.examples import (
-    SPLITS,
-    Row,
-    check_split,
-    kind_of,
-    labelled_task,
-    overlap_warnings,
-    parsed,
-    read_rows,
-    scored_task,
-    with_all_splits,
-)
-from layerprobe.tasks.hub import hub_tables, is_hub_name
+from layerprobe.tasks.examples import SPLITS, Row, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.splitting import check_ratios
-from layerprobe.tasks.tables import SUFFIXES, Table, check_file, read_table, read_text
+from layerprobe.tasks.tables import Table, check_file, read_table, read_text
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task, TextFile
 
@@ -47,7 +36,7 @@ def load_task(
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
     Examples with an empty text are dropped, control characters become spaces, and texts are cut to 100,000
     characters; the task's warnings count them, and the texts that test and train share; its notes say how the data
-    was understood.
+    was understood. Every split has at least 4 examples and 2 different targets.
 
     Args:
         source: A CSV, TSV, TXT (tab separated), JSONL or Parquet file; a folder of such files; `stsb`; or the
@@ -62,9 +51,6 @@ def load_task(
         seed: Of that split.
         validation: A file with the validation split.
         test: A file with the test split.
-
-    Returns:
-        The task; every split has at least 4 examples and 2 different targets.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
@@ -82,19 +68,18 @@ def load_task(
         rows[role], changes = read_rows(table, columns, kind)
         warnings.extend(changes)
     kind = kind or kind_of(rows)
-    labelled = KINDS[kind].labelled
-    if score_range is not None and labelled:
+    if score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {score_range}")
-    rows = {role: parsed(kind, role, split) for role, split in rows.items()}
-    splits, splitting = with_all_splits(rows, dict(zip(SPLITS, split_ratios, strict=True)), seed)
-    for role in SPLITS:
-        check_split(kind, role, splits[role])
-    notes = [*notes, *splitting]
-    if labelled:
-        task = labelled_task(str(source), kind, splits, notes)
-    else:
-        task = scored_task(str(source), kind, splits, score_range, notes)
-    return replace(task, warnings=(*warnings, *overlap_warnings(task)))
+    return task_of(
+        str(source),
+        kind,
+        {role: parsed(kind, role, split) for role, split in rows.items()},
+        ratios=split_ratios,
+        seed=seed,
+        score_range=score_range,
+        notes=notes,
+        warnings=warnings,
+    )
 
 
 def load_texts(path: str | Path, *, columns: Columns | None = None, documents: str | None = None) -> TextFile:
@@ -116,65 +101,51 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     Raises:
         TaskError: If the file or a column is not what it should be, or there is no text.
     """
-    file = from_home(path)
-    on_hub = _is_on_hub(path)
+    file, on_hub = from_home(path), is_on_hub(path)
     if not on_hub:
         check_file(file)
     if file.suffix.lower() == ".txt" and documents is not None:
         raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
     if file.suffix.lower() == ".txt" and columns is None:
-        lines = [line.removesuffix("\r") for line in read_text(file).split("\n")]
-        cells = [(line, "") for line in (lines[:-1] if lines[-1] == "" else lines)]  # no line after the last end
-    else:
-        cells = _cells(hub_tables(str(path))["train"] if on_hub else read_table(file), columns, documents)
-    cleaner = Cleaner()
-    kept = [(text, document) for cell, document in cells if cleaner.keeps(text := cleaner.clean(cell))]
-    if not kept:
-        raise TaskError(f"{file} has no texts: expected at least one")
-    return TextFile(
-        name=str(path),
-        texts=tuple(text for text, _ in kept),
-        documents=None if documents is None else _documents(kept),
-        warnings=(*cleaner.warnings(str(file), "text"), *_odd_documents(file, kept, documents)),
-    )
-
-
-def _documents(kept: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """Return the document of every text; one without is a document of its own."""
-    return tuple(document.strip() or f"(none: {text})" for text, document in kept)
-
-
-def _odd_documents(file: Path, kept: Sequence[tuple[str, str]], column: str | None) -> list[str]:
-    if column is None:
-        return []
-    alone = sum(not document.strip() for _, document in kept)
-    homes: dict[str, set[str]] = {}
-    for text, document in kept:
-        homes.setdefault(text, set()).add(document.strip())
-    several = sum(len(documents) > 1 for documents in homes.values())
-    warnings = [f"{file}: {alone} texts without a document count as documents of their own"] if alone else []
-    return [*warnings, *([f"{file}: {several} texts are in several documents, the first counts"] if several else [])]
-
-
-def _cells(table: Table, columns: Columns | None, documents: str | None) -> list[tuple[str, str]]:
-    """Return every text of a table with its document."""
+        return texts_of_lines(path, read_text(file))
+    table = hub_tables(str(path))["train"] if on_hub else read_table(file)
     if documents is not None and not documents.isdecimal():
         table = table.with_header()
     table, indices = text_columns(table, columns)
     label = None if documents is None else named_column(table, documents)
-    return [(row[i], "" if label is None else row[label]) for row in table.rows for i in indices]
+    return _text_file(path, [(row[i], None if label is None else row[label]) for row in table.rows for i in indices])
 
 
-def _is_on_hub(source: str | Path) -> bool:
-    """Return whether a source is the name of a data set and no file."""
-    path = from_home(source)
-    return not path.exists() and path.suffix.lower() not in SUFFIXES and is_hub_name(str(source))
+def texts_of_lines(path: str | Path, text: str) -> TextFile:
+    """Return the lines of a file, cleaned, as its texts; raise TaskError if there is none."""
+    lines = text.removesuffix("\n").split("\n")
+    return _text_file(path, [(line.removesuffix("\r"), None) for line in lines])
+
+
+def _text_file(path: str | Path, cells: Sequence[tuple[str, str | None]]) -> TextFile:
+    """Return the texts of a file, each with its document where it has such a column."""
+    file, cleaner = str(from_home(path)), Cleaner()
+    kept = [(text, document) for cell, document in cells if cleaner.keeps(text := cleaner.clean(cell))]
+    if not kept:
+        raise TaskError(f"{file} has no texts: expected at least one")
+    texts = tuple(text for text, _ in kept)
+    documents = tuple(document.strip() for _, document in kept if document is not None)
+    warnings = list(cleaner.warnings(file, "text"))
+    if not documents:
+        return TextFile(name=str(path), texts=texts, warnings=tuple(warnings))
+    if alone := documents.count(""):
+        warnings.append(f"{file}: {alone} texts without a document count as documents of their own")
+    distinct = set(zip(texts, documents, strict=True))
+    if several := sum(n > 1 for n in Counter(text for text, _ in distinct).values()):
+        warnings.append(f"{file}: {several} texts are in several documents, the first counts")
+    named = (document or f"(none: {text})" for text, document in zip(texts, documents, strict=True))
+    return TextFile(name=str(path), texts=texts, documents=tuple(named), warnings=tuple(warnings))
 
 
 def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; files that were given go before those that were found."""
     path = from_home(source)
-    if _is_on_hub(source):
+    if is_on_hub(source):
         tables = hub_tables(str(source))
         return tables | {role: read_table(file) for role, file in given.items()}, []
     if path.is_dir():

@@ -21,11 +21,7 @@ def is_number(cell: str) -> bool:
 
 
 def parse_score(cell: str, place: str) -> float:
-    """Return the score in a cell.
-
-    Raises:
-        TaskError: If it is no finite number; names the place.
-    """
+    """Return the score in a cell; raise TaskError, with the place, if it is no finite number."""
     try:
         score = float(cell)
     except ValueError as error:
@@ -62,11 +58,7 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
 
 
 def check_range(score_range: tuple[float, float]) -> tuple[float, float]:
-    """Return a given range as floats.
-
-    Raises:
-        TaskError: If it is not two finite numbers, the lower one first.
-    """
+    """Return a range as floats; raise TaskError unless it is two finite numbers, the lower one first."""
     if len(score_range) != 2 or not all(map(math.isfinite, score_range)) or score_range[0] >= score_range[1]:
         raise TaskError(f"expected a score range as low,high, got {','.join(map(str, score_range))}")
     return float(score_range[0]), float(score_range[1])

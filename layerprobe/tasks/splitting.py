@@ -14,29 +14,25 @@ from layerprobe.tasks.values import Examples, Task
 def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
     """Return which pairs go to which split, in their order.
 
-    Copies of a pair and the pair turned round are one group and land in one split, so that no pair is trained
-    on and tested on.
+    Copies of a pair and the pair turned round land in one split, so that no pair is trained on and tested on.
 
     Args:
         pairs: First and second sentences.
         ratios: One positive share a split; their sum counts as the whole.
         seed: Of the shuffle.
 
-    Raises:
-        TaskError: If a ratio is not positive.
-
     Example:
         >>> split_by_ratio([("a", "b"), ("b", "a")], (0.5, 0.5), seed=0)
         [[0, 1], []]
     """
     check_ratios(ratios)
-    groups: dict[tuple[str, str], list[int]] = {}
-    for i, (first, second) in enumerate(pairs):
-        groups.setdefault((min(first, second), max(first, second)), []).append(i)
+    groups: dict[frozenset[str], list[int]] = {}
+    for i, pair in enumerate(pairs):
+        groups.setdefault(frozenset(pair), []).append(i)
     shuffled = list(groups.values())
     random.Random(seed).shuffle(shuffled)
     splits: list[list[int]] = [[] for _ in ratios]
-    sizes = _sizes(len(pairs), ratios)
+    sizes = [round(len(pairs) * ratio / sum(ratios)) for ratio in ratios]
     split = 0
     for group in shuffled:
         while split < len(sizes) - 1 and len(splits[split]) >= sizes[split]:
@@ -46,12 +42,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
 
 
 def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Task:
-    """Return a task with fewer examples, drawn at random and in their order; smaller splits stay whole.
-
-    Args:
-        task: What to draw from.
-        sizes: Training, validation and test examples at most.
-        seed: Of the draw.
+    """Return a task with at most so many training, validation and test examples, drawn at random and in their order.
 
     Raises:
         DataError: If a size is not positive.
@@ -69,23 +60,14 @@ def _drawn(examples: Examples, size: int, seed: int) -> Examples:
     if size >= len(examples):
         return examples
     chosen = sorted(random.Random(seed).sample(range(len(examples)), size))
-    second = examples.second
     return Examples(
         first=tuple(examples.first[i] for i in chosen),
-        second=None if second is None else tuple(second[i] for i in chosen),
+        second=examples.second and tuple(examples.second[i] for i in chosen),
         targets=tuple(examples.targets[i] for i in chosen),
     )
 
 
 def check_ratios(ratios: Sequence[float]) -> None:
-    """Check that every ratio is a positive number.
-
-    Raises:
-        TaskError: If one is not.
-    """
+    """Raise TaskError unless every ratio is a positive number."""
     if not all(math.isfinite(ratio) and ratio > 0 for ratio in ratios):
         raise TaskError(f"expected positive split ratios, got {','.join(map(str, ratios))}")
-
-
-def _sizes(n: int, ratios: Sequence[float]) -> list[int]:
-    return [round(n * ratio / sum(ratios)) for ratio in ratios]

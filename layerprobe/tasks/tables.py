@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import dataclasses
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,15 +63,12 @@ def read_table(path: Path) -> Table:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a UTF-8 file without its byte-order mark.
-
-    Raises:
-        TaskError: If the file cannot be read or is not UTF-8.
-    """
-    with _readable(path):
-        data = path.read_bytes()
+    """Return the text of a file without its byte-order mark; raise TaskError if it is not readable UTF-8."""
     try:
+        data = path.read_bytes()
         return data.decode("utf-8-sig")
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise TaskError(
@@ -81,11 +77,7 @@ def read_text(path: Path) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Check that a file is there and of a known kind.
-
-    Raises:
-        TaskError: If it is not.
-    """
+    """Raise TaskError unless a file is there and of a known kind."""
     if not path.exists():
         raise TaskError(f"{path} does not exist: expected a data file")
     if not path.is_file():
@@ -94,15 +86,9 @@ def check_file(path: Path) -> None:
         raise TaskError(f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)}")
 
 
-def text_cell(value: Any) -> str:
-    """Return a value of JSON, Parquet or the Hub as the text of a cell; a missing one is empty."""
-    return "" if value is None else str(value)
-
-
 def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     """Return a table of columns that have names."""
-    cells = [[text_cell(value) for value in values] for values in columns.values()]
-    rows = tuple(zip(*cells, strict=True))
+    rows = tuple(zip(*([_cell(value) for value in values] for values in columns.values()), strict=True))
     return Table(name=name, header=tuple(columns), rows=rows, numbers=tuple(range(1, len(rows) + 1)), unit="row")
 
 
@@ -111,52 +97,50 @@ def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
 
 def _read_csv(path: Path) -> Table:
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
-    return _table(path, _csv_records(path, reader))
-
-
-def _csv_records(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
-    with _no_field_limit():
-        start = 1
-        try:
-            for cells in reader:
-                yield start, cells
-                start = reader.line_num + 1
-        except csv.Error as error:
-            raise TaskError(f"{path}, line {start}: malformed CSV ({error}): check the quotes") from error
+    records: list[tuple[int, list[str]]] = []
+    start, limit = 1, csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        for cells in reader:
+            records.append((start, cells))
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise TaskError(f"{path}, line {start}: malformed CSV ({error}): check the quotes") from error
+    finally:
+        csv.field_size_limit(limit)
+    return _table(path, records, 'put fields with a comma or a line break in "quotes"')
 
 
 def _read_tsv(path: Path) -> Table:
     # Not str.splitlines and not the csv module: both cut a text at characters that end no line of a TSV.
-    lines = read_text(path).split("\n")
-    return _table(path, ((number, line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)))
+    lines = enumerate(read_text(path).split("\n"), 1)
+    records = ((number, line.removesuffix("\r").split("\t")) for number, line in lines)
+    return _table(path, records, "separate fields by one tab")
 
 
-def _table(path: Path, records: Iterable[tuple[int, list[str]]]) -> Table:
-    kept = [(number, tuple(cells)) for number, cells in records if any(cells)]
-    for number, cells in kept:
-        if len(cells) != len(kept[0][1]):
-            expected = f"expected {len(kept[0][1])} fields as in line {kept[0][0]}, got {len(cells)}"
-            raise TaskError(f"{path}, line {number}: {expected}: {_REPAIR[path.suffix.lower()]}")
-    numbers = tuple(number for number, _ in kept)
-    return Table(name=str(path), header=None, rows=tuple(cells for _, cells in kept), numbers=numbers)
+def _table(path: Path, records: Iterable[tuple[int, list[str]]], repair: str) -> Table:
+    kept = {number: tuple(cells) for number, cells in records if any(cells)}
+    first = next(iter(kept), 0)
+    for number, cells in kept.items():
+        if len(cells) != len(kept[first]):
+            expected = f"expected {len(kept[first])} fields as in line {first}, got {len(cells)}"
+            raise TaskError(f"{path}, line {number}: {expected}: {repair}")
+    return Table(name=str(path), header=None, rows=tuple(kept.values()), numbers=tuple(kept))
 
 
 def _read_jsonl(path: Path) -> Table:
-    lines = enumerate(read_text(path).split("\n"), 1)
-    records = {number: _json_object(path, number, line) for number, line in lines if line.strip()}
+    records: dict[int, dict[str, Any]] = {}
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            records[number] = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise TaskError(f"{path}, line {number}: expected one JSON object a line: {error}") from error
+        if not isinstance(records[number], dict):
+            raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
     header = tuple(dict.fromkeys(name for record in records.values() for name in record))
-    rows = tuple(tuple(text_cell(record.get(name)) for name in header) for record in records.values())
+    rows = tuple(tuple(_cell(record.get(name)) for name in header) for record in records.values())
     return Table(name=str(path), header=header, rows=rows, numbers=tuple(records))
-
-
-def _json_object(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise TaskError(f"{path}, line {number}: expected one JSON object a line: {error}") from error
-    if not isinstance(record, dict):
-        raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
-    return record
 
 
 def _read_parquet(path: Path) -> Table:
@@ -172,21 +156,8 @@ def _read_parquet(path: Path) -> Table:
     return table_of_columns(str(path), {str(name): list(present[name]) for name in present.columns})
 
 
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-@contextlib.contextmanager
-def _no_field_limit() -> Iterator[None]:
-    limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    try:
-        yield
-    finally:
-        csv.field_size_limit(limit)
+def _cell(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 _READERS = {
@@ -195,10 +166,5 @@ _READERS = {
     ".txt": _read_tsv,
     ".jsonl": _read_jsonl,
     ".parquet": _read_parquet,
-}
-_REPAIR = {
-    ".csv": 'put fields with a comma or a line break in "quotes"',
-    ".tsv": "separate fields by one tab",
-    ".txt": "separate fields by one tab",
 }
 SUFFIXES = tuple(_READERS)

@@ -42,14 +42,12 @@ class Cleaner:
 
     def warnings(self, source: str, unit: str) -> tuple[str, ...]:
         """Return what was changed, in plain words; `unit` is what is dropped, such as pair."""
-        changes = []
-        if self.empty:
-            changes.append(f"{source}: dropped {count(self.empty, unit)} with an empty text")
-        if self.with_control:
-            changes.append(f"{source}: replaced control characters by a space in {count(self.with_control, 'text')}")
-        if self.cut:
-            changes.append(f"{source}: cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters")
-        return tuple(changes)
+        changes = (
+            (self.empty, f"dropped {count(self.empty, unit)} with an empty text"),
+            (self.with_control, f"replaced control characters by a space in {count(self.with_control, 'text')}"),
+            (self.cut, f"cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
+        )
+        return tuple(f"{source}: {change}" for n, change in changes if n)
 
 
 def count(n: int, unit: str) -> str:

@@ -14,16 +14,7 @@ from layerprobe.errors import TaskError
 from layerprobe.files import from_home
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
-from layerprobe.tasks.examples import (
-    SPLITS,
-    Row,
-    check_split,
-    overlap_warnings,
-    parsed,
-    read_rows,
-    scored_task,
-    with_all_splits,
-)
+from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
@@ -51,11 +42,10 @@ def load_word_similarity(
         TaskError: If a file is not of two words and a score, or a split is too small.
     """
     check_ratios(split_ratios)
-    files = _files(source)
     rows: list[Row] = []
     notes: list[str] = []
     warnings: list[str] = []
-    for file in files:
+    for file in _files(source):
         table = read_table(file)
         read, changes = read_rows(table, _columns(table), MERGED_KIND)
         scored = parsed(MERGED_KIND, file.name, read)
@@ -63,19 +53,22 @@ def load_word_similarity(
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
         warnings.extend(changes)
-    distinct: dict[tuple[str, str], Row] = {}
+    distinct: dict[frozenset[str], Row] = {}
     for row in rows:
-        first, second = row.pair
-        distinct.setdefault((min(first, second), max(first, second)), row)
+        distinct.setdefault(frozenset(row.pair), row)
     if len(distinct) < len(rows):
         notes.append(f"left out {len(rows) - len(distinct)} of {len(rows)} pairs that had come before")
-    ratios = dict(zip(SPLITS, split_ratios, strict=True))
-    splits, splitting = with_all_splits({"train": list(distinct.values())}, ratios, seed)
-    for role in SPLITS:
-        check_split(MERGED_KIND, role, splits[role])
-    name = str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source))
-    task = scored_task(name, MERGED_KIND, splits, (0.0, 1.0), (*notes, *splitting))
-    return replace(task, score_range=None, notes=(*notes, *splitting), warnings=(*warnings, *overlap_warnings(task)))
+    task = task_of(
+        str(source) if isinstance(source, (str, Path)) else ", ".join(map(str, source)),
+        MERGED_KIND,
+        {"train": list(distinct.values())},
+        ratios=split_ratios,
+        seed=seed,
+        score_range=(0.0, 1.0),
+        notes=notes,
+        warnings=warnings,
+    )
+    return replace(task, score_range=None, notes=task.notes[:-1])  # not of 0 .. 1 scaled to 0 .. 1
 
 
 def _files(source: str | Path | Sequence[str | Path]) -> list[Path]:
