@@ -38,10 +38,8 @@ class RetrievalTask:
     """What was changed in the data or left out, with counts."""
 
     def __post_init__(self) -> None:
-        for what, ids, texts in (
-            ("query", self.query_ids, self.queries),
-            ("document", self.document_ids, self.documents),
-        ):
+        named = {"query": (self.query_ids, self.queries), "document": (self.document_ids, self.documents)}
+        for what, (ids, texts) in named.items():
             if len(ids) != len(texts):
                 raise DataError(f"expected an id for every {what}, got {len(ids)} for {len(texts)} texts")
             if len(set(ids)) < len(ids):
@@ -134,10 +132,8 @@ class RetrievalScores:
         for metric, layers in self.by_query.items():
             if len(layers) != n_layers or any(len(values) != n_queries for values in layers):
                 raise DataError(f"expected {metric} of {n_queries} queries at each of {n_layers} layers")
-            if len(self.means.get(metric, ())) != n_layers:
-                raise DataError(
-                    f"expected the mean {metric} of {n_layers} layers, got {len(self.means.get(metric, ()))}"
-                )
+            if (n_means := len(self.means.get(metric, ()))) != n_layers:
+                raise DataError(f"expected the mean {metric} of {n_layers} layers, got {n_means}")
         if len(self.differences) != n_layers - 1:
             raise DataError(f"expected the differences of {n_layers - 1} layers, got {len(self.differences)}")
 
