@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.saving import tokenizer_to_save
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
@@ -128,11 +128,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
-    tokenizer = copy.deepcopy(encoder.tokenizer)
-    if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        # what the last call asked for would be written, too
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
+    tokenizer = tokenizer_to_save(encoder)
     with quiet_transformers():
         truncated.save(folder, tokenizer)
     mode = (folder / "config.json").stat().st_mode

@@ -105,14 +105,14 @@ def extract(
         stored = _embed_and_store(store, key, load(checkpoint, options), distinct, options, progress)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=from_json(ModelDescription, to_json({**stored.description["model"], "name": checkpoint.label})),
+        model=from_json(ModelDescription, to_json({**stored.manifest.description["model"], "name": checkpoint.label})),
         pooling=options.pooling,
         texts=distinct,
         stored=stored,
         store=store,
         fingerprint=key.fingerprint,
         settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
-        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
+        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.manifest.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
     )
 
