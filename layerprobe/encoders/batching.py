@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from layerprobe.errors import DataError
 
@@ -76,12 +75,14 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
 
 def collate(texts: TokenizedTexts, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
     """Return the texts `rows`, padded to the longest of them, as (text, token) tensors."""
+    width = max(len(texts.features["input_ids"][row]) for row in rows)
     batch = {}
     for name, values in texts.features.items():
-        ids = [torch.tensor(values[row]) for row in rows]
-        filler, side = texts.padding[name], texts.padding_side
-        padded = pad_sequence(ids, batch_first=True, padding_value=filler, padding_side=side)
-        batch[name] = padded.to(device, non_blocking=True)
+        padded = []
+        for row in rows:
+            padding = [texts.padding[name]] * (width - len(values[row]))
+            padded.append(padding + values[row] if texts.padding_side == "left" else values[row] + padding)
+        batch[name] = torch.tensor(padded).to(device, non_blocking=True)
     return batch
 
 

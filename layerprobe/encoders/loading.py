@@ -47,6 +47,7 @@ FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
+NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
@@ -140,10 +141,8 @@ def load_encoder(
     Args:
         checkpoint: The model.
         device: auto, cpu, cuda, cuda:1 or mps.
-        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where the
-            hardware has it.
-        norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw
-            leaves it out everywhere. No difference for post-norm models.
+        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where it is native.
+        norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw leaves out.
         attn: auto, or an attention implementation of transformers.
 
     Raises:
@@ -250,7 +249,7 @@ def load_weights(
     auto: Any, checkpoint: Checkpoint, config: PreTrainedConfig, **options: Any
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
     """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
-    with quiet_transformers(), no_conversion():
+    with quiet_transformers():
         model, info = auto.from_pretrained(
             checkpoint.source,
             config=config,
@@ -278,21 +277,6 @@ def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> P
             "use another checkpoint, or ask for random weights with --random-init SEED"
         )
     return model
-
-
-@contextlib.contextmanager
-def no_conversion() -> Iterator[None]:
-    """Keep transformers from asking the hub for safetensors in the background: the published ELECTRA has none."""
-    name = "DISABLE_SAFETENSORS_CONVERSION"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
@@ -428,16 +412,24 @@ def _line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only."""
+    """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
+
+    The hub is not asked for safetensors in the background either: the published ELECTRA has none.
+    """
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
+    before = os.environ.get(NO_CONVERSION)
     logging_.set_verbosity_error()
     if not sys.stderr.isatty():
         logging_.disable_progress_bar()
+    os.environ[NO_CONVERSION] = "1"
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
+        del os.environ[NO_CONVERSION]
+        if before is not None:
+            os.environ[NO_CONVERSION] = before
         logging_.set_verbosity(level)
         if bars:
             logging_.enable_progress_bar()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,20 +61,13 @@ class Exported:
 def write_checkpoint(
     encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: str, overwrite: bool = False
 ) -> float:
-    """Write the encoder truncated at `layer` as a folder, and return by how much it differs when loaded back.
+    """Write the encoder truncated at `layer` as a folder: whole and verified at `out`, or not at all.
 
-    The folder appears at `out` whole and verified, or not at all.
-
-    Args:
-        encoder: On a CPU in float32, with its final norm where it has one.
-        layer: Blocks kept, 0 .. n_blocks.
-        out: The folder; see `check_target`.
-        layout: How token states become one embedding.
-        card: The text of README.md.
-        overwrite: Whether an earlier export at `out` is replaced.
+    The encoder is on a CPU in float32, with its final norm where it has one; `card` is the text of README.md; see
+    `check_target` for `out` and `overwrite`.
 
     Returns:
-        The largest difference of any feature, 0 .. 1e-5.
+        The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5.
 
     Raises:
         ModelError: If the model has no such layer, or what was written does not give the same embeddings.
@@ -102,7 +94,7 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
     Raises:
         DataError: If there is something else, or a file.
     """
-    target = _real(out)
+    target = Path(os.path.realpath(from_home(out)))
     with folder_errors(out, advice=_ADVICE):
         if not target.exists():
             return target
@@ -114,13 +106,9 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
         raise DataError(f"{out} is there and not empty: choose another folder, or replace it with --overwrite")
     if not all((target / name).is_file() for name in ("config.json", MODULES)):
         raise DataError(f"{out} holds no exported model, so it is not replaced: choose another folder")
-    if source is not None and target in (real := _real(source), *real.parents):
+    if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
     return target
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(from_home(path)))
 
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
@@ -202,7 +190,6 @@ def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float3
     return torch.cat(found).numpy()
 
 
-def _batches(encoder: Encoder) -> Iterator[list[int]]:
-    """Yield one batch of all probe texts, or one each where padding would change them."""
+def _batches(encoder: Encoder) -> list[list[int]]:
     rows = list(range(len(PROBE_TEXTS)))
-    return iter([rows] if encoder.padding_invariant else [[row] for row in rows])
+    return [rows] if encoder.padding_invariant else [[row] for row in rows]
