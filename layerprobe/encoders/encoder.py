@@ -6,6 +6,7 @@ Knows how Hugging Face models hand out hidden states, and where the last one dif
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -72,6 +73,14 @@ class Encoder:
             ModelError: If the tokenizer knows words that the model does not.
         """
         return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
+
+    def tokenizer_to_save(self) -> Any:
+        """Return a copy of the tokenizer without the truncation and padding of its last call, which would be written."""
+        tokenizer = copy.deepcopy(self.tokenizer)
+        if getattr(tokenizer, "backend_tokenizer", None) is not None:
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
+        return tokenizer
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which the model computes."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
-from typing import Any
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import quiet_transformers
@@ -16,16 +14,6 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     Raises:
         OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
     """
-    tokenizer = tokenizer_to_save(encoder)
     with quiet_transformers():
         encoder.model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-
-
-def tokenizer_to_save(encoder: Encoder) -> Any:
-    """Return a copy of the tokenizer without the truncation and padding of its last call, which would be written."""
-    tokenizer = copy.deepcopy(encoder.tokenizer)
-    if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
-    return tokenizer
+        encoder.tokenizer_to_save().save_pretrained(folder)

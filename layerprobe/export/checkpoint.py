@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
-from layerprobe.encoders.saving import tokenizer_to_save
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
@@ -116,7 +116,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
-    tokenizer = tokenizer_to_save(encoder)
+    tokenizer = encoder.tokenizer_to_save()
     with quiet_transformers():
         truncated.save(folder, tokenizer)
     mode = (folder / "config.json").stat().st_mode
@@ -190,6 +190,7 @@ def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float3
     return torch.cat(found).numpy()
 
 
-def _batches(encoder: Encoder) -> list[list[int]]:
+def _batches(encoder: Encoder) -> Iterator[list[int]]:
+    """Yield one batch of all probe texts, or one each where padding would change them."""
     rows = list(range(len(PROBE_TEXTS)))
-    return [rows] if encoder.padding_invariant else [[row] for row in rows]
+    return iter([rows] if encoder.padding_invariant else [[row] for row in rows])
