@@ -35,13 +35,9 @@ class TokenizedTexts:
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
-    """Return `texts` as token ids, cut at `max_length` tokens.
+    """Return `texts` as token ids, cut at `max_length` tokens, special ones included.
 
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-        texts: The texts.
-        max_length: Special tokens included.
-        token_types: Whether the model reads token type ids.
+    `token_types` says whether the model reads token type ids.
 
     Raises:
         DataError: If the maximum length leaves no room for words, or a text has no token.

@@ -75,7 +75,7 @@ class Encoder:
         return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
 
     def tokenizer_to_save(self) -> Any:
-        """Return a copy of the tokenizer without the truncation and padding of its last call, which would be written."""
+        """Return a copy of the tokenizer without the truncation and padding of its last call, which saving keeps."""
         tokenizer = copy.deepcopy(self.tokenizer)
         if getattr(tokenizer, "backend_tokenizer", None) is not None:
             tokenizer.backend_tokenizer.no_truncation()

@@ -94,9 +94,7 @@ ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint
 def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> Checkpoint:
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
-    Args:
-        model: Hub id, `id@revision`, a local folder, a `ModelSpec`, or a checkpoint, which comes back as it is.
-        trust_remote_code: Run model code that comes with the checkpoint.
+    Code that comes with the checkpoint runs where `trust_remote_code` says so. A checkpoint comes back as it is.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.

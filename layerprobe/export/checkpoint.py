@@ -86,10 +86,8 @@ def write_checkpoint(
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
     """Return the real path of a folder that may be written.
 
-    Args:
-        out: The folder.
-        overwrite: Whether an earlier export there may be replaced; nothing else ever is.
-        source: A local model that must not be replaced by its own export.
+    An earlier export there is replaced where `overwrite` says so, anything else never, least of all the local model
+    `source` that is exported.
 
     Raises:
         DataError: If there is something else, or a file.

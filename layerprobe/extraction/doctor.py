@@ -13,6 +13,10 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
 from layerprobe.encoders.values import ModelDescription
 
 TRUNCATION_TOLERANCE = 1e-4
+PADDING = {
+    True: "a text's states do not depend on the padding beside it",
+    False: "padding changes a text's states: batches will hold texts of one length, which is slower",
+}
 NORMS = {
     "none": "post-norm: a truncated model outputs the hidden state itself",
     "final": "pre-norm: the final norm is applied at every layer, as truncated models do",
@@ -64,25 +68,18 @@ def examine(encoder: Encoder) -> Diagnosis:
         computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
     bad = [str(layer) for layer, state in enumerate(computed) if not torch.isfinite(state).all()]
     finite = f"not finite at layers {', '.join(bad)}" if bad else "all states are finite"
-    model = encoder.description
+    model, alike = encoder.description, encoder.padding_invariant
     layers = f"{model.n_blocks} blocks, hidden states of layers 0 to {len(states) - 1}"
     return Diagnosis(
         model=model,
         checks=(
             Check(name="layers", passed=len(states) == model.n_layers, finding=layers),
             Check(name="norm", passed=True, finding=NORMS[model.norm]),
-            _padding(encoder),
+            Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),
             _truncation(encoder, errors),
             Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}"),
         ),
     )
-
-
-def _padding(encoder: Encoder) -> Check:
-    if encoder.padding_invariant:
-        return Check(name="padding", passed=True, finding="a text's states do not depend on the padding beside it")
-    finding = "padding changes a text's states: batches will hold texts of one length, which is slower"
-    return Check(name="padding", passed=False, finding=finding, warning=True)
 
 
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
