@@ -73,8 +73,8 @@ def check_masked_lm(checkpoint: Checkpoint) -> None:
 def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) -> MaskedLanguageModel:
     """Put the checkpoint's head for masked language modelling on a loaded encoder.
 
-    What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the input
-    embeddings, it is tied to those of `encoder`.
+    What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the
+    input embeddings, it is tied to those of `encoder`.
 
     Raises:
         ModelError: If there is no such head for the model.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.serialisation import digest, from_json, to_dict, to_json
+from layerprobe.serialisation import digest, from_dict, to_dict, to_json
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
@@ -105,7 +106,7 @@ def extract(
         stored = _embed_and_store(store, key, load(checkpoint, options), distinct, options, progress)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=from_json(ModelDescription, to_json({**stored.manifest.description["model"], "name": checkpoint.label})),
+        model=from_dict(ModelDescription, {**stored.manifest.description["model"], "name": checkpoint.label}),
         pooling=options.pooling,
         texts=distinct,
         stored=stored,
@@ -242,21 +243,17 @@ def _embed_and_store(
     with store.writer(key, texts=texts, **size, description=description) as writer, ThreadPoolExecutor(1) as background:
         pending, done = writer.pending, 0
         n_pending = sum(stop - start for _, start, stop in pending)
-        pooling, batch_tokens = options.pooling, options.batch_tokens
-
-        def tokenized(shards: list[tuple[int, int, int]]) -> list[Future[TokenizedTexts]]:
-            return [background.submit(_tokenize, encoder, texts[start:stop], options) for _, start, stop in shards]
-
-        upcoming, writes = tokenized(pending[:1]), list[Future[None]]()
-        for number, (index, start, stop) in enumerate(pending):
-            tokens = upcoming[0].result()
-            upcoming = tokenized(pending[number + 1 : number + 2])
+        shards = [texts[start:stop] for _, start, stop in pending]
+        writes: list[Future[None]] = []
+        for (index, start, stop), tokens in zip(pending, _tokenized(encoder, shards, options, background), strict=True):
             report = part_of(progress, start=done, share=stop - start, whole=n_pending)
             if measured is None:
-                layers = embed_layers(encoder, tokens, pooling=pooling, batch_tokens=batch_tokens, progress=report)
+                layers = embed_layers(
+                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+                )
             else:
                 layers, measures = embed_and_measure(
-                    encoder, tokens, pooling=pooling, batch_tokens=batch_tokens, progress=report
+                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
                 )
                 measured(slice(start, stop), measures)
             for write in writes:
@@ -266,6 +263,19 @@ def _embed_and_store(
         for write in writes:
             write.result()
         return writer.finish()
+
+
+def _tokenized(
+    encoder: Encoder, shards: Sequence[Sequence[str]], options: Options, background: ThreadPoolExecutor
+) -> Iterator[TokenizedTexts]:
+    """Yield the tokens of every shard; the next one is tokenised meanwhile."""
+    ahead = collections.deque[Future[TokenizedTexts]]()
+    for texts in shards:
+        ahead.append(background.submit(_tokenize, encoder, texts, options))
+        if len(ahead) > 1:
+            yield ahead.popleft().result()
+    for last in ahead:
+        yield last.result()
 
 
 def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> TokenizedTexts:
