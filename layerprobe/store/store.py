@@ -158,13 +158,9 @@ class Store:
         if everything == (older_than_days is not None or partial_only or fingerprint is not None):
             raise DataError("expected an age, partial entries, a fingerprint, or everything alone")
         before = math.inf if older_than_days is None else time.time() - older_than_days * DAY
-        removed = [
-            entry
-            for entry in map(entry_of, self._directories(fingerprint))
-            if entry.modified < before
-            and (entry.state == "partial" or not partial_only)
-            and (dry_run or self._remove(entry.fingerprint))
-        ]
+        entries = [entry for entry in map(entry_of, self._directories(fingerprint)) if entry.modified < before]
+        chosen = [entry for entry in entries if entry.state == "partial" or not partial_only]
+        removed = [entry for entry in chosen if dry_run or self._remove(entry.fingerprint)]
         freed = sum(entry.bytes for entry in removed)
         if everything:
             freed += self._remove_results(dry_run=dry_run)
