@@ -15,15 +15,12 @@ from layerprobe.errors import StoreError
 
 TEMPORARY = ".tmp-"
 """What the names of files and folders begin with while they are written."""
-_MOVE = "choose another folder with --cache-dir or LAYERPROBE_CACHE"
 _ADVICE = {
-    errno.ENOSPC: "free space, or choose another folder with --cache-dir",
-    errno.EDQUOT: "free space, or choose another folder with --cache-dir",
-    errno.EACCES: _MOVE,
-    errno.EPERM: _MOVE,
-    errno.EROFS: _MOVE,
-    errno.ENOTDIR: _MOVE,
-    errno.EEXIST: _MOVE,
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free space, or choose another folder with --cache-dir"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST),
+        "choose another folder with --cache-dir or LAYERPROBE_CACHE",
+    ),
 }
 
 
@@ -77,18 +74,33 @@ def replace_file(path: Path, data: bytes) -> None:
     Raises:
         OSError: If that fails; then nothing of it is left.
     """
-    temporary = path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
+    temporary = temporary_path(path)
     try:
-        with temporary.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        temporary.write_bytes(data)
+        sync(temporary)
         temporary.replace(path)
     finally:
         # A failure to tidy up must not hide the failure itself.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
+    sync(path.parent)
+
+
+def temporary_path(path: Path) -> Path:
+    """Return a new name beside `path`."""
+    return path.with_name(f"{TEMPORARY}{secrets.token_hex(6)}")
+
+
+def sync(path: Path) -> None:
+    """Make a file or directory durable."""
+    if os.name == "nt" and path.is_dir():  # directories cannot be opened there
+        return
+    # Windows makes durable only what is open for writing
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path) -> None:
@@ -120,13 +132,3 @@ def problem_with(path: Path, *, size: int, sha256: str | None) -> str | None:
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
     return None
-
-
-def _sync_directory(path: Path) -> None:
-    if os.name == "nt":  # directories cannot be opened there
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -72,7 +72,8 @@ def pooled(
     pool = _Pool(start, jobs, waiting)
     logged: set[tuple[int, str, str]] = set()
     try:
-        pool.begin(settings)
+        for setting in settings[: len(jobs)]:
+            pool.workers.append(_Worker(start, setting))
         while pool.left:
             pool.assign()
             for worker, kind, value in pool.messages():
@@ -88,7 +89,8 @@ def pooled(
                         pool.left -= 1
                         yield answer
     finally:
-        pool.end()
+        for worker in pool.workers:
+            worker.end()
 
 
 class _Pool(Generic[S, J, A]):
@@ -104,14 +106,6 @@ class _Pool(Generic[S, J, A]):
         self.tries: collections.Counter[J] = collections.Counter()
         self.waited_for: set[J] = set()
         self.unready = 0
-
-    def begin(self, settings: Sequence[S]) -> None:
-        for setting in settings[: self.left]:
-            self.workers.append(_Worker(self.start, setting))
-
-    def end(self) -> None:
-        for worker in self.workers:
-            worker.end()
 
     def assign(self) -> None:
         """Give idle processes their next jobs."""

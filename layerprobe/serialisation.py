@@ -41,13 +41,9 @@ def to_json(value: Any) -> str:
 
 
 def to_bytes(value: Any, *, indent: int | None = 2) -> bytes:
-    r"""Return `value` as JSON in UTF-8.
+    r"""Return `value` as JSON in UTF-8, on a single line where `indent` is None.
 
     A folder name that is no UTF-8 holds lone surrogates; they are written as JSON's escape, such as `\udc80`.
-
-    Args:
-        value: A result.
-        indent: Spaces a level; None for a single line.
 
     Raises:
         DataError: If a number is not finite: results never hold NaN.

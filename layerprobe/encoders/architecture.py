@@ -14,7 +14,6 @@ from torch import nn
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
-    AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
     PreTrainedConfig,
@@ -150,9 +149,3 @@ def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
             seen.update(blocks.modules())
             sizes = [n + sum(p.numel() for p in block.parameters()) for n, block in zip(sizes, blocks, strict=True)]
     return sizes
-
-
-def read_config(source: str, **options: Any) -> PreTrainedConfig:
-    """Return the configuration of `source`; see `loading` for what can go wrong."""
-    config: PreTrainedConfig = AutoConfig.from_pretrained(source, **options)
-    return config

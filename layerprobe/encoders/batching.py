@@ -35,13 +35,9 @@ class TokenizedTexts:
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
-    """Return `texts` as token ids, cut at `max_length` tokens.
+    """Return `texts` as token ids, cut at `max_length` tokens, special ones included.
 
-    Args:
-        tokenizer: A Hugging Face tokenizer.
-        texts: The texts.
-        max_length: Tokens at most, special tokens included.
-        token_types: Whether the model reads token type ids.
+    `token_types` says whether the model reads token type ids.
 
     Raises:
         DataError: If the maximum length leaves no room for words, or a text has no token.
@@ -49,35 +45,27 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
     n_special = tokenizer.num_special_tokens_to_add()
     if max_length <= n_special:
         raise DataError(f"expected a maximum length of more than the {n_special} special tokens, got {max_length}")
-    if not texts:
-        features: dict[str, list[list[int]]] = {"input_ids": [], "attention_mask": []}
-        return _tokenized(tokenizer, features, n_truncated=0)
-    encoded = tokenizer(list(texts), truncation=True, max_length=max_length, return_overflowing_tokens=False)
-    names = ["input_ids", "attention_mask"]
+    encoded: Any = {"input_ids": [], "attention_mask": []}
+    names = list(encoded)
+    if texts:
+        encoded = tokenizer(list(texts), truncation=True, max_length=max_length, return_overflowing_tokens=False)
     if token_types and "token_type_ids" in encoded:
         names.append("token_type_ids")
     for text, ids in zip(texts, encoded["input_ids"], strict=True):
         if not ids:
             raise DataError(f"the tokenizer finds no token in the text {text[:60]!r}: drop it")
-    n_truncated = sum(len(ids) >= max_length for ids in encoded["input_ids"])
-    if n_truncated:
-        # a text of exactly max_length tokens is whole: ask for one token more to tell
-        full = [text for text, ids in zip(texts, encoded["input_ids"], strict=True) if len(ids) >= max_length]
-        longer = tokenizer(full, truncation=True, max_length=max_length + 1)
-        n_truncated = sum(len(ids) > max_length for ids in longer["input_ids"])
-    return _tokenized(tokenizer, {name: list(encoded[name]) for name in names}, n_truncated=n_truncated)
-
-
-def _tokenized(tokenizer: Any, features: dict[str, list[list[int]]], *, n_truncated: int) -> TokenizedTexts:
+    # a text of exactly max_length tokens is whole: ask for one token more to tell
+    full = [text for text, ids in zip(texts, encoded["input_ids"], strict=True) if len(ids) >= max_length]
+    longer = tokenizer(full, truncation=True, max_length=max_length + 1)["input_ids"] if full else []
     return TokenizedTexts(
-        features=features,
+        features={name: list(encoded[name]) for name in names},
         padding={
             "input_ids": tokenizer.pad_token_id or 0,
             "attention_mask": 0,
             "token_type_ids": tokenizer.pad_token_type_id,
         },
         padding_side=tokenizer.padding_side,
-        n_truncated=n_truncated,
+        n_truncated=sum(len(ids) > max_length for ids in longer),
     )
 
 
@@ -86,15 +74,12 @@ def collate(texts: TokenizedTexts, rows: Sequence[int], device: torch.device | s
     width = max(len(texts.features["input_ids"][row]) for row in rows)
     batch = {}
     for name, values in texts.features.items():
-        filler = texts.padding[name]
-        padded = [_pad(values[row], width, filler, texts.padding_side) for row in rows]
+        padded = []
+        for row in rows:
+            padding = [texts.padding[name]] * (width - len(values[row]))
+            padded.append(padding + values[row] if texts.padding_side == "left" else values[row] + padding)
         batch[name] = torch.tensor(padded).to(device, non_blocking=True)
     return batch
-
-
-def _pad(values: list[int], width: int, filler: int, side: str) -> list[int]:
-    padding = [filler] * (width - len(values))
-    return padding + values if side == "left" else values + padding
 
 
 def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:
@@ -126,13 +111,12 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
 
         cost = sum over groups of (rows x longest length + overhead)
 
-    Exact: in the order of lengths, the cheapest end of every first part is known when the next is looked for.
-    The time is quadratic in the rows, but where no cut can pay: it is meant for the examples of a step, not for a
-    data set.
+    Exact: in the order of lengths, the cheapest end of every first part is known when the next is looked for. The time
+    is quadratic in the rows, but where no cut can pay: it is meant for the examples of a step, not for a data set.
 
     Args:
         lengths: Tokens of every row.
-        budget: Tokens of a group at most, padding included; a single longer row is a group of its own.
+        budget: As for `token_batches`, of a group.
         overhead: What another group costs, in tokens.
 
     Example:

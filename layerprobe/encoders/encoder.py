@@ -6,6 +6,7 @@ Knows how Hugging Face models hand out hidden states, and where the last one dif
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,15 +66,21 @@ class Encoder:
         return wanted if self.max_length is None else min(wanted, self.max_length)
 
     def tokenize(self, texts: tuple[str, ...] | list[str], *, max_length: int | None = None) -> TokenizedTexts:
-        """Return `texts` as token ids, cut at the model's own limit or `max_length`, whichever is less.
-
-        Without `max_length` they are cut at 512 tokens, if not before.
+        """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512.
 
         Raises:
             DataError: If the maximum length leaves no room for words, or a text has no token.
             ModelError: If the tokenizer knows words that the model does not.
         """
         return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
+
+    def tokenizer_to_save(self) -> Any:
+        """Return a copy of the tokenizer without the truncation and padding of its last call, which saving keeps."""
+        tokenizer = copy.deepcopy(self.tokenizer)
+        if getattr(tokenizer, "backend_tokenizer", None) is not None:
+            tokenizer.backend_tokenizer.no_truncation()
+            tokenizer.backend_tokenizer.no_padding()
+        return tokenizer
 
     def precision(self) -> contextlib.AbstractContextManager[Any]:
         """Return the context in which the model computes."""
@@ -83,31 +90,19 @@ class Encoder:
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
         """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them."""
-        with RawLastState(self.final_norm) as raw:
+        # transformers hands out the last hidden state only behind the final norm
+        before_norm: list[Tensor] = []
+
+        def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            before_norm[:] = inputs[:1]
+
+        hook = self.final_norm.register_forward_pre_hook(keep) if self.final_norm else contextlib.nullcontext()
+        with hook:
             output = self.model(**batch, output_hidden_states=True)
         norm = self.final_norm if self.description.norm == "final" else None
         for state in output.hidden_states[:-1]:
             yield norm(state) if norm else state
-        yield output.last_hidden_state if self.description.norm != "raw" or raw.state is None else raw.state
-
-
-class RawLastState:
-    """Catches what goes into the final norm: transformers hands out the last hidden state only behind it."""
-
-    def __init__(self, final_norm: nn.Module | None) -> None:
-        self.state: Tensor | None = None
-        self._norm = final_norm
-
-    def __enter__(self) -> RawLastState:
-        self._hook = self._norm.register_forward_pre_hook(self._catch) if self._norm else None
-        return self
-
-    def _catch(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self.state = inputs[0]
-
-    def __exit__(self, *details: object) -> None:
-        if self._hook:
-            self._hook.remove()
+        yield before_norm[0] if self.description.norm == "raw" and before_norm else output.last_hidden_state
 
 
 def tokenize_for(
@@ -148,21 +143,17 @@ def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
     """
     if count_blocks(model.config) == 0:
         return None  # its only layer is its output
-    outputs: dict[str, Any] = {}
-    candidates = dict(_norms_outside_blocks(model))
+    inside = {m for blocks in model.modules() if isinstance(blocks, nn.ModuleList) for m in blocks.modules()}
+    outputs: dict[nn.Module, Any] = {}
 
-    def remember(name: str) -> Any:
-        def hook(module: nn.Module, inputs: Any, output: Any) -> None:
-            outputs[name] = output
+    def remember(module: nn.Module, inputs: Any, output: Any) -> None:
+        outputs[module] = output
 
-        return hook
-
-    hooks = [module.register_forward_hook(remember(name)) for name, module in candidates.items()]
-    try:
+    with contextlib.ExitStack() as hooks:
+        for module in model.modules():
+            if "norm" in type(module).__name__.lower() and module not in inside:
+                hooks.enter_context(module.register_forward_hook(remember))
         result = model(**batch, output_hidden_states=True)
-    finally:
-        for hook in hooks:
-            hook.remove()
     expected = count_blocks(model.config) + 1
     if len(result.hidden_states) != expected:
         raise UnsupportedArchitectureError(
@@ -170,17 +161,8 @@ def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
             f"got {len(result.hidden_states)}"
         )
     last = result.last_hidden_state
-    for name, output in outputs.items():
-        if isinstance(output, Tensor) and torch.equal(output, last):
-            return candidates[name]
-    return None
-
-
-def _norms_outside_blocks(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    inside = {id(m) for blocks in model.modules() if isinstance(blocks, nn.ModuleList) for m in blocks.modules()}
-    for name, module in model.named_modules():
-        if "norm" in type(module).__name__.lower() and id(module) not in inside:
-            yield name, module
+    equal = (m for m, output in outputs.items() if isinstance(output, Tensor) and torch.equal(output, last))
+    return next(equal, None)
 
 
 @torch.inference_mode()

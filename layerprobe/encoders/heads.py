@@ -12,7 +12,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreT
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint, no_conversion, one_line_errors, quiet_transformers
+from layerprobe.encoders.loading import Checkpoint, load_weights, one_line_errors
 from layerprobe.errors import ModelError
 
 
@@ -73,13 +73,8 @@ def check_masked_lm(checkpoint: Checkpoint) -> None:
 def with_masked_lm_head(checkpoint: Checkpoint, encoder: Encoder, *, seed: int) -> MaskedLanguageModel:
     """Put the checkpoint's head for masked language modelling on a loaded encoder.
 
-    What the checkpoint lacks of the head is drawn at random; where the architecture ties the head to the input
-    embeddings, it is tied to those of `encoder`.
-
-    Args:
-        checkpoint: The model.
-        encoder: What `load_encoder` made of it.
-        seed: Of the fresh weights.
+    What the checkpoint lacks of the head is drawn at random from `seed`; where the architecture ties the head to the
+    input embeddings, it is tied to those of `encoder`.
 
     Raises:
         ModelError: If there is no such head for the model.
@@ -103,11 +98,11 @@ def _random_head(config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, 
 
 
 def _load_head(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTrainedModel, tuple[str, ...]]:
-    model, info = _load(checkpoint, config)
+    model, info = load_weights(AutoModelForMaskedLM, checkpoint, config)
     if getattr(config, "legacy", False) and any(key.startswith("lm_predictions.") for key in info["unexpected_keys"]):
         # the heads that Microsoft published for DeBERTa are those of `legacy=False`; their configurations lack it
         config.legacy = False
-        model, info = _load(checkpoint, config)
+        model, info = load_weights(AutoModelForMaskedLM, checkpoint, config)
     fresh = _names_of_head(model, [*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
     if fresh:
         # from_pretrained of transformers 5.23 leaves a bias of FNet's head as whatever was in the memory
@@ -117,20 +112,6 @@ def _load_head(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTra
                 if name in fresh:
                     weight.copy_(drawn[name])
     return model, fresh
-
-
-def _load(checkpoint: Checkpoint, config: PreTrainedConfig) -> tuple[PreTrainedModel, dict[str, Any]]:
-    with quiet_transformers(), no_conversion():
-        model, info = AutoModelForMaskedLM.from_pretrained(
-            checkpoint.source,
-            config=config,
-            dtype=torch.float32,
-            weights_only=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # a head of another size is a fresh one
-            **checkpoint.options,
-        )
-    return model, info
 
 
 def _names_of_head(model: PreTrainedModel, names: list[str]) -> tuple[str, ...]:

@@ -15,14 +15,13 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 import torch
 import transformers
 from huggingface_hub import constants, hf_hub_download
 from torch import nn
-from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
 from layerprobe.encoders.architecture import (
     auto_class,
@@ -32,7 +31,6 @@ from layerprobe.encoders.architecture import (
     empty_model,
     known_class,
     pooler_option,
-    read_config,
 )
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, find_final_norm, is_padding_invariant, tokenize_for
@@ -49,6 +47,8 @@ FEWEST_WORDS = 3
 # A tokenizer without a limit has a number of 20 digits or more instead.
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
+NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
+NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,9 +94,7 @@ ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint
 def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> Checkpoint:
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
-    Args:
-        model: Hub id, `id@revision`, a local folder, a `ModelSpec`, or a checkpoint, which comes back as it is.
-        trust_remote_code: Run model code that comes with the checkpoint.
+    Code that comes with the checkpoint runs where `trust_remote_code` says so. A checkpoint comes back as it is.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
@@ -108,12 +106,13 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
     name = spec.full_name
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers():
-        commit = _commit(source, revision)
+        # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
+        is_folder = Path(source).is_dir()
+        commit = None if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
         # configuration, tokenizer and weights all come from this commit
         options = {"revision": commit, "trust_remote_code": trust_remote_code}
-        config = read_config(source, **options)
-    check_supported(config)
-    with one_line_errors(name), quiet_transformers():
+        config = AutoConfig.from_pretrained(source, **options)
+        check_supported(config)
         tokenizer = _load_tokenizer(name, source, options)
     return Checkpoint(
         name=name,
@@ -128,7 +127,7 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
 
 
 def load_encoder(
-    checkpoint: Checkpoint | str,
+    checkpoint: ModelLike,
     *,
     device: str = "auto",
     dtype: str = "float32",
@@ -138,12 +137,10 @@ def load_encoder(
     """Load an encoder with its tokenizer.
 
     Args:
-        checkpoint: What `resolve_checkpoint` returned, or a name for it.
+        checkpoint: The model.
         device: auto, cpu, cuda, cuda:1 or mps.
-        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where the
-            hardware has it.
-        norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw
-            leaves it out everywhere. No difference for post-norm models.
+        dtype: float32, bfloat16 or float16 (autocast over float32 weights), or auto: bfloat16 where it is native.
+        norm: final applies the final norm of pre-norm models at every layer, as truncated models do; raw leaves out.
         attn: auto, or an attention implementation of transformers.
 
     Raises:
@@ -155,15 +152,13 @@ def load_encoder(
         raise ModelError(f"expected norm final or raw, got {norm!r}")
     place = resolve_device(device)
     autocast = autocast_dtype(dtype, place)
-    if isinstance(checkpoint, str):
-        checkpoint = resolve_checkpoint(checkpoint)
+    checkpoint = resolve_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
         if attn != "auto":
             config._attn_implementation = attn
-        model = (
-            _load_weights(checkpoint, config) if checkpoint.random_init is None else _random_model(checkpoint, config)
-        )
+        load = _load_encoder_weights if checkpoint.random_init is None else _random_model
+        model = load(checkpoint, config)
     model.config.use_cache = False
     nn.Module.to(model, place).train(False)
     max_length = _max_length(tokenizer, model)
@@ -210,16 +205,6 @@ def split_name(name: str) -> tuple[str, str | None]:
     return source, revision or None
 
 
-def _commit(source: str, revision: str | None) -> str | None:
-    """Return the commit that a revision of a hub model is at, None for a folder.
-
-    The configuration of transformers 5.23 does not say any more; the hub's cache has a folder for every commit.
-    """
-    if Path(source).is_dir():
-        return None
-    return Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
-
-
 def resolve_device(device: str) -> torch.device:
     """Return the device that `device` names; auto takes CUDA, then MPS, then the CPU.
 
@@ -258,19 +243,27 @@ def _computes_bfloat16(device: torch.device) -> bool:
     return device.type == "cpu" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # torch has no public name
 
 
-def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
-    """Load trained weights in float32; weights that the checkpoint lacks are an error."""
-    with quiet_transformers(), no_conversion():
-        model, info = auto_class(config).from_pretrained(
+def load_weights(
+    auto: Any, checkpoint: Checkpoint, config: PreTrainedConfig, **options: Any
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """Return what an auto class of transformers loads in float32, and which weights lacked or did not fit."""
+    with quiet_transformers():
+        model, info = auto.from_pretrained(
             checkpoint.source,
             config=config,
             dtype=torch.float32,
             weights_only=True,
             output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are named below
-            **pooler_option(known_class(config)),
+            ignore_mismatched_sizes=True,  # they are named in what is returned
+            **options,
             **checkpoint.options,
         )
+    return model, info
+
+
+def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
+    """Load trained weights; weights that the checkpoint lacks are an error."""
+    model, info = load_weights(auto_class(config), checkpoint, config, **pooler_option(known_class(config)))
     missing = sorted(key for key in info["missing_keys"] if "pooler" not in key.split("."))
     mismatched = sorted(key for key, *_ in info["mismatched_keys"] if "pooler" not in key.split("."))
     if missing or mismatched:
@@ -281,22 +274,7 @@ def _load_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTraine
             f"the checkpoint of {checkpoint.name} {kinds} (such as {examples}): expected a complete encoder; "
             "use another checkpoint, or ask for random weights with --random-init SEED"
         )
-    return cast(PreTrainedModel, model)
-
-
-@contextlib.contextmanager
-def no_conversion() -> Iterator[None]:
-    """Keep transformers from asking the hub for safetensors in the background: the published ELECTRA has none."""
-    name = "DISABLE_SAFETENSORS_CONVERSION"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+    return model
 
 
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
@@ -309,7 +287,7 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
     except Exception as error:  # transformers raises anything here, from OSError to TypeError
-        if _is_network_trouble(error):
+        if _kinds(error) & NO_NETWORK:
             raise
         raise ModelError(
             f"the tokenizer of {name} cannot be loaded: {_line(error)}; expected tokenizer.json or a vocabulary "
@@ -332,13 +310,10 @@ def _max_length(tokenizer: Any, model: PreTrainedModel) -> int | None:
         positions = getattr(model.config, "max_position_embeddings", None)
     if isinstance(positions, int) and positions > 0:
         # RoBERTa and its kin count positions from the one after padding
-        paddings = [m.padding_idx for name, m in model.named_modules() if _is_position_table(name, m)]
+        tables = [m for name, m in model.named_modules() if isinstance(m, nn.Embedding) and "position" in name]
+        paddings = [table.padding_idx for table in tables]
         limits.append(positions - max((index + 1 for index in paddings if index is not None), default=0))
     return int(min(limits)) if limits else None
-
-
-def _is_position_table(name: str, module: nn.Module) -> TypeGuard[nn.Embedding]:
-    return isinstance(module, nn.Embedding) and "position" in name
 
 
 def _tokenizer_digest(tokenizer: Any) -> str:
@@ -370,8 +345,7 @@ def folder_digest(folder: Path) -> str:
     total = hashlib.sha256()
     files = [file for pattern in ("config.json", *WEIGHT_FILES, "*.py") for file in sorted(folder.glob(pattern))]
     for file in files:
-        with file.open("rb") as stream:
-            total.update(hashlib.file_digest(stream, "sha256").digest())
+        total.update(bytes.fromhex(sha256_of(file)))
     return f"sha256:{total.hexdigest()[:32]}"
 
 
@@ -392,47 +366,40 @@ def one_line_errors(name: str) -> Iterator[None]:
 def _explanation(name: str, error: BaseException) -> str:
     source, revision = split_name(name)
     folder = Path(source)
-    kinds = {type(e).__name__ for e in _chain(error)}
+    kinds = _kinds(error)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             return f"the folder {name} has no config.json: expected a Hugging Face checkpoint"
         if not any(file for pattern in WEIGHT_FILES for file in folder.glob(pattern)):
             return f"the folder {name} has no weights: expected model.safetensors or pytorch_model.bin in it"
-        return _refused(name, error)
-    if source.startswith((".", "/", "~")) or source.count("/") > 1:
+    elif source.startswith((".", "/", "~")) or source.count("/") > 1:
         return f"there is no folder {name}: expected a folder with a checkpoint, or a hub id such as org/name"
-    if "RevisionNotFoundError" in kinds:
+    elif "RevisionNotFoundError" in kinds:
         return f"{source} has no revision {revision}: expected a branch, tag or commit of the hub repository"
-    if "GatedRepoError" in kinds:
+    elif "GatedRepoError" in kinds:
         return f"{source} is gated: ask for access on its hub page, then set HF_TOKEN or run `hf auth login`"
-    if "RepositoryNotFoundError" in kinds:
+    elif "RepositoryNotFoundError" in kinds:
         return f"there is no model {source} on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
-    if _is_network_trouble(error):
+    elif kinds & NO_NETWORK:
         offline = " (HF_HUB_OFFLINE is set)" if constants.HF_HUB_OFFLINE else ""
         return (
             f"{source} is not in the local hub cache and the hub cannot be reached{offline}: "
             "connect once, or give a local folder"
         )
-    return _refused(name, error)
-
-
-def _refused(name: str, error: BaseException) -> str:
-    if any(isinstance(e, UnpicklingError) for e in _chain(error)):
+    if "UnpicklingError" in kinds:
         return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
     if "trust_remote_code" in str(error):
         return f"{name} brings code of its own: read it, then allow it with --trust-remote-code"
     return f"{name} cannot be loaded: {_line(error)}"
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _kinds(error: BaseException | None) -> set[str]:
+    """Return the names of the classes of an error and of what it came from."""
+    kinds = set()
     while error is not None:
-        yield error
+        kinds.add(type(error).__name__)
         error = error.__cause__ or error.__context__
-
-
-def _is_network_trouble(error: BaseException) -> bool:
-    signs = ("ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout")
-    return any(type(e).__name__ in signs for e in _chain(error))
+    return kinds
 
 
 def _line(error: BaseException) -> str:
@@ -443,16 +410,24 @@ def _line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only."""
+    """Keep load reports away, what matters in them becomes an error; bars (downloads!) are for terminals only.
+
+    The hub is not asked for safetensors in the background either: the published ELECTRA has none.
+    """
     logging_: Any = transformers.utils.logging
     level, bars = logging_.get_verbosity(), logging_.is_progress_bar_enabled()
+    before = os.environ.get(NO_CONVERSION)
     logging_.set_verbosity_error()
     if not sys.stderr.isatty():
         logging_.disable_progress_bar()
+    os.environ[NO_CONVERSION] = "1"
     try:
         with contextlib.redirect_stdout(io.StringIO()):
             yield
     finally:
+        del os.environ[NO_CONVERSION]
+        if before is not None:
+            os.environ[NO_CONVERSION] = before
         logging_.set_verbosity(level)
         if bars:
             logging_.enable_progress_bar()

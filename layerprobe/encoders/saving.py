@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 
 from layerprobe.encoders.encoder import Encoder
@@ -15,11 +14,6 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     Raises:
         OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
     """
-    tokenizer = copy.deepcopy(encoder.tokenizer)
-    if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        # what the last call asked for would be written, too
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
     with quiet_transformers():
         encoder.model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+        encoder.tokenizer_to_save().save_pretrained(folder)

@@ -18,18 +18,13 @@ from layerprobe.study.values import Study
 from layerprobe.versions import __version__
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~!&$@])")
-_POOLED: dict[Pooling, str] = {
-    "mean": "embeddings = (states * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)",
-    "cls": "embeddings = states[torch.arange(len(texts)), mask.argmax(dim=1)]",
-    "max": "embeddings = states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)",
-    "last": "embeddings = states[torch.arange(len(texts)), mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)]",
+_POOLING: dict[Pooling, tuple[str, str]] = {
+    "mean": ("the mean over the tokens", "(states * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)"),
+    "cls": ("the first token", "states[torch.arange(len(texts)), mask.argmax(dim=1)]"),
+    "max": ("the maximum over the tokens", "states.masked_fill(mask.unsqueeze(-1) == 0, -torch.inf).amax(dim=1)"),
+    "last": ("the last token", "states[torch.arange(len(texts)), mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)]"),
 }
-_POOLING_WORDS: dict[Pooling, str] = {
-    "mean": "the mean over the tokens",
-    "cls": "the first token",
-    "max": "the maximum over the tokens",
-    "last": "the last token",
-}
+"""In words, and as code of torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,18 +69,16 @@ def card(
         training: How it was fine-tuned, where it was.
         study: Evidence for the choice of the layer.
     """
-    parts = [
+    parts = (
         _front_matter(model),
         f"# {escaped(short_name(_model_name(model)))}, truncated at layer {layer}",
         _summary(model, layer, layout, tuned=training is not None),
         _use(layout, loader=loader, padding_invariant=padding_invariant, fresh_pooler=fresh_pooler),
-    ]
-    if training is not None:
-        parts.append(_training(training))
-    if study is not None:
-        parts.append(_evidence(study, layer))
-    parts.append(f"Written by layerprobe {__version__}.")
-    return "\n\n".join(parts) + "\n"
+        None if training is None else _training(training),
+        None if study is None else _evidence(study, layer),
+        f"Written by layerprobe {__version__}.",
+    )
+    return "\n\n".join(part for part in parts if part is not None) + "\n"
 
 
 def escaped(text: str) -> str:
@@ -121,17 +114,14 @@ def _is_on_hub(model: ModelDescription) -> bool:
     return not model.revision.startswith("sha256:")
 
 
-def _hub_id(model: ModelDescription) -> str:
-    return model.name.partition(" (random init")[0].partition("@")[0]
-
-
 def _front_matter(model: ModelDescription) -> str:
+    hub_id = model.name.partition(" (random init")[0].partition("@")[0]
     data = ModelCardData(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
         tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "layerprobe", "truncated"],
         # a local folder is no model that anyone else could look up
-        base_model=_hub_id(model) if _is_on_hub(model) else None,
+        base_model=hub_id if _is_on_hub(model) else None,
     )
     return f"---\n{data.to_yaml()}\n---"
 
@@ -140,12 +130,13 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     place = model.name if _is_on_hub(model) else f"the local folder {_model_name(model)}"
     before, after = model.parameters[-1], model.parameters[layer]
     saved = 1 - after / before if before else 0.0
+    kept = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
     lines = [
         f"- **Base model:** {escaped(place)}, revision {escaped(model.revision)} ({escaped(model.architecture)})",
-        f"- **Layer:** {layer} of {model.n_blocks}: {_kept(layer)}"
+        f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {kept}"
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
-        f"- **Embedding:** {_POOLING_WORDS[layout.pooling]}, {layout.width} features; compared by cosine",
+        f"- **Embedding:** {_POOLING[layout.pooling][0]}, {layout.width} features; compared by cosine",
         f"- **Length:** texts are cut at {layout.max_length} tokens",
     ]
     if layout.prompt:
@@ -157,12 +148,6 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     elif not tuned:
         lines.append("- **Weights:** those of the base model; not fine-tuned")
     return "\n".join(lines)
-
-
-def _kept(layer: int) -> str:
-    if layer < 2:
-        return ("the embeddings alone", "the embeddings and the first block")[layer]
-    return f"the embeddings and the first {layer} blocks"
 
 
 def _use(layout: Layout, *, loader: str, padding_invariant: bool, fresh_pooler: bool) -> str:
@@ -190,7 +175,7 @@ def _use(layout: Layout, *, loader: str, padding_invariant: bool, fresh_pooler: 
             "with torch.inference_mode():",
             "    states = model(**batch).last_hidden_state",
             'mask = batch["attention_mask"]',
-            _POOLED[layout.pooling],
+            f"embeddings = {_POOLING[layout.pooling][1]}",
         ),
     ]
     if not padding_invariant:
@@ -212,15 +197,12 @@ def _code(*lines: str) -> str:
 def _training(training: TrainingSummary) -> str:
     train, *others = training.pairs
     rest = " and ".join(f"{n:,}" for n in others)
-    return "\n\n".join(
-        (
-            "## Fine-tuning",
-            f"Truncated first, then fine-tuned on {escaped(shown_name(training.data))}: {train:,} examples to "
-            f"train on, {rest} to choose the epoch and to score. Seed {training.seed}.",
-            _table(("Protocol", ""), training.settings.items()),
-            _scores(training),
-        )
+    about = (
+        f"Truncated first, then fine-tuned on {escaped(shown_name(training.data))}: {train:,} examples to "
+        f"train on, {rest} to choose the epoch and to score. Seed {training.seed}."
     )
+    parts = "## Fine-tuning", about, _table(("Protocol", ""), training.settings.items()), _scores(training)
+    return "\n\n".join(parts)
 
 
 def _scores(training: TrainingSummary) -> str:
@@ -257,8 +239,18 @@ def _evidence(study: Study, layer: int) -> str:
     scores = untrained.scores if untrained is not None else None
     header = ["Layer", measure.title]
     header += [f"Zero-shot {metric_title(untrained.primary)}", ""] if untrained is not None else [""]
+    marks = {
+        "exported": [layer],
+        "recommended": [study.prediction.recommended_layer],
+        "drop": study.prediction.drop_layers,
+    }
     rows = [
-        [str(i), f"{value:.4f}", *([f"{scores[i]:.2f}"] if scores else []), _mark(study, i, layer)]
+        [
+            str(i),
+            f"{value:.4f}",
+            *([f"{scores[i]:.2f}"] if scores else []),
+            ", ".join(mark for mark, layers in marks.items() if i in layers),
+        ]
         for i, value in enumerate(curve.values)
     ]
     verdict = (
@@ -276,15 +268,6 @@ def _evidence(study: Study, layer: int) -> str:
             verdict,
         )
     )
-
-
-def _mark(study: Study, index: int, layer: int) -> str:
-    marks = {
-        "exported": index == layer,
-        "recommended": index == study.prediction.recommended_layer,
-        "drop": index in study.prediction.drop_layers,
-    }
-    return ", ".join(name for name, holds in marks.items() if holds)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

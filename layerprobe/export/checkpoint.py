@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from collections.abc import Iterator
@@ -31,20 +30,13 @@ _ADVICE = "choose another place for the export"
 def write_checkpoint(
     encoder: Encoder, layer: int, out: Path, *, layout: Layout, card: str, overwrite: bool = False
 ) -> float:
-    """Write the encoder truncated at `layer` as a folder, and return by how much it differs when loaded back.
+    """Write the encoder truncated at `layer` as a folder: whole and verified at `out`, or not at all.
 
-    The folder appears at `out` whole and verified, or not at all.
-
-    Args:
-        encoder: On a CPU in float32, with its final norm where it has one.
-        layer: Blocks kept, 0 .. n_blocks.
-        out: The folder; see `check_target`.
-        layout: How token states become one embedding.
-        card: The text of README.md.
-        overwrite: Whether an earlier export at `out` is replaced.
+    The encoder is on a CPU in float32, with its final norm where it has one; `card` is the text of README.md; see
+    `check_target` for `out` and `overwrite`.
 
     Returns:
-        The largest difference of any feature, 0 .. 1e-5.
+        The largest difference of any feature of an embedding when loaded back, 0 .. 1e-5.
 
     Raises:
         ModelError: If the model has no such layer, or what was written does not give the same embeddings.
@@ -63,15 +55,13 @@ def write_checkpoint(
 def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> Path:
     """Return the real path of a folder that may be written.
 
-    Args:
-        out: The folder.
-        overwrite: Whether an earlier export there may be replaced; nothing else ever is.
-        source: A local model that must not be replaced by its own export.
+    An earlier export there is replaced where `overwrite` says so, anything else never, least of all the local model
+    `source` that is exported.
 
     Raises:
         DataError: If there is something else, or a file.
     """
-    target = _real(out)
+    target = Path(os.path.realpath(from_home(out)))
     with folder_errors(out, advice=_ADVICE):
         if not target.exists():
             return target
@@ -83,13 +73,9 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
         raise DataError(f"{out} is there and not empty: choose another folder, or replace it with --overwrite")
     if not all((target / name).is_file() for name in ("config.json", MODULES)):
         raise DataError(f"{out} holds no exported model, so it is not replaced: choose another folder")
-    if source is not None and target in (real := _real(source), *real.parents):
+    if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
     return target
-
-
-def _real(path: Path) -> Path:
-    return Path(os.path.realpath(from_home(path)))
 
 
 def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int) -> None:
@@ -97,11 +83,7 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     config = truncated.model.config
     if hasattr(config, "auto_map"):  # names code that is not in the folder and not needed
         del config.auto_map
-    tokenizer = copy.deepcopy(encoder.tokenizer)
-    if getattr(tokenizer, "backend_tokenizer", None) is not None:
-        # what the last call asked for would be written, too
-        tokenizer.backend_tokenizer.no_truncation()
-        tokenizer.backend_tokenizer.no_padding()
+    tokenizer = encoder.tokenizer_to_save()
     with quiet_transformers():
         truncated.save(folder, tokenizer)
     mode = (folder / "config.json").stat().st_mode

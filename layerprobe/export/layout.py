@@ -51,22 +51,14 @@ def write_layout(folder: Path, layout: Layout) -> None:
         OSError: If a file cannot be written.
     """
     kind = "sentence_transformers.models"
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     _write(
         folder / MODULES,
-        [
-            {"idx": 0, "name": "0", "path": "", "type": f"{kind}.Transformer"},
-            {"idx": 1, "name": "1", "path": "1_Pooling", "type": f"{kind}.Pooling"},
-        ],
+        [{"idx": i, "name": str(i), "path": path, "type": f"{kind}.{name}"} for i, (path, name) in enumerate(modules)],
     )
     _write(folder / INPUT, {"max_seq_length": layout.max_length, "do_lower_case": False})
-    _write(
-        folder / POOLING,
-        {
-            "word_embedding_dimension": layout.width,
-            **{key: mode == layout.pooling for mode, key in _MODES.items()},
-            "include_prompt": True,
-        },
-    )
+    modes = {key: mode == layout.pooling for mode, key in _MODES.items()}
+    _write(folder / POOLING, {"word_embedding_dimension": layout.width, **modes, "include_prompt": True})
     _write(
         folder / SETTINGS,
         {

@@ -176,7 +176,7 @@ def _training(saved: SavedRun) -> TrainingSummary:
         data=saved.origin.task,
         pairs=saved.origin.pairs,
         seed=run.seed,
-        settings={_words(name): str(value) for name, value in to_dict(run.protocol).items()},
+        settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run),
         seeds=tuple(each.seed for each in runs),
         over_seeds={name: seed_scores([_metrics(each)[name] for each in runs]) for name in _metrics(run)},
@@ -189,10 +189,6 @@ def _metrics(run: FineTuningRun) -> dict[str, float]:
         for split, scores in (("validation", run.validation), ("test", run.test))
         for name, value in scores.items()
     }
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _warnings(encoder: Encoder) -> tuple[str, ...]:

@@ -13,6 +13,15 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
 from layerprobe.encoders.values import ModelDescription
 
 TRUNCATION_TOLERANCE = 1e-4
+PADDING = {
+    True: "a text's states do not depend on the padding beside it",
+    False: "padding changes a text's states: batches will hold texts of one length, which is slower",
+}
+NORMS = {
+    "none": "post-norm: a truncated model outputs the hidden state itself",
+    "final": "pre-norm: the final norm is applied at every layer, as truncated models do",
+    "raw": "pre-norm: the final norm is left out at every layer, unlike in truncated models",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,32 +64,22 @@ def examine(encoder: Encoder) -> Diagnosis:
     for layer, state in enumerate(states):
         truncated = TruncatedEncoder(encoder, layer)(batch)
         errors[layer] = ((truncated - state)[mask].abs().max() / state[mask].abs().max().clamp(min=1)).item()
-    checks = (_layers(encoder, len(states)), _norm(encoder), _padding(encoder), _truncation(encoder, errors))
     with encoder.precision():
         computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
-    return Diagnosis(model=encoder.description, checks=(*checks, _finite(encoder, computed)))
-
-
-def _layers(encoder: Encoder, n_states: int) -> Check:
-    n_blocks = encoder.description.n_blocks
-    finding = f"{n_blocks} blocks, hidden states of layers 0 to {n_states - 1}"
-    return Check(name="layers", passed=n_states == n_blocks + 1, finding=finding)
-
-
-def _norm(encoder: Encoder) -> Check:
-    kinds = {
-        "none": "post-norm: a truncated model outputs the hidden state itself",
-        "final": "pre-norm: the final norm is applied at every layer, as truncated models do",
-        "raw": "pre-norm: the final norm is left out at every layer, unlike in truncated models",
-    }
-    return Check(name="norm", passed=True, finding=kinds[encoder.description.norm])
-
-
-def _padding(encoder: Encoder) -> Check:
-    if encoder.padding_invariant:
-        return Check(name="padding", passed=True, finding="a text's states do not depend on the padding beside it")
-    finding = "padding changes a text's states: batches will hold texts of one length, which is slower"
-    return Check(name="padding", passed=False, finding=finding, warning=True)
+    bad = [str(layer) for layer, state in enumerate(computed) if not torch.isfinite(state).all()]
+    finite = f"not finite at layers {', '.join(bad)}" if bad else "all states are finite"
+    model, alike = encoder.description, encoder.padding_invariant
+    layers = f"{model.n_blocks} blocks, hidden states of layers 0 to {len(states) - 1}"
+    return Diagnosis(
+        model=model,
+        checks=(
+            Check(name="layers", passed=len(states) == model.n_layers, finding=layers),
+            Check(name="norm", passed=True, finding=NORMS[model.norm]),
+            Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),
+            _truncation(encoder, errors),
+            Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}"),
+        ),
+    )
 
 
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
@@ -92,13 +91,6 @@ def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
     if wrong:
         finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
     return Check(name="truncation", passed=not wrong, finding=finding)
-
-
-def _finite(encoder: Encoder, states: list[torch.Tensor]) -> Check:
-    bad = [layer for layer, state in enumerate(states) if not torch.isfinite(state).all()]
-    finding = f"not finite at layers {', '.join(map(str, bad))}" if bad else "all states are finite"
-    finding += f" in {encoder.description.dtype}"
-    return Check(name="finite", passed=not bad, finding=finding)
 
 
 def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis:

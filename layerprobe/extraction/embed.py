@@ -25,8 +25,8 @@ from layerprobe.progress import Progress, silent
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
 
-Readout = Callable[[Tensor, Tensor], Tensor]
-"""(text, token, feature) states and their mask -> (text, number): what of a layer leaves the device."""
+TokenMeasure = Callable[[Tensor, Tensor], Tensor]
+"""(text, token, feature) states and their mask -> (text,)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -57,7 +57,7 @@ def embed_layers(
         texts: What its tokenizer made of the texts; see `Encoder.tokenize`.
         pooling: mean, cls, max or last.
         batch_tokens: Tokens a batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
-        progress: Told the tokens that are done.
+        progress: Called with the tokens that are done, and all.
 
     Returns:
         (layer, text, feature) float32.
@@ -65,13 +65,7 @@ def embed_layers(
     Raises:
         DegenerateLayerError: If an embedding is not finite; names the layer and the model.
     """
-
-    def readout(states: Tensor, mask: Tensor) -> Tensor:
-        return pool(states, mask, pooling)
-
-    result = _read(encoder, texts, readout, encoder.description.hidden_size, batch_tokens, progress)
-    _check_finite(result, encoder)
-    return result
+    return _embedded(encoder, texts, pooling, batch_tokens, progress)
 
 
 def embed_and_measure(
@@ -84,72 +78,65 @@ def embed_and_measure(
 ) -> tuple[NDArray[np.float32], TokenMeasures]:
     """Return what `embed_layers` does, and what the token states are like, from the same forward pass.
 
-    Args:
-        encoder: As for `embed_layers`, like all that follows.
-        texts: The texts.
-        pooling: mean, cls, max or last.
-        batch_tokens: Tokens a batch.
-        progress: Told the tokens that are done.
-
     Returns:
         (layer, text, feature) float32, and two numbers for every layer and text.
 
     Raises:
         DegenerateLayerError: If an embedding or a token state is not finite.
     """
-
-    def readout(states: Tensor, mask: Tensor) -> Tensor:
-        measures = torch.stack([prompt_entropy(states, mask), curvature(states, mask)], dim=1)
-        return torch.cat([pool(states, mask, pooling), measures], dim=1)
-
     width = encoder.description.hidden_size
-    result = _read(encoder, texts, readout, width + 2, batch_tokens, progress)
-    _check_finite(result[..., : width + 1], encoder)
+    result = _embedded(encoder, texts, pooling, batch_tokens, progress, (prompt_entropy, curvature))
     return result[..., :width], TokenMeasures(prompt_entropy=result[..., width], curvature=result[..., width + 1])
 
 
-def _read(
+def _embedded(
     encoder: Encoder,
     texts: TokenizedTexts,
-    readout: Readout,
-    width: int,
+    pooling: Pooling,
     batch_tokens: int | None,
     progress: Progress,
+    measures: Sequence[TokenMeasure] = (),
 ) -> NDArray[np.float32]:
-    """Return (layer, text, width) numbers, in the order of the texts."""
+    """Return (layer, text, features and then measures), in the order of the texts."""
     budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
-    lengths = texts.lengths
-    result = np.empty((encoder.n_layers, len(lengths), width), dtype=np.float32)
+    lengths, n_features = texts.lengths, encoder.description.hidden_size
+    result = np.empty((encoder.n_layers, len(lengths), n_features + len(measures)), dtype=np.float32)
     done, total = 0, sum(lengths)
     for rows in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
-        result[:, rows] = _read_batch(encoder, texts, rows, readout)
+        result[:, rows] = _embed_batch(encoder, texts, rows, pooling, measures)
         done += sum(lengths[row] for row in rows)
         progress(f"embedding with {short_name(encoder.description.name)}", done, total)
+    # all but the curvature, which short texts do not have
+    for layer, values in enumerate(result[..., : n_features + 1]):
+        bad = int((~np.isfinite(values)).any(axis=1).sum())
+        if bad:
+            raise DegenerateLayerError(
+                f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
+                f"expected finite states, got NaN or infinity in {encoder.description.dtype}; try --dtype float32"
+            )
     return result
 
 
 @torch.inference_mode()
-def _read_batch(encoder: Encoder, texts: TokenizedTexts, rows: Sequence[int], readout: Readout) -> NDArray[np.float32]:
+def _embed_batch(
+    encoder: Encoder, texts: TokenizedTexts, rows: Sequence[int], pooling: Pooling, measures: Sequence[TokenMeasure]
+) -> NDArray[np.float32]:
     """Run one batch; one that does not fit the device's memory is halved."""
     try:
         batch = collate(texts, rows, encoder.device)
+        mask = batch["attention_mask"]
         with encoder.precision():
-            layers = [readout(states, batch["attention_mask"]) for states in encoder.layer_states(batch)]
+            layers = [
+                torch.cat(
+                    [pool(states, mask, pooling), *(measure(states, mask)[:, None] for measure in measures)], dim=1
+                )
+                for states in encoder.layer_states(batch)
+            ]
         return torch.stack(layers).cpu().numpy()
     except torch.OutOfMemoryError:
         if len(rows) == 1:
             raise
     torch.cuda.empty_cache()
     middle = len(rows) // 2
-    halves = [_read_batch(encoder, texts, part, readout) for part in (rows[:middle], rows[middle:])]
+    halves = [_embed_batch(encoder, texts, part, pooling, measures) for part in (rows[:middle], rows[middle:])]
     return np.concatenate(halves, axis=1)
-
-
-def _check_finite(embeddings: NDArray[np.float32], encoder: Encoder) -> None:
-    for layer, values in enumerate(embeddings):
-        if not np.isfinite(values).all():
-            bad = int((~np.isfinite(values)).any(axis=1).sum())
-            raise DegenerateLayerError(
-                f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
-                f"expected finite states, got NaN or infinity in {encoder.description.dtype}; try --dtype float32"
-            )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -18,9 +19,9 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.serialisation import digest, from_json, to_dict, to_json
+from layerprobe.serialisation import digest, from_dict, to_dict, to_json
 from layerprobe.store.key import StoreKey, texts_digest
-from layerprobe.store.shards import ShardWriter, StoredEmbeddings
+from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
 from layerprobe.store.stored import stored_result
 from layerprobe.versions import TOKENS_VERSION
@@ -28,8 +29,8 @@ from layerprobe.versions import TOKENS_VERSION
 # Texts whose embeddings are in memory at a time where only their token states are measured.
 TEXTS_A_PASS = 4096
 
-Measured = Callable[[int, int, TokenMeasures], None]
-"""First row, row after the last, and what the token states of those texts are like."""
+Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
+"""Rows, and what the token states of those texts are like."""
 
 EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn")
 
@@ -86,10 +87,10 @@ def extract(
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
     Args:
-        model: A name, a folder, or a `ModelSpec`.
-        texts: The texts; repeated ones are embedded once.
+        model: A name, a folder, a `ModelSpec`, or a checkpoint.
+        texts: Repeated ones are embedded once.
         options: How to load and embed.
-        progress: Told the tokens that are done.
+        progress: Called with the tokens that are done, and all.
 
     Raises:
         DataError: If there are no texts, or an empty one.
@@ -105,14 +106,14 @@ def extract(
         stored = _embed_and_store(store, key, load(checkpoint, options), distinct, options, progress)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=from_json(ModelDescription, to_json({**stored.description["model"], "name": checkpoint.label})),
+        model=from_dict(ModelDescription, {**stored.manifest.description["model"], "name": checkpoint.label}),
         pooling=options.pooling,
         texts=distinct,
         stored=stored,
         store=store,
         fingerprint=key.fingerprint,
         settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
-        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.description["warnings"]),
+        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.manifest.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
     )
 
@@ -127,12 +128,6 @@ def measure_tokens(
     """Return what the token states of every layer are like, from the store or from one forward pass.
 
     Where the embeddings of the texts are not in the store, the same pass puts them there.
-
-    Args:
-        model: As for `extract`, like all that follows.
-        texts: The texts; repeated ones count once.
-        options: How to load and embed.
-        progress: Told the tokens that are done.
 
     Raises:
         DataError: If there are no texts, an empty one, or none with two steps from token to token at a layer.
@@ -150,8 +145,8 @@ def measure_tokens(
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
 
-    def measured(start: int, stop: int, part: TokenMeasures) -> None:
-        numbers[:, :, start:stop] = part.prompt_entropy, part.curvature
+    def measured(rows: slice | NDArray[np.intp], part: TokenMeasures) -> None:
+        numbers[:, :, rows] = part.prompt_entropy, part.curvature
 
     if _open(store, key) is None:
         _embed_and_store(store, key, encoder, distinct, options, progress, measured)
@@ -164,7 +159,7 @@ def measure_tokens(
         _, part = embed_and_measure(
             encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
         )
-        numbers[:, :, rows] = part.prompt_entropy, part.curvature
+        measured(rows, part)
     metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
     store.save_result("tokens", name, to_json(metrics))
     return metrics
@@ -244,55 +239,43 @@ def _embed_and_store(
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
     model = encoder.description
     description = {"model": to_dict(model), "warnings": _warnings(encoder, texts, options)}
-    with (
-        store.writer(
-            key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description
-        ) as writer,
-        ThreadPoolExecutor(1) as background,
-    ):
-        _fill(writer, encoder, texts, options, background, progress, measured)
+    size = {"n_layers": model.n_layers, "width": model.hidden_size}
+    with store.writer(key, texts=texts, **size, description=description) as writer, ThreadPoolExecutor(1) as background:
+        pending, done = writer.pending, 0
+        n_pending = sum(stop - start for _, start, stop in pending)
+        shards = [texts[start:stop] for _, start, stop in pending]
+        writes: list[Future[None]] = []
+        for (index, start, stop), tokens in zip(pending, _tokenized(encoder, shards, options, background), strict=True):
+            report = part_of(progress, start=done, share=stop - start, whole=n_pending)
+            if measured is None:
+                layers = embed_layers(
+                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+                )
+            else:
+                layers, measures = embed_and_measure(
+                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+                )
+                measured(slice(start, stop), measures)
+            for write in writes:
+                write.result()
+            writes = [background.submit(writer.write, index, layers)]
+            done += stop - start
+        for write in writes:
+            write.result()
         return writer.finish()
 
 
-def _fill(
-    writer: ShardWriter,
-    encoder: Encoder,
-    texts: tuple[str, ...],
-    options: Options,
-    background: ThreadPoolExecutor,
-    progress: Progress,
-    measured: Measured | None,
-) -> None:
-    pending = list(writer.pending)
-    n_pending = sum(stop - start for _, start, stop in pending)
-
-    def tokenized(number: int) -> Future[TokenizedTexts]:
-        _, start, stop = pending[number]
-        return background.submit(_tokenize, encoder, texts[start:stop], options)
-
-    upcoming = tokenized(0) if pending else None
-    written: Future[None] | None = None
-    done = 0
-    for number, (index, start, stop) in enumerate(pending):
-        assert upcoming is not None
-        tokens = upcoming.result()
-        upcoming = tokenized(number + 1) if number + 1 < len(pending) else None
-        report = part_of(progress, start=done, share=stop - start, whole=n_pending)
-        if measured is None:
-            layers = embed_layers(
-                encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
-            )
-        else:
-            layers, measures = embed_and_measure(
-                encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
-            )
-            measured(start, stop, measures)
-        if written is not None:
-            written.result()
-        written = background.submit(writer.write, index, layers)
-        done += stop - start
-    if written is not None:
-        written.result()
+def _tokenized(
+    encoder: Encoder, shards: Sequence[Sequence[str]], options: Options, background: ThreadPoolExecutor
+) -> Iterator[TokenizedTexts]:
+    """Yield the tokens of every shard; the next one is tokenised meanwhile."""
+    ahead = collections.deque[Future[TokenizedTexts]]()
+    for texts in shards:
+        ahead.append(background.submit(_tokenize, encoder, texts, options))
+        if len(ahead) > 1:
+            yield ahead.popleft().result()
+    for last in ahead:
+        yield last.result()
 
 
 def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> TokenizedTexts:

@@ -57,10 +57,6 @@ def curvature(states: Tensor, attention_mask: Tensor) -> Tensor:
     The mean over k of the angle between the steps z_(k+1) - z_k and z_(k+2) - z_(k+1); steps of length 0 have no
     direction and are left out.
 
-    Args:
-        states: (text, token, feature).
-        attention_mask: (text, token), 1 for tokens and 0 for padding on either side.
-
     Returns:
         (text,) float32 radians, 0 .. pi; NaN where a text has no two steps on end, or a state of it is not finite.
 

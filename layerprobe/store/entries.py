@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from layerprobe.errors import DamagedStoreError, StoreVersionError
-from layerprobe.files import problem_with, store_errors
+from layerprobe.files import store_errors
 from layerprobe.store.manifest import Manifest, read_manifest
-from layerprobe.store.shards import opened
+from layerprobe.store.shards import damaged, opened
 
 State = Literal["complete", "partial", "damaged", "newer"]
 
@@ -54,7 +54,17 @@ def entry_of(directory: Path) -> Entry:
             with contextlib.suppress(FileNotFoundError):
                 size += path.stat().st_size
         modified = directory.stat().st_mtime
-    state, manifest = _state(directory)
+    state: State = "partial"
+    manifest = None
+    try:
+        manifest = read_manifest(directory)
+        if manifest is not None and manifest.complete:
+            opened(directory, manifest)
+            state = "complete"
+    except StoreVersionError:
+        state = "newer"
+    except DamagedStoreError:
+        state = "damaged"
     return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
 
 
@@ -66,21 +76,5 @@ def problems_of(directory: Path) -> Iterator[str]:
         yield str(error)
         return
     for file in (manifest.samples, *manifest.shards) if manifest is not None else ():
-        if problem := problem_with(directory / file.name, size=file.bytes, sha256=file.sha256):
-            yield f"{directory / file.name} is damaged, {problem}: extract again, only what is damaged is redone"
-
-
-def _state(directory: Path) -> tuple[State, Manifest | None]:
-    try:
-        manifest = read_manifest(directory)
-    except StoreVersionError:
-        return "newer", None
-    except DamagedStoreError:
-        return "damaged", None
-    if manifest is None or not manifest.complete:
-        return "partial", manifest
-    try:
-        opened(directory, manifest)
-    except DamagedStoreError:
-        return "damaged", manifest
-    return "complete", manifest
+        if problem := file.problem(directory):
+            yield str(damaged(directory / file.name, problem))

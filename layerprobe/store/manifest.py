@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
-from layerprobe.files import store_errors, write_whole
+from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError
+from layerprobe.files import problem_with, store_errors, write_whole
 from layerprobe.serialisation import digest, from_json, to_bytes, to_dict
 from layerprobe.store.key import StoreKey
 from layerprobe.versions import FORMAT_VERSION
@@ -26,6 +27,15 @@ class StoredFile:
     name: str
     bytes: int
     sha256: str
+
+    def problem(self, directory: Path, *, checksum: bool = True) -> str | None:
+        """Return what is wrong with the file, or None; without the checksum only its size is compared."""
+        return problem_with(directory / self.name, size=self.bytes, sha256=self.sha256 if checksum else None)
+
+
+def stored_file(name: str, data: bytes) -> StoredFile:
+    """Return the size and checksum of what is written under a name."""
+    return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +97,6 @@ class Manifest:
         finished = {shard.name for shard in self.shards}
         return tuple(index for index in range(self.n_shards) if self.shard_name(index) not in finished)
 
-    def with_shard(self, shard: StoredFile) -> Manifest:
-        """Return the manifest with one more finished shard."""
-        return dataclasses.replace(self, shards=tuple(sorted((*self.shards, shard), key=lambda s: s.name)))
-
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all, with a checksum of its description, which has no types to check.
@@ -112,13 +118,11 @@ def read_manifest(directory: Path) -> Manifest | None:
         StoreError: If it cannot be read.
     """
     path = directory / MANIFEST
-    try:
-        with store_errors("read", path):
+    with store_errors("read", path):
+        try:
             data = path.read_bytes()
-    except StoreError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        except FileNotFoundError:
             return None
-        raise
     try:
         manifest = _parsed(json.loads(data), path)
     except (ValueError, TypeError, RecursionError) as error:

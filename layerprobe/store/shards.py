@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files import problem_with, write_whole
-from layerprobe.store.manifest import SAMPLES, Manifest, StoredFile, write_manifest
+from layerprobe.files import TEMPORARY, make_directory, store_errors, write_whole
+from layerprobe.store.manifest import SAMPLES, Manifest, read_manifest, stored_file, write_manifest
+
+log = logging.getLogger(__name__)
 
 ITEM_BYTES = 4
 
@@ -35,58 +37,29 @@ class StoredEmbeddings:
         """Layers, the embedding output among them."""
         return self.manifest.n_layers
 
-    @property
-    def n_rows(self) -> int:
-        """Distinct texts."""
-        return self.manifest.n_rows
-
-    @property
-    def width(self) -> int:
-        """Features of a layer."""
-        return self.manifest.width
-
-    @property
-    def description(self) -> dict[str, Any]:
-        """What the writer noted beside the numbers."""
-        return self.manifest.description
-
     def layer(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer, shape (n_rows, width), read-only.
-
-        A single shard is returned as the memory map itself; several are copied together.
+        """Return one layer, (n_rows, width), read-only: the memory map itself where there is a single shard.
 
         Raises:
             DataError: If there is no such layer.
             DamagedStoreError: If a shard is missing or cut short.
         """
-        if not 0 <= layer < self.n_layers:
-            raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
-        if self.manifest.n_shards == 1:
-            return self._part(0, layer)
-        whole = np.empty((self.n_rows, self.width), dtype=np.float32)
-        for index in range(self.manifest.n_shards):
-            start, stop = self.manifest.shard_rows(index)
-            whole[start:stop] = self._part(index, layer)
+        parts = self._parts(layer)
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         whole.flags.writeable = False
         return whole
 
     def rows(self, layer: int) -> StoredLayer:
-        """Return one layer whose rows are read when they are asked for, however many shards there are.
+        """Return what `layer` does, its rows read when they are asked for, however many shards there are."""
+        return StoredLayer(self._parts(layer))
 
-        Raises:
-            DataError: If there is no such layer.
-            DamagedStoreError: If a shard is missing or cut short.
-        """
+    def _parts(self, layer: int) -> list[NDArray[np.float32]]:
         if not 0 <= layer < self.n_layers:
             raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
-        return StoredLayer([self._part(index, layer) for index in range(self.manifest.n_shards)])
-
-    def _part(self, index: int, layer: int) -> NDArray[np.float32]:
-        path = self.directory / self.manifest.shard_name(index)
-        start, stop = self.manifest.shard_rows(index)
-        shape = (stop - start, self.width)
-        offset = tensor_offsets(path, self.n_layers, shape)[layer]
-        return np.memmap(path, dtype="<f4", mode="r", offset=offset, shape=shape)
+        return [
+            np.memmap(path, dtype="<f4", mode="r", offset=offsets[layer], shape=shape)
+            for path, shape, offsets in _headers(self.directory, self.manifest)
+        ]
 
 
 class StoredLayer:
@@ -137,11 +110,7 @@ class ShardWriter:
         return [(index, *self._manifest.shard_rows(index)) for index in self._manifest.pending]
 
     def write(self, index: int, embeddings: NDArray[np.float32]) -> None:
-        """Write one pending shard and note it in the manifest.
-
-        Args:
-            index: Which shard.
-            embeddings: Its rows, shape (n_layers, rows, width), float32.
+        """Write the rows of one pending shard, (n_layers, rows, width) float32, and note it in the manifest.
 
         Raises:
             DataError: If the shard is not pending, the array is not what it should be, or a value is not finite.
@@ -152,9 +121,9 @@ class ShardWriter:
         start, stop = self._manifest.shard_rows(index)
         _check_embeddings(embeddings, (self._manifest.n_layers, stop - start, self._manifest.width))
         data = save({f"layer.{layer}": np.ascontiguousarray(rows) for layer, rows in enumerate(embeddings)})
-        name = self._manifest.shard_name(index)
-        write_whole(self._directory / name, data)
-        self._update(self._manifest.with_shard(stored_file(name, data)))
+        shard = stored_file(self._manifest.shard_name(index), data)
+        write_whole(self._directory / shard.name, data)
+        self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda shard: shard.name)))
 
     def finish(self) -> StoredEmbeddings:
         """Mark the entry as complete.
@@ -165,17 +134,63 @@ class ShardWriter:
         if self._manifest.pending:
             raise StoreError(f"cannot finish {self._directory}: the shards {list(self._manifest.pending)} are pending")
         if not self._manifest.complete:
-            self._update(dataclasses.replace(self._manifest, complete=True))
+            self._update(complete=True)
         return StoredEmbeddings(directory=self._directory, manifest=self._manifest, sample_ids=self._sample_ids)
 
-    def _update(self, manifest: Manifest) -> None:
+    def _update(self, **changes: Any) -> None:
+        manifest = dataclasses.replace(self._manifest, **changes)
         write_manifest(self._directory, manifest)
         self._manifest = manifest
 
 
-def stored_file(name: str, data: bytes) -> StoredFile:
-    """Return the size and checksum of what was written under a name."""
-    return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
+    """Return the manifest to go on with: that on disk less the shards that are damaged, or else the new one.
+
+    The caller holds the entry's lock. Afterwards the directory has the manifest, the sample ids and no
+    temporary file.
+
+    Raises:
+        StoreVersionError: If a newer layerprobe wrote the entry.
+        StoreError: If the entry was begun with another shape, or a file cannot be written.
+    """
+    make_directory(directory)
+    on_disk = _resumable(directory, new)
+    with store_errors("tidy up", directory):
+        for path in directory.glob("*" if on_disk is None else f"{TEMPORARY}*"):
+            path.unlink()
+    manifest = on_disk or new
+    data = json.dumps(ids).encode()
+    samples = stored_file(SAMPLES, data)
+    if samples.problem(directory):
+        write_whole(directory / SAMPLES, data)
+    intact = []
+    for shard in manifest.shards:
+        if problem := shard.problem(directory):
+            log.warning("%s is damaged, %s: it is redone", directory / shard.name, problem)
+        else:
+            intact.append(shard)
+    complete = manifest.complete and len(intact) == manifest.n_shards
+    resumed = dataclasses.replace(manifest, samples=samples, shards=tuple(intact), complete=complete)
+    if resumed != on_disk:
+        write_manifest(directory, resumed)
+    return resumed
+
+
+def _resumable(directory: Path, new: Manifest) -> Manifest | None:
+    try:
+        on_disk = read_manifest(directory)
+    except DamagedStoreError as error:
+        log.warning("%s", error)
+        return None
+    if on_disk is None:
+        return None
+    shapes = [(manifest.n_rows, manifest.n_layers, manifest.width) for manifest in (on_disk, new)]
+    if shapes[0] != shapes[1]:
+        raise StoreError(
+            f"{directory} was begun with {shapes[0]} as rows, layers and width, now they are {shapes[1]}:"
+            " remove that entry and extract again"
+        )
+    return on_disk
 
 
 def opened(directory: Path, manifest: Manifest) -> StoredEmbeddings:
@@ -185,23 +200,23 @@ def opened(directory: Path, manifest: Manifest) -> StoredEmbeddings:
         DamagedStoreError: If a file is missing, cut short or has another header; names it.
     """
     for file in (manifest.samples, *manifest.shards):
-        if problem := problem_with(directory / file.name, size=file.bytes, sha256=None):
-            raise _damaged(directory / file.name, problem)
-    for index in range(manifest.n_shards):
-        start, stop = manifest.shard_rows(index)
-        path = directory / manifest.shard_name(index)
-        tensor_offsets(path, manifest.n_layers, (stop - start, manifest.width))
+        if problem := file.problem(directory, checksum=False):
+            raise damaged(directory / file.name, problem)
+    for _ in _headers(directory, manifest):
+        pass  # a header that is garbled raises
     return StoredEmbeddings(directory=directory, manifest=manifest, sample_ids=_read_samples(directory, manifest))
 
 
-def tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[int]:
-    """Return where in a safetensors file each layer begins.
+def _headers(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, tuple[int, int], list[int]]]:
+    """Yield path, shape of a layer, and where each layer begins, of every shard."""
+    for index in range(manifest.n_shards):
+        start, stop = manifest.shard_rows(index)
+        path, shape = directory / manifest.shard_name(index), (stop - start, manifest.width)
+        yield path, shape, _tensor_offsets(path, manifest.n_layers, shape)
 
-    The file has the length of the header in 8 bytes, the header as JSON, and the tensors one after the other.
 
-    Raises:
-        DamagedStoreError: If the header is not that of `n_layers` float32 tensors of that shape.
-    """
+def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[int]:
+    # a safetensors file: the length of the header in 8 bytes, the header as JSON, one tensor after the other
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
@@ -209,9 +224,9 @@ def tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[in
             header = json.loads(file.read(min(length, size)))
         return [_offset(header[f"layer.{layer}"], shape, 8 + length, size) for layer in range(n_layers)]
     except OSError as error:
-        raise _damaged(path, f"it cannot be read ({error.strerror})") from error
+        raise damaged(path, f"it cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise _damaged(path, f"its header is garbled ({error})") from error
+        raise damaged(path, f"its header is garbled ({error})") from error
 
 
 def _offset(tensor: dict[str, Any], shape: tuple[int, int], start: int, size: int) -> int:
@@ -229,9 +244,9 @@ def _read_samples(directory: Path, manifest: Manifest) -> tuple[str, ...]:
     try:
         ids = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:
-        raise _damaged(path, f"it is garbled ({error})") from error
+        raise damaged(path, f"it is garbled ({error})") from error
     if not isinstance(ids, list) or len(ids) != manifest.n_rows or not all(isinstance(i, str) for i in ids):
-        raise _damaged(path, f"expected the ids of {manifest.n_rows} rows")
+        raise damaged(path, f"expected the ids of {manifest.n_rows} rows")
     return tuple(ids)
 
 
@@ -246,5 +261,6 @@ def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, in
             raise DataError(f"layer {layer} is not finite in {int((~finite).sum())} of {shape[1]} rows of a shard")
 
 
-def _damaged(path: Path, problem: str) -> DamagedStoreError:
+def damaged(path: Path, problem: str) -> DamagedStoreError:
+    """Return the error that names a file and what is wrong with it."""
     return DamagedStoreError(f"{path} is damaged, {problem}: extract again, only what is damaged is redone")

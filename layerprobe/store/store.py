@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 import shutil
@@ -28,8 +29,7 @@ from layerprobe.files import from_home, make_directory, store_errors, write_whol
 from layerprobe.store.entries import Entry, entry_of, problems_of
 from layerprobe.store.key import StoreKey, sample_ids, texts_digest
 from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
-from layerprobe.store.resuming import begin
-from layerprobe.store.shards import ITEM_BYTES, ShardWriter, StoredEmbeddings, opened
+from layerprobe.store.shards import ITEM_BYTES, ShardWriter, StoredEmbeddings, begin, opened
 from layerprobe.versions import FORMAT_VERSION, __version__
 
 log = logging.getLogger(__name__)
@@ -88,16 +88,10 @@ class Store:
         width: int,
         description: Mapping[str, Any] | None = None,
     ) -> Iterator[ShardWriter]:
-        """Hold the entry of a key for writing; resumes at what is missing or damaged.
+        """Hold the entry of a key and its distinct texts for writing; resumes at what is missing or damaged.
 
-        While another process writes the entry, this waits, and then finds nothing pending.
-
-        Args:
-            key: What the numbers depend on.
-            texts: The distinct texts, one a row.
-            n_layers: Layers of the embeddings.
-            width: Features of a layer.
-            description: Strings, numbers and lists to keep beside the numbers.
+        While another process writes the entry, this waits, and then finds nothing pending. The description is strings,
+        numbers and lists to keep beside the numbers.
 
         Raises:
             DataError: If texts repeat, are none, or are not those of the key.
@@ -105,13 +99,14 @@ class Store:
             StoreError: If a file cannot be written, or the entry was begun with another shape.
         """
         _check_texts(texts, key)
+        rows = min(max(SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES), MIN_SHARD_ROWS), MAX_SHARD_ROWS)
         new = Manifest(
             format=FORMAT_VERSION,
             key=key,
             n_rows=len(texts),
             n_layers=n_layers,
             width=width,
-            rows_per_shard=self._rows_per_shard or _rows_per_shard(n_layers, width),
+            rows_per_shard=self._rows_per_shard or rows,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             layerprobe=__version__,
             samples=StoredFile(name=SAMPLES, bytes=0, sha256=""),
@@ -136,7 +131,7 @@ class Store:
         Raises:
             StoreError: If there is no such entry.
         """
-        return [problem for directory in self._chosen(fingerprint) for problem in problems_of(directory)]
+        return [problem for directory in self._directories(fingerprint) for problem in problems_of(directory)]
 
     def prune(
         self,
@@ -147,16 +142,14 @@ class Store:
         everything: bool = False,
         dry_run: bool = False,
     ) -> Pruned:
-        """Remove the entries that meet all conditions given; `everything` also removes cached results.
-
-        Entries that a process is writing are left alone.
+        """Remove the entries that meet all conditions given, less those that a process is writing.
 
         Args:
             older_than_days: Nothing was added to them for so long.
             partial_only: They are not finished.
             fingerprint: This one.
-            everything: All of them; no other condition can be given.
-            dry_run: Only say what would go.
+            everything: All of them, and cached results; no other condition can be given.
+            dry_run: Only return what would go.
 
         Raises:
             DataError: If there is no condition, or `everything` and another one.
@@ -164,9 +157,9 @@ class Store:
         """
         if everything == (older_than_days is not None or partial_only or fingerprint is not None):
             raise DataError("expected an age, partial entries, a fingerprint, or everything alone")
-        chosen = [
-            entry for entry in map(entry_of, self._chosen(fingerprint)) if _meets(entry, older_than_days, partial_only)
-        ]
+        before = math.inf if older_than_days is None else time.time() - older_than_days * DAY
+        entries = [entry for entry in map(entry_of, self._directories(fingerprint)) if entry.modified < before]
+        chosen = [entry for entry in entries if entry.state == "partial" or not partial_only]
         removed = [entry for entry in chosen if dry_run or self._remove(entry.fingerprint)]
         freed = sum(entry.bytes for entry in removed)
         if everything:
@@ -211,22 +204,18 @@ class Store:
     def _directory(self, fingerprint: str) -> Path:
         return self.root / "embeddings" / fingerprint
 
-    def _directories(self) -> list[Path]:
+    def _directories(self, fingerprint: str | None = None) -> list[Path]:
         folder = self.root / "embeddings"
-        if not folder.exists():
-            return []
-        with store_errors("read", folder):
-            names = [path for path in folder.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name)]
-        return sorted(path for path in names if path.is_dir() and not path.is_symlink())
-
-    def _chosen(self, fingerprint: str | None) -> list[Path]:
-        directories = self._directories()
+        directories = []
+        if folder.exists():
+            with store_errors("read", folder):
+                names = [path for path in folder.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name)]
+                directories = sorted(path for path in names if path.is_dir() and not path.is_symlink())
         if fingerprint is None:
             return directories
-        chosen = [directory for directory in directories if directory.name == fingerprint]
-        if not chosen:
+        if self._directory(fingerprint) not in directories:
             raise StoreError(f"no entry {fingerprint!r} in {self.root}: expected one of those that are listed")
-        return chosen
+        return [self._directory(fingerprint)]
 
     def _result(self, kind: str, key: str) -> Path:
         for name in (kind, key):
@@ -285,14 +274,3 @@ def _check_texts(texts: Sequence[str], key: StoreKey) -> None:
         raise DataError(f"expected distinct texts, {len(texts) - len(set(texts))} of {len(texts)} are copies")
     if texts_digest(texts) != key.texts_digest:
         raise DataError("expected the texts of the key: their digest is another one")
-
-
-def _rows_per_shard(n_layers: int, width: int) -> int:
-    rows = SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES)
-    return min(max(rows, MIN_SHARD_ROWS), MAX_SHARD_ROWS)
-
-
-def _meets(entry: Entry, older_than_days: float | None, partial_only: bool) -> bool:
-    if partial_only and entry.state != "partial":
-        return False
-    return older_than_days is None or time.time() - entry.modified > older_than_days * DAY

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import ByT5Tokenizer
+from transformers import AutoModel, ByT5Tokenizer
 
 from layerprobe.encoders import loading
 from layerprobe.encoders.batching import collate
@@ -80,8 +80,13 @@ def test_the_environment_is_left_as_it_was(
     if before is not None:
         monkeypatch.setenv(name, before)
     during: list[str | None] = []
-    auto_class = loading.auto_class
-    monkeypatch.setattr(loading, "auto_class", lambda config: during.append(os.environ.get(name)) or auto_class(config))
+    from_pretrained = AutoModel.from_pretrained
+
+    def noting(*args: object, **options: object) -> object:
+        during.append(os.environ.get(name))
+        return from_pretrained(*args, **options)
+
+    monkeypatch.setattr(AutoModel, "from_pretrained", noting)
     load_encoder(str(checkpoint("bert")))
     assert during == ["1"]
     assert os.environ.get(name) == before

@@ -215,14 +215,14 @@ def test_a_file_that_is_not_a_number_is_an_error(bert: Path, tmp_path: Path, mon
 
 def test_a_folder_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
-    sync = folders._sync
+    sync = folders.sync
 
     def noting(path: Path) -> None:
         synced.append("parent" if path == tmp_path else path.name if path.is_file() else "folder")
         assert (tmp_path / "out").exists() == (path == tmp_path)
         sync(path)
 
-    monkeypatch.setattr(folders, "_sync", noting)
+    monkeypatch.setattr(folders, "sync", noting)
     with new_folder(tmp_path / "out") as folder:
         (folder / "sub").mkdir()
         (folder / "sub" / "file").write_text("text")

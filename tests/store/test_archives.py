@@ -30,9 +30,9 @@ def test_format_1_is_read_for_ever():
     assert store.verify() == []
     stored = store.open(key)
     assert stored is not None
-    assert (stored.n_layers, stored.n_rows, stored.width) == (3, 5, 4)
+    assert (stored.n_layers, stored.manifest.n_rows, stored.manifest.width) == (3, 5, 4)
     assert stored.sample_ids == sample_ids(TEXTS)
-    assert stored.description == {"architecture": "bert", "parameters": [10, 20, 30], "seconds": 1.5}
+    assert stored.manifest.description == {"architecture": "bert", "parameters": [10, 20, 30], "seconds": 1.5}
     expected = np.arange(3 * 5 * 4, dtype=np.float32).reshape(3, 5, 4) / 8 - 2
     for layer in range(3):
         np.testing.assert_array_equal(stored.layer(layer), expected[layer])

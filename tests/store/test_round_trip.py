@@ -32,8 +32,8 @@ def test_what_was_written_comes_back(key_of, data):
         stored = Store(folder).open(key)
         assert stored is not None
         assert stored.sample_ids == finished.sample_ids == sample_ids(texts)
-        assert (stored.n_rows, stored.n_layers, stored.width) == (len(texts), n_layers, width)
-        assert stored.description == {"note": ["x", 1]}
+        assert (stored.manifest.n_rows, stored.n_layers, stored.manifest.width) == (len(texts), n_layers, width)
+        assert stored.manifest.description == {"note": ["x", 1]}
         for layer in range(n_layers):
             np.testing.assert_array_equal(stored.layer(layer), values[layer])
         assert store.verify() == []
