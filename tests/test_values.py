@@ -30,7 +30,7 @@ from layerprobe.labs.values import LabStudy
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
-from layerprobe.profiling.values import Cost, LayerProfile, Profile
+from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
 from layerprobe.scoring.values import LayerScores
@@ -48,12 +48,13 @@ from layerprobe.similarity.values import (
     SimilarityMap,
 )
 from layerprobe.study.values import Prediction, Provenance, Study
-from layerprobe.sweeps.values import Sweep, SweepModel
+from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Task, TaskSettings, TextFile
 
 VALUES = [
     import_module(f"layerprobe.{file.parent.name}.values")
     for file in Path(layerprobe.__file__).parent.glob("*/values.py")
+    if file.parent.name != "pages"  # those become HTML
 ]
 KINDS = [
     kind
@@ -173,6 +174,12 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
     },
+    ProfileSettings: {
+        **dict.fromkeys(("lengths", "batch_sizes"), st.tuples(st.integers(1, 9))),
+        **dict.fromkeys(("rounds", "repeats", "warmup", "seed"), st.integers(1, 9)),
+        "max_seconds": st.floats(0, 9),
+    },
+    SweepCurve: {"kind": st.just("sts"), "primary": PRIMARY},
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
     TaskSettings: {"source": NAMES, "kind": st.sampled_from([None, "sts"]), "merge": st.just(False)},
     SweepModel: {"model": st.builds(ModelSpec, NAMES, random_init=st.none() | st.integers(0, 9))},

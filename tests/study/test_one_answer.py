@@ -88,6 +88,6 @@ def test_what_is_no_list_of_texts_is_refused(pair: tuple[Path, Path], tmp_path: 
 
 def test_a_task_that_was_not_loaded_is_refused(pair: tuple[Path, Path]) -> None:
     with pytest.raises(
-        DataError, match=r"expected a Task, got the text 'stsb': load it first, with layerprobe\.load_task"
+        DataError, match=r"expected a Task, got the text 'stsb': load it first, task = layerprobe\.load_task"
     ):
         lp.run(pair[0], task="stsb")  # type: ignore[arg-type]

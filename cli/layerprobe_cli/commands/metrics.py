@@ -32,7 +32,7 @@ def metrics(
     view_texts: Annotated[int, typer.Option(min=2, help="Texts that are altered, at most.")] = 512,
     dropped: Annotated[float, typer.Option(help="Share of the words that a copy lacks, between 0 and 1.")] = 0.2,
 ) -> None:
-    """Say what each layer is like: numbers by layer that rules can read.
+    """Print the numbers by layer that rules can read.
 
     InfoNCE, LiDAR and DiME compare copies of a text that lack words at random. They and the entropies are of Skean et
     al. 2025 (arXiv 2502.02013); `layerprobe.similarity.label_free` says how the numbers differ from those of their
