@@ -105,7 +105,8 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     root = math.sqrt((value + moved) / (1 + moved))
     centre, half = math.atanh(root), half / (2 * root * (1 - value))
     lower, upper = ((1 + moved) * math.tanh(end) ** 2 - moved for end in (max(centre - half, 0.0), centre + half))
-    return max(lower, -1.0), upper
+    # By rounding the upper end can exceed 1.
+    return max(lower, -1.0), min(upper, 1.0)
 
 
 def covariance(errors: list[Spread]) -> Array:
