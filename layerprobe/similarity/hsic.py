@@ -61,14 +61,7 @@ def centre(K: Array, *, estimator: Estimator) -> Array:
     """Centre a Gram matrix in place, so that HSIC becomes an inner product.
 
     biased: H K H. debiased: U_ij = K_ij - K_i. / (n - 2) - K_.j / (n - 2) + K_.. / ((n - 1)(n - 2)) for i != j
-    and 0 for i = j, where the sums leave out the diagonal.
-
-    Args:
-        K: (n, n) symmetric; overwritten.
-        estimator: debiased or biased.
-
-    Returns:
-        `K` itself.
+    and 0 for i = j, where the sums leave out the diagonal. `K` itself is returned, overwritten.
     """
     n = len(K)
     if estimator == "biased":

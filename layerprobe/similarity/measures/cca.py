@@ -151,12 +151,7 @@ class PWCCA(_CCA):
 
 
 def principal_subspace(X: ArrayLike, *, name: str, variance: float = 1.0) -> Subspace:
-    """Return the fewest principal components that reach a share of the variance, and none that are rounding.
-
-    Raises:
-        DataError: If it is no matrix of real numbers.
-        DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
-    """
+    """Return the fewest principal components that reach a share of the variance, and none that are rounding."""
     left, scales, right = np.linalg.svd(centred_layer(X, name=name), full_matrices=False)
     rank = int((scales > RANK * scales[0]).sum())
     shares = np.cumsum((scales / scales[0]) ** 2)

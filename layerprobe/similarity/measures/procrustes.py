@@ -60,12 +60,7 @@ class Procrustes(LayerMeasure[UnitShape]):
         return "Procrustes similarity"
 
     def prepare(self, layer: ArrayLike, *, name: str) -> UnitShape:
-        """Return the layer centred, scaled, and with no more columns than rows.
-
-        Raises:
-            DataError: If it is no matrix of real numbers.
-            DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
-        """
+        """Return the layer centred, scaled, and with no more columns than rows."""
         centred = centred_layer(layer, name=name)
         # Products with another layer have the same singular values for any rotation: X = R^T Q^T, and R^T is enough.
         columns = centred if centred.shape[1] <= len(centred) else np.linalg.qr(centred.T).R.T
