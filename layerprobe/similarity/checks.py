@@ -28,11 +28,7 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
 
 
 def finite_matrix(X: ArrayLike, *, name: str) -> Array:
-    """Return `X` in float64.
-
-    Args:
-        X: (n, d) real numbers.
-        name: What messages call it, such as "layer 3 of bert-tiny".
+    """Return a (n, d) layer in float64.
 
     Raises:
         DataError: If it is no matrix of real numbers.
@@ -99,11 +95,7 @@ def varying(layer: Array, centred: Array, dtype: np.dtype[Any]) -> NDArray[np.bo
 
 
 def unit_rows(matrix: Array, *, name: str) -> Array:
-    """Return the rows divided by their lengths.
-
-    Raises:
-        DegenerateLayerError: If a row is zero, or too long for float64.
-    """
+    """Return the rows divided by their lengths; raise DegenerateLayerError if one is zero, or too long for float64."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     bad = ~((norms > 0) & np.isfinite(norms))
     if bad.any():
@@ -119,10 +111,7 @@ def unit_rows(matrix: Array, *, name: str) -> Array:
 def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
     """Return by how much each feature may vary through rounding alone: of its own storage, and of sums over all.
 
-    Args:
-        largest: (d,) the largest magnitude of each feature.
-        root_mean_square: Of all values.
-        dtype: Of the stored layer.
+    `largest` are the (d,) largest magnitudes of the features, and the root mean square is that of all values.
     """
     spacing = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     # float16 is a storage format here: the sums were made in float32.

@@ -118,14 +118,9 @@ def cka_interval(
     level: float = LEVEL,
     clusters: ArrayLike | None = None,
 ) -> Interval:
-    """Return the debiased CKA of two layers with its interval.
+    """Return the debiased CKA of two layers, linear and of raw features unless a measure is given, with its interval.
 
-    Args:
-        X: (n, d) embeddings, n >= 5.
-        Y: (n, e) embeddings of the same samples in the same order.
-        measure: Kernel, bandwidth and normalization; linear of raw features by default.
-        level: Confidence level.
-        clusters: (n,) labels of documents, where these and not the samples are independent of each other.
+    Clusters are (n,) labels of documents, where these and not the samples are independent of each other.
 
     Raises:
         LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or documents, or the estimator is
@@ -256,7 +251,7 @@ class CKAEstimate:
     @property
     def method(self) -> str:
         """How the errors are computed, in a few words."""
-        return "influence of each sample" if self.clusters is None else "influence of each document"
+        return f"influence of each {'sample' if self.clusters is None else 'document'}"
 
     @cached_property
     def map(self) -> SimilarityMap:

@@ -86,11 +86,13 @@ def diagnose(
     check_samples(len(array), name=name)
     n, d = array.shape
     rows = _scan(array, name=name)
-    constant = rows.constant_features(array.dtype)
+    largest = np.maximum(np.abs(rows.lowest), np.abs(rows.highest))
+    spread = np.maximum(rows.highest - rows.mean, rows.mean - rows.lowest)
+    constant = int((spread <= rounding(largest, math.sqrt(rows.mean_square), array.dtype)).sum())
     if constant == d:
         raise DegenerateLayerError(constant_layer(n, name=name))
     eigenvalues, variances = _spectrum(array, rows.mean)
-    shares, largest = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
+    shares, top = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
     return LayerDiagnostics(
         n_samples=n,
         n_features=d,
@@ -100,8 +102,8 @@ def diagnose(
         constant_features=constant,
         mean_norm=rows.mean_norm,
         mean_cosine=rows.mean_cosine,
-        top_dimension_share=float(largest[0]),
-        top_three_share=float(largest[:3].sum()),
+        top_dimension_share=float(top[0]),
+        top_three_share=float(top[:3].sum()),
         effective_rank=float(np.exp(entr(shares).sum())),
         intrinsic_dimension=_intrinsic_dimension(array, rows),
         chance_cka=float(1 / ((n - 1) * (shares**2).sum())),
@@ -123,12 +125,6 @@ class _Rows:
     """Of all numbers."""
     mean_cosine: float
     duplicates: int
-
-    def constant_features(self, dtype: np.dtype[Any]) -> int:
-        """Return how many features vary by no more than rounding."""
-        largest = np.maximum(np.abs(self.lowest), np.abs(self.highest))
-        spread = np.maximum(self.highest - self.mean, self.mean - self.lowest)
-        return int((spread <= rounding(largest, math.sqrt(self.mean_square), dtype)).sum())
 
 
 def blocks(array: NDArray[Any]) -> Iterator[Array]:
@@ -169,13 +165,9 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
 
 
 def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
-    """Return the eigenvalues of the covariance, and its diagonal, both times n - 1.
-
-    The eigenvalues that are not zero are also those of the Gram matrix of the centred rows, which is the smaller
-    matrix where there are fewer rows than features.
-    """
+    """Return the eigenvalues of the covariance, and its diagonal, both times n - 1."""
     n, d = array.shape
-    if n < d:
+    if n < d:  # the Gram matrix of the rows, the smaller one, has the same eigenvalues beside zeros
         centred = np.asarray(array, dtype=np.float64) - mean
         matrix, variances = centred @ centred.T, np.einsum("ij,ij->j", centred, centred)
     else:

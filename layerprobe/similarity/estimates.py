@@ -71,15 +71,8 @@ def measure_layers(
 ) -> MeasureEstimate:
     """Compare every layer of one model with every layer of another, as `measure_map`, with errors of its curves.
 
-    Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
-        reference_layers: The same of the reference, for the same samples in the same order.
-        measure: Any but CKA.
-        level: Confidence level of intervals and bands of curves; None leaves them out.
-        clusters: (n,) the document of each sample, where documents are the independent units.
-        model_name: What messages call the model.
-        reference_name: What messages call the reference.
-        progress: Called with how much is done.
+    Intervals and bands of curves have the confidence level, None leaves them out; `clusters` are (n,) documents of
+    the samples, where documents are the independent units.
 
     Returns:
         The map, and what curves and tests are computed from. There are no intervals with fewer than five samples or
@@ -216,15 +209,13 @@ class MeasureEstimate:
 
     def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
         """Return values of `other` less values of this estimate; none where one of them has no interval."""
-        differences = tuple(each for here, there in at if (each := self._difference(other, here, there)))
-        return differences if len(differences) == len(at) else ()
-
-    def _difference(self, other: MeasureEstimate, here: Pair, there: Pair) -> Difference | None:
-        first, second = self.replicates(here), other.replicates(there)
-        if first is None or second is None:
-            return None
-        assert self.level is not None
-        value = other.map.values[there[0]][there[1]] - self.map.values[here[0]][here[1]]
-        freedom = len(self.kept) - 1
-        error = math.sqrt(freedom * float((second - first).var()))
-        return tested(value, error, freedom, label=difference_label(here, there), level=self.level)
+        differences, freedom = list[Difference](), len(self.kept) - 1
+        for here, there in at:
+            first, second = self.replicates(here), other.replicates(there)
+            if first is None or second is None:
+                return ()
+            assert self.level is not None
+            value = other.map.values[there[0]][there[1]] - self.map.values[here[0]][here[1]]
+            error = math.sqrt(freedom * float((second - first).var()))
+            differences.append(tested(value, error, freedom, label=difference_label(here, there), level=self.level))
+        return tuple(differences)

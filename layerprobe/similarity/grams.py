@@ -24,8 +24,7 @@ def linear_gram(X: ArrayLike) -> Array:
         (n, n), symmetric and positive semi-definite.
 
     Raises:
-        DataError: If `X` is no matrix of real numbers.
-        DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
+        LayerProbeError: As in `centred_layer`.
 
     Source: Kornblith et al. 2019 (arXiv 1905.00414), section 3.
 
@@ -78,13 +77,9 @@ def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> flo
 
 
 def squared_distances(centred: Array) -> Array:
-    """Return all squared distances between rows, d_ij^2 = |x_i|^2 + |x_j|^2 - 2 x_i x_j.
+    """Return all (n, n) squared distances between rows of a centred layer, |x_i|^2 + |x_j|^2 - 2 x_i x_j.
 
-    Args:
-        centred: (n, d), as `centred_layer` returns it.
-
-    Returns:
-        (n, n), not negative; exactly 0 where rounding cannot tell two rows apart, and on the diagonal.
+    They are 0 where rounding cannot tell two rows apart, and on the diagonal.
     """
     distances = centred @ centred.T
     norms = distances.diagonal().copy()

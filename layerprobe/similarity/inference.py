@@ -82,12 +82,8 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     z = artanh(sqrt(value)), z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the
     root: value and 1 are moved up by c = max((t + 2) se - value, 0) for the scale, and the ends moved back.
 
-    Args:
-        value: The similarity, at most 1.
-        error: Its spread.
-        level: Confidence level, such as 0.95.
-        width: Half-width in standard errors of a normal estimate, as for a band; Student's t of the same
-            probability is used.
+    A width, in standard errors of a normal estimate as for a band, replaces the level; Student's t of the same
+    probability is used.
 
     Returns:
         Lower and upper end, in [-1, 1].
@@ -156,11 +152,8 @@ def curve_uncertainty(
     Args:
         values: (layers,)
         influences: (layers, n) derivatives by the share that a sample has in all, or pseudo-values, of mean 0.
-        level: Confidence level of intervals and band.
+        level: Confidence level of Student's intervals and of a band that holds the whole curve.
         clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
-
-    Returns:
-        Intervals by Student's t, and a band that holds the whole curve.
 
     Raises:
         DataError: If there are fewer than five samples or documents.

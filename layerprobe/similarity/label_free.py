@@ -45,9 +45,7 @@ def dataset_entropy(layer: ArrayLike, *, name: str = "the layer") -> float:
     exp(S) is an effective rank that counts the direction which all rows share; that of `diagnose` is of centred rows,
     which are not scaled to one length.
 
-    Args:
-        layer: (n, d) embeddings; a memory map is read block by block.
-        name: What messages call it, such as "layer 3 of bert-tiny".
+    The layer is (n, d); a memory map is read block by block.
 
     Returns:
         Nats, 0 .. log min(n, d).
@@ -84,9 +82,7 @@ def infonce(views: ArrayLike, *, name: str = "the layer") -> float:
 
     the mean of both directions, x and y being the first two views.
 
-    Args:
-        views: (view, text, feature), at least two views of two texts.
-        name: What messages call the layer.
+    Views are (view, text, feature), at least two of two texts.
 
     Returns:
         Nats, at most log n; 0 where a view tells nothing, and below where it misleads.

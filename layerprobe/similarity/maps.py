@@ -66,16 +66,7 @@ def measure_map(
 
 
 def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
-    """Return the similarity of two layers.
-
-    Args:
-        X: (n, d) embeddings, n >= 4.
-        Y: (n, e) embeddings of the same samples in the same order.
-        measure: Any but CKA.
-        names: What messages call the layers.
-
-    Returns:
-        The value, in the range that the measure declares, up to rounding.
+    """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure but CKA.
 
     Raises:
         LayerProbeError: As in `measure_map`.
@@ -93,17 +84,9 @@ def without_groups(
     kept: Sequence[NDArray[np.bool_]],
     names: tuple[str, str] = ("the model's layer", "the reference's layer"),
 ) -> Array:
-    """Return the values of a similarity that remain when one group of samples at a time is left out.
+    """Return the (groups,) values of a similarity that remain when one group of samples at a time is left out.
 
-    Args:
-        model_layer: (n, d) embeddings.
-        reference_layer: (n, e) embeddings of the same samples in the same order.
-        measure: Any but CKA.
-        kept: (n,) for every group, which samples stay, as `samples_without_groups` returns them.
-        names: What messages call the layers.
-
-    Returns:
-        (groups,)
+    Layers and measure are as in `layer_similarity`, and `samples_without_groups` returns which samples are kept.
 
     Raises:
         LayerProbeError: As in `layer_similarity`, without one of the groups.
@@ -117,13 +100,8 @@ def without_groups(
 def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 0) -> list[NDArray[np.bool_]]:
     """Return which samples stay when one random group of units at a time is left out.
 
-    Args:
-        units: (n,) the unit of each sample, counted from 0: its own number, or that of its document.
-        groups: At most as many as there are units; they differ in size by at most one unit.
-        seed: Decides the groups.
-
-    Returns:
-        (n,) for every group.
+    Units are (n,) numbers of samples or of their documents, counted from 0. Groups, at most as many as units, differ in
+    size by at most one unit.
 
     Example:
         >>> documents = np.array([0, 0, 1, 1, 1, 2])

@@ -57,8 +57,7 @@ def permutation_null(
     kernel. `mean` is the one over those that were drawn.
 
     Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model. Arrays, memory maps, or other objects whose
-            rows can be taken by slices and by arrays of indices.
+        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, whose rows can be taken by arrays of indices.
         reference_layers: The same of the reference, for the same samples in the same order.
         values: (layers, layers) CKA of the two.
         measure: What `values` are: any kernel, estimator and normalization of CKA.
@@ -187,12 +186,7 @@ def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -
 
 
 def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool = False) -> None:
-    """Raise unless a null distribution can be computed.
-
-    Raises:
-        DataError: If the measure is not CKA, documents and not texts are independent, the level is not between 0 and
-            1, or p can never be as small as 1 - level.
-    """
+    """Raise DataError unless the measure is CKA, texts are independent, and p can be as small as 1 - level."""
     if not isinstance(measure, CKA):
         raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
     if documents:

@@ -151,7 +151,8 @@ def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
     values = np.concatenate(above)
     ranks = [(len(values) - 1) // 2, len(values) // 2]
     # Not np.median, whose mean of the two is in float32.
-    return sum(np.partition(values, ranks)[ranks].tolist()) / 2
+    low, high = map(float, np.partition(values, ranks)[ranks])
+    return (low + high) / 2
 
 
 def _row_sums(

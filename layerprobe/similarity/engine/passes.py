@@ -60,15 +60,8 @@ def sums_of(
 
     Measures that differ in the estimator alone share their sums, and bandwidths share their distances.
 
-    Args:
-        models: What messages call each layer, and its (n, d) embeddings; the same n samples in all.
-        measures: Kernels, bandwidths and normalizations of CKA.
-        pairs: Which models to compare, by position in `models`.
-        per_sample: Whether to keep what standard errors need: (layers, layers, n) numbers a pair.
-        device: Where products are made.
-        tile: Rows of a tile of the Gram matrices; by the device by default.
-        path: gram, features (linear kernel alone), or auto for the one that takes fewer operations.
-        progress: Called with the tiles that are done.
+    Pairs are models to compare, by position in `models`. `per_sample` keeps what standard errors need: (layers, layers,
+    n) numbers a pair. The path is gram, features (linear kernel alone), or auto for the one with fewer operations.
 
     Raises:
         LayerProbeError: As in `estimate_cka`.

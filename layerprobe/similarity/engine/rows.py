@@ -77,19 +77,11 @@ class CentredLayer:
         """Of products."""
         return self.mean.dtype
 
-    def rows(self, chosen: Chosen) -> Tensor:
-        """Return rows, centred and scaled, (rows, features)."""
-        return self.factor(chosen, torch.zeros(self.n_samples), left=True)[:, :-2]
-
     def factor(self, chosen: Chosen, additive: Tensor, *, left: bool) -> Tensor:
         """Return rows with two more columns, (rows, features + 2), for products with something added.
 
-        With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j.
-
-        Args:
-            chosen: Which rows.
-            additive: (n,) a, of all samples.
-            left: Which of the two.
+        With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j, where
+        the (n,) a_i of all samples are `additive`.
         """
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
         if self.kept is not None:
@@ -111,15 +103,9 @@ def centred_layers(
 ) -> list[CentredLayer]:
     """Read layers three times: for their means, their scales, and the norms of their rows.
 
-    Products are made in float64 where a layer is float64, and in float32 otherwise. Sums run over blocks of rows
-    from which a row near the mean was subtracted first, so that a common offset costs no digits; sums over blocks
-    are in float64.
-
-    Args:
-        sources: What messages call a layer, and its (n, d) embeddings, n >= 4, of any real dtype; d may differ.
-        normalize: raw, or zscore to divide every feature by its standard deviation; constant ones are left out.
-        device: Where products are made.
-        float64: Whether products are made in float64 whatever the layers are.
+    Products are made in float64 where that is asked for or a layer is float64, and in float32 otherwise. Sums run over
+    blocks of rows from which a row near the mean was subtracted first, so that a common offset costs no digits; sums
+    over blocks are in float64. Z-scoring leaves out constant features.
 
     Raises:
         LayerProbeError: As in `estimate_cka`.
@@ -196,8 +182,9 @@ def _scaled(
         unit=unit,
         kept=kept,
     )
+    nothing_added = torch.zeros(layer.n_samples)
     for rows in row_blocks(layer.n_samples):
-        block = layer.rows(rows)
+        block = layer.factor(rows, nothing_added, left=True)[:, :-2]
         layer.squared_norms[rows] = (block * block).sum(dim=1).cpu()
     return layer if torch.isfinite(layer.squared_norms).all() and layer.squared_norms.any() else None
 

@@ -6,8 +6,10 @@ they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,13 +30,9 @@ def tile_sums(
 ) -> list[tuple[list[LayerSums], dict[tuple[int, int], PairSums]]]:
     """Accumulate the sums of all groups over all tiles.
 
-    Args:
-        layers: Of all models, one model after the other.
-        groups: Their Gram matrices, layer by layer; for rbf one group a bandwidth, which share their distances.
-        pairs: Models to compare, each with the slices of its layers in `layers`.
-        per_sample: Whether to keep per-sample parts and fourth moments, for standard errors.
-        tile: Rows of a tile.
-        progress: Called with the tiles that are done.
+    Layers are those of all models, one model after the other, and a group has their Gram matrices; for rbf there is
+    one a bandwidth, which share their distances. Pairs of models to compare have the slices of their layers.
+    `per_sample` keeps per-sample parts and fourth moments, for standard errors.
     """
     n = layers[0].n_samples
     device, dtype = layers[0].mean.device, layers[0].dtype
@@ -49,7 +47,7 @@ def tile_sums(
             last_rows = rows
             lefts = [layer.factor(rows, a, left=True) for layer, a in zip(layers, additive, strict=True)]
         shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
-        size = shape[0] * shape[1] * shape[2]
+        size = math.prod(shape)
         products = base[:size].view(shape)
         for product, left, layer, a in zip(products, lefts, layers, additive, strict=True):
             torch.mm(left, layer.factor(columns, a, left=False).T, out=product)
@@ -147,9 +145,8 @@ class _Accumulator:
         if not self.per_sample:
             return PairSums(inner=self.inner[pair].cpu().numpy())
         samples, moments = self.samples[pair].cpu().numpy(), self.moments[pair].cpu().numpy()
-        return PairSums(
-            inner=samples.sum(axis=2), per_sample=samples, moments=(moments[..., 0], moments[..., 1], moments[..., 2])
-        )
+        both, left, right = np.moveaxis(moments, -1, 0)
+        return PairSums(inner=samples.sum(axis=2), per_sample=samples, moments=(both, left, right))
 
 
 def _add_sums(total: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
