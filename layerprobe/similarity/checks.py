@@ -70,10 +70,6 @@ def check_samples(n: int, *, name: str) -> None:
 def centred_layer(X: ArrayLike, *, name: str) -> Array:
     """Return a layer in float64 with the mean of every column subtracted.
 
-    Args:
-        X: (n, d) embeddings, n >= 4, of any real dtype.
-        name: What messages call it, such as "layer 3 of bert-tiny".
-
     Raises:
         DataError: If it is no matrix of real numbers.
         DegenerateLayerError: If it has fewer than 4 rows, values that are not finite, or rows that differ by no

@@ -292,10 +292,9 @@ class CKAEstimate:
         assert self.level is not None
         errors = [self.spread(layer, partner) for layer, partner in enumerate(curve.reference_layers)]
         covariances = covariance(errors)
-        widths = None, band_width(covariances, level=self.level)
         of_layers = [
             [interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
-            for width in widths
+            for width in (None, band_width(covariances, level=self.level))
         ]
         (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in of_layers)
         uncertainty = CurveUncertainty(

@@ -121,8 +121,7 @@ def _without_groups(n: int, clusters: NDArray[np.intp] | None, measure: LayerMea
     if n_units < MIN_UNITS:
         return []
     kept = samples_without_groups(units, groups=min(GROUPS, n_units))
-    fewest = min(int(rows.sum()) for rows in kept)
-    return kept if fewest >= max(MIN_SAMPLES, measure.least_samples) else []
+    return kept if min(rows.sum() for rows in kept) >= max(MIN_SAMPLES, measure.least_samples) else []
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -66,8 +66,7 @@ def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> flo
         bandwidth_multiplier: sigma in units of the root of the median squared distance.
 
     Raises:
-        DataError: If `X` is no matrix of real numbers, or the multiplier is not positive and finite.
-        DegenerateLayerError: If it is constant, not finite, has fewer than 4 rows, or most rows are equal.
+        LayerProbeError: As in `centred_layer`, or if the multiplier is not positive and finite, or most rows are equal.
 
     Example:
         >>> round(rbf_sigma_squared([[0.0], [1.0], [2.0], [3.0]]), 12)

@@ -113,11 +113,7 @@ def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:
-    """Return the centred features divided by their standard deviations, without those that are constant.
-
-    Returns:
-        (n, at most d), columns of mean 0 and variance 1; features that vary by no more than the rounding of the
-        dtype are left out.
+    """Return the centred features divided by their standard deviations, without those that only rounding varies.
 
     Raises:
         LayerProbeError: As in `centred_layer`.
