@@ -83,44 +83,37 @@ def cautions(
         >>> cautions(CKA(estimator="biased"), 2758, ("electra", (layer,)), ("bert", (layer,)))[0][:74]
         'layer 0 of electra and layer 0 of bert: independent layers with these spec'
     """
-    lines = [
-        _few_samples(measure, n_samples),
-        _few_documents(n_clusters),
-        _best_match(alignment, n_samples, reference),
-        measure.chance(n_samples, model, reference) if model[1] and reference[1] else None,
-    ]
-    for name, layers in (model, reference):
-        lines += [check(measure, name, layers) for check in CHECKS]
+    lines = _of_samples(measure, n_samples, n_clusters, chosen=alignment == "best-match" and len(reference[1]) != 1)
+    if model[1] and reference[1]:
+        lines.append(measure.chance(n_samples, model, reference))
+    lines += [check(measure, name, layers) for name, layers in (model, reference) for check in CHECKS]
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
-def _few_samples(measure: Measure, n: int) -> str | None:
-    if n >= FEW_SAMPLES:
-        return None
-    return f"{n} texts are few: {measure.sampling_error(n)}: compare on {FEW_SAMPLES} texts or more, better 1000"
-
-
-def _few_documents(n: int | None) -> str | None:
-    if n is None or n >= FEW_DOCUMENTS:
-        return None
-    return (
-        f"{n} documents are few: texts of one document are alike in every layer, which raises similarities as copies "
-        f"do, more than the intervals allow for: compare on texts of {FEW_DOCUMENTS} documents or more"
-    )
-
-
-def _best_match(alignment: Alignment | None, n: int, reference: Diagnosed) -> str | None:
-    if alignment != "best-match" or n >= MANY_TO_CHOOSE or len(reference[1]) == 1:
-        return None
-    return (
-        f"best-match takes the largest of several values, which with {n} texts may be largest by chance and is then "
-        "too high, and the intervals take the choice for given: compare by same-index or relative-depth, or on "
-        f"{MANY_TO_CHOOSE} texts or more"
-    )
+def _of_samples(measure: Measure, n: int, n_clusters: int | None, *, chosen: bool) -> list[str | None]:
+    """Return what too few texts or documents mean, also for values that are chosen among several."""
+    lines: list[str | None] = []
+    if n < FEW_SAMPLES:
+        advice = f"compare on {FEW_SAMPLES} texts or more, better 1000"
+        lines.append(f"{n} texts are few: {measure.sampling_error(n)}: {advice}")
+    if n_clusters is not None and n_clusters < FEW_DOCUMENTS:
+        lines.append(
+            f"{n_clusters} documents are few: texts of one document are alike in every layer, which raises "
+            "similarities as copies do, more than the intervals allow for: compare on texts of "
+            f"{FEW_DOCUMENTS} documents or more"
+        )
+    if chosen and n < MANY_TO_CHOOSE:
+        lines.append(
+            f"best-match takes the largest of several values, which with {n} texts may be largest by chance and is "
+            "then too high, and the intervals take the choice for given: compare by same-index or relative-depth, or "
+            f"on {MANY_TO_CHOOSE} texts or more"
+        )
+    return lines
 
 
 def _copies(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
-    where = [i for i, layer in enumerate(layers) if _share(layer) > COPIES or _inflation(layer) > INFLATION]
+    shares = [layer.duplicates / layer.n_samples for layer in layers]
+    where = [i for i, layer in enumerate(layers) if shares[i] > COPIES or _inflation(layer) > INFLATION]
     if not where:
         return None
     worst = max(where, key=lambda i: layers[i].duplicates)
@@ -131,14 +124,10 @@ def _copies(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> 
     )
 
 
-def _share(layer: LayerDiagnostics) -> float:
-    return layer.duplicates / layer.n_samples
-
-
 def _inflation(layer: LayerDiagnostics) -> float:
     """Return the debiased CKA of independent layers like this that its copies give."""
     odds = layer.chance_cka / max(1 - layer.chance_cka, 1 / layer.n_samples)
-    matched = 2 * _share(layer) * odds
+    matched = 2 * (layer.duplicates / layer.n_samples) * odds
     return matched / (1 + matched)
 
 

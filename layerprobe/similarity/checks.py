@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,11 +20,7 @@ NOISE = 8
 
 
 def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
-    """Raise unless two arrays have equally many rows.
-
-    Raises:
-        MisalignedSamplesError: If they do not belong to the same texts.
-    """
+    """Raise MisalignedSamplesError unless two arrays have equally many rows."""
     if n != expected:
         raise MisalignedSamplesError(
             f"{name} has {n} samples, expected the {expected} of {other}: embed the same texts in the same order"
@@ -31,11 +28,7 @@ def check_same_samples(n: int, expected: int, *, name: str, other: str) -> None:
 
 
 def finite_matrix(X: ArrayLike, *, name: str) -> Array:
-    """Return `X` in float64.
-
-    Args:
-        X: (n, d) real numbers.
-        name: What messages call it, such as "layer 3 of bert-tiny".
+    """Return a (n, d) layer in float64.
 
     Raises:
         DataError: If it is no matrix of real numbers.
@@ -44,34 +37,38 @@ def finite_matrix(X: ArrayLike, *, name: str) -> Array:
     array = np.asarray(X)
     check_shape(array.shape, array.dtype, name=name)
     matrix = array.astype(np.float64)
-    bad = ~np.isfinite(matrix)
-    if bad.any():
-        row = int(bad.any(axis=1).argmax())
-        raise DegenerateLayerError(not_finite(int(bad.sum()), row, name=name))
+    check_finite([matrix], name=name)
     return matrix
 
 
-def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], *, name: str) -> None:
-    """Raise unless a layer is a matrix of real numbers.
+def check_finite(parts: Iterable[NDArray[Any]], *, name: str) -> None:
+    """Raise DegenerateLayerError if a value is NaN or infinite, in a layer or in runs of its rows."""
+    bad = np.concatenate([np.count_nonzero(~np.isfinite(part), axis=1) for part in parts])
+    if bad.any():
+        raise DegenerateLayerError(
+            f"{name} has {bad.sum()} NaN or infinite values, the first in row {(bad > 0).argmax()}, expected finite "
+            "numbers: extract it again in float32"
+        )
 
-    Raises:
-        DataError: If it is not.
-    """
+
+def check_shape(shape: tuple[int, ...], dtype: np.dtype[Any], *, name: str) -> None:
+    """Raise DataError unless a layer is a matrix of real numbers."""
     if len(shape) != 2 or shape[1] == 0:
         raise DataError(f"{name} has shape {shape}, expected (samples, features): pool tokens to one vector a text")
     if dtype.kind not in "fiu":
         raise DataError(f"{name} has dtype {dtype}, expected real numbers: convert it to float32 or float64")
 
 
+def check_samples(n: int, *, name: str) -> None:
+    """Raise DegenerateLayerError if a layer has fewer than `MIN_SAMPLES` rows."""
+    if n < MIN_SAMPLES:
+        raise DegenerateLayerError(
+            f"{name} has {n} samples, expected at least {MIN_SAMPLES}: compare models on more texts"
+        )
+
+
 def centred_layer(X: ArrayLike, *, name: str) -> Array:
     """Return a layer in float64 with the mean of every column subtracted.
-
-    Args:
-        X: (n, d) embeddings, n >= 4, of any real dtype.
-        name: What messages call it, such as "layer 3 of bert-tiny".
-
-    Returns:
-        (n, d) with columns of mean zero.
 
     Raises:
         DataError: If it is no matrix of real numbers.
@@ -79,21 +76,22 @@ def centred_layer(X: ArrayLike, *, name: str) -> Array:
             more than the rounding of its dtype.
     """
     layer = finite_matrix(X, name=name)
-    if len(layer) < MIN_SAMPLES:
-        raise DegenerateLayerError(few_samples(len(layer), name=name))
+    check_samples(len(layer), name=name)
     centred: Array = layer - layer.mean(axis=0)
-    floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), np.asarray(X).dtype)
-    if (np.abs(centred).max(axis=0) <= floor).all():
+    if not varying(layer, centred, np.asarray(X).dtype).any():
         raise DegenerateLayerError(constant_layer(len(layer), name=name))
     return centred
 
 
-def unit_rows(matrix: Array, *, name: str) -> Array:
-    """Return the rows divided by their lengths.
+def varying(layer: Array, centred: Array, dtype: np.dtype[Any]) -> NDArray[np.bool_]:
+    """Return which features vary by more than the rounding of the dtype that a layer is stored in."""
+    floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), dtype)
+    varies: NDArray[np.bool_] = np.abs(centred).max(axis=0) > floor
+    return varies
 
-    Raises:
-        DegenerateLayerError: If a row is zero, or too long for float64.
-    """
+
+def unit_rows(matrix: Array, *, name: str) -> Array:
+    """Return the rows divided by their lengths; raise DegenerateLayerError if one is zero, or too long for float64."""
     norms = np.linalg.norm(matrix, axis=1, keepdims=True)
     bad = ~((norms > 0) & np.isfinite(norms))
     if bad.any():
@@ -109,29 +107,13 @@ def unit_rows(matrix: Array, *, name: str) -> Array:
 def rounding(largest: Array, root_mean_square: float, dtype: np.dtype[Any]) -> Array:
     """Return by how much each feature may vary through rounding alone: of its own storage, and of sums over all.
 
-    Args:
-        largest: (d,) the largest magnitude of each feature.
-        root_mean_square: Of all values.
-        dtype: Of the stored layer.
+    `largest` are the (d,) largest magnitudes of the features, and the root mean square is that of all values.
     """
     spacing = float(np.finfo(dtype).eps) if dtype.kind == "f" else 0.0
     # float16 is a storage format here: the sums were made in float32.
     sums = min(spacing, float(np.finfo(np.float32).eps)) * root_mean_square
     floor: Array = NOISE * (max(spacing, float(np.finfo(np.float64).eps)) * largest + sums)
     return floor
-
-
-def few_samples(n: int, *, name: str) -> str:
-    """Return what to say of a layer with fewer than `MIN_SAMPLES` rows."""
-    return f"{name} has {n} samples, expected at least {MIN_SAMPLES}: compare models on more texts"
-
-
-def not_finite(n_values: int, row: int, *, name: str) -> str:
-    """Return what to say of a layer with NaN or infinite values."""
-    return (
-        f"{name} has {n_values} NaN or infinite values, the first in row {row}, expected finite numbers: "
-        "extract it again in float32"
-    )
 
 
 def constant_layer(n: int, *, name: str) -> str:

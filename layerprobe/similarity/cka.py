@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.curve import similarity_curve
-from layerprobe.similarity.engine.passes import NamedLayers, Sums, sums_of
+from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
 from layerprobe.similarity.inference import (
     MIN_UNITS,
@@ -37,10 +38,10 @@ from layerprobe.similarity.values import (
     Estimator,
     Interval,
     MapUncertainty,
-    Matrix,
     Normalize,
     SimilarityCurve,
     SimilarityMap,
+    as_matrix,
 )
 
 
@@ -75,7 +76,7 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased",
         >>> linear_cka(X, X**2) < 0.1 < linear_cka(X, X**2, estimator="biased")
         True
     """
-    return _cka(X, Y, CKA(estimator=estimator, normalize=normalize))
+    return float(_estimate(X, Y, CKA(estimator=estimator, normalize=normalize)).values[0, 0])
 
 
 def rbf_cka(
@@ -92,15 +93,8 @@ def rbf_cka(
     sigma^2 = multiplier^2 x median of d^2 over i < j, each layer with its own sigma. It is the same for X + c, aX
     and XQ with orthogonal Q. Beyond 4096 samples the median is that of 4096 evenly spaced ones.
 
-    Args:
-        X: (n, d) embeddings, n >= 4. Products are made in float64 if either array is float64, else in float32.
-        Y: (n, e) embeddings of the same samples in the same order.
-        bandwidth_multiplier: sigma in units of the root of the median squared distance.
-        estimator: debiased or biased.
-        normalize: raw, or zscore to divide every feature by its standard deviation first.
-
-    Returns:
-        biased: [0, 1]. debiased: [-1, 1], can be negative. Bounds hold up to rounding: nothing is clamped.
+    Arguments and range are those of `linear_cka`, and `bandwidth_multiplier` is sigma in units of the root of the
+    median squared distance.
 
     Raises:
         LayerProbeError: As in `linear_cka`, or if the multiplier is not positive and finite, or most rows are equal.
@@ -113,7 +107,7 @@ def rbf_cka(
         1.0
     """
     measure = RBFCKA(estimator=estimator, bandwidth_multiplier=bandwidth_multiplier, normalize=normalize)
-    return _cka(X, Y, measure)
+    return float(_estimate(X, Y, measure).values[0, 0])
 
 
 def cka_interval(
@@ -124,20 +118,13 @@ def cka_interval(
     level: float = LEVEL,
     clusters: ArrayLike | None = None,
 ) -> Interval:
-    """Return the debiased CKA of two layers with its interval.
+    """Return the debiased CKA of two layers, linear and of raw features unless a measure is given, with its interval.
 
-    Args:
-        X: (n, d) embeddings, n >= 5.
-        Y: (n, e) embeddings of the same samples in the same order.
-        measure: Kernel, bandwidth and normalization; linear of raw features by default.
-        level: Confidence level.
-        clusters: (n,) labels of documents, where these and not the samples are independent of each other.
+    Clusters are (n,) labels of documents, where these and not the samples are independent of each other.
 
     Raises:
-        DataError: If an argument is no matrix of real numbers, there are fewer than five samples or documents, or
-            the estimator is biased.
-        DegenerateLayerError: If a layer is constant, not finite, or has fewer than 4 rows.
-        MisalignedSamplesError: If the numbers of rows differ.
+        LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or documents, or the estimator is
+            biased.
 
     Example:
         >>> X, noise = np.random.default_rng(0).normal(size=(2, 200, 8))
@@ -150,8 +137,7 @@ def cka_interval(
         raise DataError(
             f"expected the debiased estimator for an interval, got {measure.title}: biased values have none"
         )
-    layers: list[NamedLayers] = [[("X", np.asarray(X))], [("Y", np.asarray(Y))]]
-    (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
+    estimate = _estimate(X, Y, measure, level=level, clusters=clusters)
     value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
     lower, upper = interval(value, error, level=level)
     return Interval(value=value, standard_error=error.standard_error, lower=lower, upper=upper, level=level)
@@ -198,14 +184,19 @@ def estimate_cka(
     if level is not None:
         check_level(level)
     if pairs is None:
-        pairs = [(i, j) for i in range(len(models)) for j in range(i + 1, len(models))]
+        pairs = list(itertools.combinations(range(len(models)), 2))
     if not pairs or not measures:
         raise DataError(f"expected models and measures to compare by, got {len(pairs)} pairs, {len(measures)} measures")
-    for name, layers in models:
-        if not len(layers):
-            raise DataError(f"{name} has no layers, expected at least one")
-    named = [[(f"layer {i} of {name}", layer) for i, layer in enumerate(layers)] for name, layers in models]
+    named = [named_layers(name, layers) for name, layers in models]
     return _estimates(named, measures, pairs, level=level, clusters=clusters, device=device, progress=progress)
+
+
+def _estimate(
+    X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float | None = None, clusters: ArrayLike | None = None
+) -> CKAEstimate:
+    layers: list[NamedLayers] = [[("X", np.asarray(X))], [("Y", np.asarray(Y))]]
+    (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
+    return estimate
 
 
 def _estimates(
@@ -260,7 +251,7 @@ class CKAEstimate:
     @property
     def method(self) -> str:
         """How the errors are computed, in a few words."""
-        return "influence of each sample" if self.clusters is None else "influence of each document"
+        return f"influence of each {'sample' if self.clusters is None else 'document'}"
 
     @cached_property
     def map(self) -> SimilarityMap:
@@ -301,42 +292,31 @@ class CKAEstimate:
         assert self.level is not None
         errors = [self.spread(layer, partner) for layer, partner in enumerate(curve.reference_layers)]
         covariances = covariance(errors)
-        width = band_width(covariances, level=self.level)
-        pointwise = [interval(v, e, level=self.level) for v, e in zip(curve.values, errors, strict=True)]
-        band = [interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
-        return SimilarityCurve(
-            values=curve.values,
-            reference_layers=curve.reference_layers,
-            alignment=alignment,
-            uncertainty=CurveUncertainty(
-                level=self.level,
-                lower=tuple(low for low, _ in pointwise),
-                upper=tuple(high for _, high in pointwise),
-                band_lower=tuple(low for low, _ in band),
-                band_upper=tuple(high for _, high in band),
-                covariance=as_matrix(covariances),
-                method=self.method,
-                n_clusters=self.n_clusters,
-            ),
+        of_layers = [
+            [interval(v, e, level=self.level, width=width) for v, e in zip(curve.values, errors, strict=True)]
+            for width in (None, band_width(covariances, level=self.level))
+        ]
+        (lower, upper), (band_lower, band_upper) = (zip(*ends, strict=True) for ends in of_layers)
+        uncertainty = CurveUncertainty(
+            level=self.level,
+            lower=lower,
+            upper=upper,
+            band_lower=band_lower,
+            band_upper=band_upper,
+            covariance=as_matrix(covariances),
+            method=self.method,
+            n_clusters=self.n_clusters,
         )
+        return dataclasses.replace(curve, uncertainty=uncertainty)
 
     def steps(self, curve: SimilarityCurve) -> tuple[Difference, ...]:
         """Return the change of a curve from each layer to the next, tested on the same samples."""
-        at = list(enumerate(curve.reference_layers))
-        return self.differences(self, list(itertools.pairwise(at)))
+        return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
     def differences(
         self, other: CKAEstimate, at: Sequence[tuple[tuple[int, int], tuple[int, int]]]
     ) -> tuple[Difference, ...]:
-        """Return values of `other` less values of this estimate, tested on the same samples.
-
-        Args:
-            other: An estimate from the same samples, or this one.
-            at: Pairs of (layer, reference layer) here and there.
-
-        Returns:
-            One for each; none for the biased estimator or without a level.
-        """
+        """Return values of `other` less values of this estimate; none for the biased estimator or without a level."""
         if not (self.uncertain and other.uncertain):
             return ()
         assert self.level is not None
@@ -353,27 +333,16 @@ class CKAEstimate:
 
     def _map_uncertainty(self) -> MapUncertainty:
         assert self.level is not None
-        shape = self.values.shape
-        errors, lower, upper = np.empty(shape), np.empty(shape), np.empty(shape)
-        for at in np.ndindex(*shape):
+        parts = np.empty((3, *self.values.shape))
+        for at in np.ndindex(*self.values.shape):
             error = self.spread(*at)
-            errors[at] = error.standard_error
-            lower[at], upper[at] = interval(float(self.values[at]), error, level=self.level)
+            parts[:, *at] = error.standard_error, *interval(float(self.values[at]), error, level=self.level)
+        errors, lower, upper = map(as_matrix, parts)
         return MapUncertainty(
             level=self.level,
-            standard_errors=as_matrix(errors),
-            lower=as_matrix(lower),
-            upper=as_matrix(upper),
+            standard_errors=errors,
+            lower=lower,
+            upper=upper,
             method=self.method,
             n_clusters=self.n_clusters,
         )
-
-
-def as_matrix(values: Array) -> Matrix:
-    """Return an array as plain numbers."""
-    return tuple(tuple(float(value) for value in row) for row in values)
-
-
-def _cka(X: ArrayLike, Y: ArrayLike, measure: CKA) -> float:
-    (estimate,) = _estimates([[("X", np.asarray(X))], [("Y", np.asarray(Y))]], [measure], [(0, 1)], level=None)
-    return float(estimate.values[0, 0])

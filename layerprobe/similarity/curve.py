@@ -15,10 +15,6 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
     of equals; such a curve never shows less similarity than the others. previous-layer, for a map of a model against
     itself: layer l against l - 1, which says how little block l changes; layer 0 against itself.
 
-    Args:
-        similarities: Every layer of the model against every layer of the reference.
-        alignment: How partners are chosen.
-
     Returns:
         One value a layer of the model, in the range of the map: debiased ones can be negative.
 
@@ -35,24 +31,20 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
         (0, 1, 0)
     """
     check_choice(alignment, Alignment, name="alignment")
-    partners = _partners(similarities, alignment)
-    values = tuple(row[partner] for row, partner in zip(similarities.values, partners, strict=True))
-    return SimilarityCurve(values=values, reference_layers=partners, alignment=alignment)
-
-
-def _partners(similarities: SimilarityMap, alignment: Alignment) -> tuple[int, ...]:
     rows = similarities.values
     n, m = len(rows) - 1, len(rows[0]) - 1
+    partners = tuple(range(n + 1))
     if alignment == "best-match":
-        return tuple(row.index(max(row)) for row in rows)
-    if alignment == "relative-depth":
+        partners = tuple(row.index(max(row)) for row in rows)
+    elif alignment == "relative-depth":
         # Integers, because round() takes halves to the even neighbour: 8 blocks against 4 would skip unevenly.
-        return tuple((2 * layer * m + n) // (2 * n) if n else 0 for layer in range(n + 1))
-    if alignment == "previous-layer":
-        return tuple(min(max(layer - 1, 0), m) for layer in range(n + 1))
-    if n != m:
+        partners = tuple((2 * layer * m + n) // (2 * n) if n else 0 for layer in partners)
+    elif alignment == "previous-layer":
+        partners = tuple(min(max(layer - 1, 0), m) for layer in partners)
+    elif n != m:
         raise DataError(
             f"the model has {n + 1} layers and the reference {m + 1}, expected equally many for same-index: "
             "use relative-depth or best-match"
         )
-    return tuple(range(n + 1))
+    values = tuple(row[partner] for row, partner in zip(rows, partners, strict=True))
+    return SimilarityCurve(values=values, reference_layers=partners, alignment=alignment)

@@ -17,13 +17,12 @@ from scipy.special import entr
 
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.checks import (
-    MIN_SAMPLES,
     NOISE,
     Array,
+    check_finite,
+    check_samples,
     check_shape,
     constant_layer,
-    few_samples,
-    not_finite,
     rounding,
 )
 from layerprobe.similarity.grams import squared_distances
@@ -82,14 +81,18 @@ def diagnose(
         >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)
         (7.9, 56, 0.016)
     """
-    array = _checked(layer, name=name)
+    array = np.asarray(layer)
+    check_shape(array.shape, array.dtype, name=name)
+    check_samples(len(array), name=name)
     n, d = array.shape
     rows = _scan(array, name=name)
-    constant = rows.constant_features(array.dtype)
+    largest = np.maximum(np.abs(rows.lowest), np.abs(rows.highest))
+    spread = np.maximum(rows.highest - rows.mean, rows.mean - rows.lowest)
+    constant = int((spread <= rounding(largest, math.sqrt(rows.mean_square), array.dtype)).sum())
     if constant == d:
         raise DegenerateLayerError(constant_layer(n, name=name))
     eigenvalues, variances = _spectrum(array, rows.mean)
-    shares, largest = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
+    shares, top = eigenvalues / eigenvalues.sum(), np.sort(variances / variances.sum())[::-1]
     return LayerDiagnostics(
         n_samples=n,
         n_features=d,
@@ -99,8 +102,8 @@ def diagnose(
         constant_features=constant,
         mean_norm=rows.mean_norm,
         mean_cosine=rows.mean_cosine,
-        top_dimension_share=float(largest[0]),
-        top_three_share=float(largest[:3].sum()),
+        top_dimension_share=float(top[0]),
+        top_three_share=float(top[:3].sum()),
         effective_rank=float(np.exp(entr(shares).sum())),
         intrinsic_dimension=_intrinsic_dimension(array, rows),
         chance_cka=float(1 / ((n - 1) * (shares**2).sum())),
@@ -123,21 +126,6 @@ class _Rows:
     mean_cosine: float
     duplicates: int
 
-    def constant_features(self, dtype: np.dtype[Any]) -> int:
-        """Return how many features vary by no more than rounding."""
-        largest = np.maximum(np.abs(self.lowest), np.abs(self.highest))
-        spread = np.maximum(self.highest - self.mean, self.mean - self.lowest)
-        return int((spread <= rounding(largest, math.sqrt(self.mean_square), dtype)).sum())
-
-
-def _checked(layer: ArrayLike, *, name: str) -> NDArray[Any]:
-    """Return it as an array, unread: a memory map stays one."""
-    array = np.asarray(layer)
-    check_shape(array.shape, array.dtype, name=name)
-    if len(array) < MIN_SAMPLES:
-        raise DegenerateLayerError(few_samples(len(array), name=name))
-    return array
-
 
 def blocks(array: NDArray[Any]) -> Iterator[Array]:
     """Yield runs of rows in float64: of a float64 layer these are its own memory, not to be written to."""
@@ -154,7 +142,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
     seen: set[bytes] = set()
     for block in blocks(array):
         if not np.isfinite(block).all():
-            raise DegenerateLayerError(_not_finite(array, name=name))
+            check_finite(blocks(array), name=name)
         norms = np.sqrt(np.einsum("ij,ij->i", block, block))
         lengths.append(norms)
         total += block.sum(axis=0)
@@ -164,43 +152,27 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
         # Adding 0 turns -0 into 0, which is the same number in other bits.
         seen.update(hashlib.blake2b(row.data, digest_size=16).digest() for row in block + 0.0)
     norms = np.concatenate(lengths)
+    n_units = int(np.count_nonzero(norms))
     return _Rows(
         mean=total / n,
         lowest=lowest,
         highest=highest,
         mean_norm=float(norms.mean()),
         mean_square=float((norms**2).mean()) / d,
-        mean_cosine=_mean_cosine(unit_total, n_units=int(np.count_nonzero(norms))),
+        mean_cosine=float(unit_total @ unit_total - n_units) / (n_units * (n_units - 1)) if n_units > 1 else 0.0,
         duplicates=n - len(seen),
     )
 
 
-def _mean_cosine(unit_total: Array, *, n_units: int) -> float:
-    if n_units < 2:
-        return 0.0
-    return float(unit_total @ unit_total - n_units) / (n_units * (n_units - 1))
-
-
-def _not_finite(array: NDArray[Any], *, name: str) -> str:
-    bad = np.concatenate([np.count_nonzero(~np.isfinite(block), axis=1) for block in blocks(array)])
-    return not_finite(int(bad.sum()), int((bad > 0).argmax()), name=name)
-
-
 def _spectrum(array: NDArray[Any], mean: Array) -> tuple[Array, Array]:
-    """Return the eigenvalues of the covariance, and its diagonal, both times n - 1.
-
-    The eigenvalues that are not zero are also those of the Gram matrix of the centred rows, which is the smaller
-    matrix where there are fewer rows than features.
-    """
+    """Return the eigenvalues of the covariance, and its diagonal, both times n - 1."""
     n, d = array.shape
-    if n < d:
+    if n < d:  # the Gram matrix of the rows, the smaller one, has the same eigenvalues beside zeros
         centred = np.asarray(array, dtype=np.float64) - mean
         matrix, variances = centred @ centred.T, np.einsum("ij,ij->j", centred, centred)
     else:
-        matrix = np.zeros((d, d))
-        for block in blocks(array):
-            centred = block - mean
-            matrix += centred.T @ centred
+        centred_blocks = (block - mean for block in blocks(array))
+        matrix = sum((centred.T @ centred for centred in centred_blocks), np.zeros((d, d)))
         variances = matrix.diagonal()
     return np.maximum(np.linalg.eigvalsh(matrix), 0.0), variances
 

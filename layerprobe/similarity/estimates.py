@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -11,21 +12,18 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, DegenerateLayerError
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.similarity.checks import MIN_SAMPLES, Array
 from layerprobe.similarity.curve import similarity_curve
-from layerprobe.similarity.inference import MIN_UNITS, band_width, cluster_numbers, difference_label, tested
+from layerprobe.similarity.inference import MIN_UNITS, cluster_numbers, difference_label, student_uncertainty, tested
 from layerprobe.similarity.maps import layer_measure, measure_map, samples_without_groups, without_groups
 from layerprobe.similarity.values import (
     Alignment,
-    CurveUncertainty,
     Difference,
     LayerMeasure,
-    Matrix,
     Measure,
     SimilarityCurve,
     SimilarityMap,
@@ -52,7 +50,12 @@ class Estimate(Protocol):
         """Return the change of a curve from each layer to the next."""
 
     def differences(self, other: Any, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
-        """Return values of `other`, of the same kind, less values of this estimate."""
+        """Return values of `other` less values of this estimate, tested on the same samples.
+
+        Args:
+            other: An estimate of the same kind from the same samples, or this one.
+            at: Pairs of (layer, reference layer) here and there.
+        """
 
 
 def measure_layers(
@@ -66,27 +69,17 @@ def measure_layers(
     reference_name: str = "the reference",
     progress: Progress = silent,
 ) -> MeasureEstimate:
-    """Compare every layer of one model with every layer of another by a measure beside CKA.
+    """Compare every layer of one model with every layer of another, as `measure_map`, with errors of its curves.
 
-    Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, n >= 4; d may differ by layer.
-        reference_layers: The same of the reference, for the same samples in the same order.
-        measure: Any but CKA.
-        level: Confidence level of intervals and bands of curves; None leaves them out.
-        clusters: (n,) the document of each sample, where documents are the independent units.
-        model_name: What messages call the model.
-        reference_name: What messages call the reference.
-        progress: Called with how much is done.
+    Intervals and bands of curves have the confidence level, None leaves them out; `clusters` are (n,) documents of
+    the samples, where documents are the independent units.
 
     Returns:
         The map, and what curves and tests are computed from. There are no intervals with fewer than five samples or
         documents, nor where the samples that stay without a group are too few for the measure.
 
     Raises:
-        DataError: If a model has no layers, a layer is no matrix of real numbers, the measure is CKA, or it takes
-            more samples.
-        DegenerateLayerError: If a layer has no such similarity; the message names the layer.
-        MisalignedSamplesError: If layers have different numbers of rows.
+        LayerProbeError: As in `measure_map`.
 
     Example:
         >>> from layerprobe.similarity.measures.procrustes import Procrustes
@@ -128,8 +121,7 @@ def _without_groups(n: int, clusters: NDArray[np.intp] | None, measure: LayerMea
     if n_units < MIN_UNITS:
         return []
     kept = samples_without_groups(units, groups=min(GROUPS, n_units))
-    fewest = min(int(rows.sum()) for rows in kept)
-    return kept if fewest >= max(MIN_SAMPLES, measure.least_samples) else []
+    return kept if min(rows.sum() for rows in kept) >= max(MIN_SAMPLES, measure.least_samples) else []
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -162,17 +154,15 @@ class MeasureEstimate:
     def replicates(self, at: Pair) -> Array | None:
         """Return (groups,) values of two layers, each without one group of samples; None where there are none."""
         if at not in self._replicates:
-            self._replicates[at] = self._estimated_again(at) if self.kept else None
-        return self._replicates[at]
-
-    def _estimated_again(self, at: Pair) -> Array | None:
-        first, second = (layers[i] for layers, i in zip(self.layers, at, strict=True))
-        model, reference = (f"layer {i} of {name}" for name, i in zip(self.names, at, strict=True))
-        try:
-            return without_groups(first, second, self.map.measure, kept=self.kept, names=(model, reference))
-        except DegenerateLayerError:
+            first, second = (layers[i] for layers, i in zip(self.layers, at, strict=True))
+            model, reference = (f"layer {i} of {name}" for name, i in zip(self.names, at, strict=True))
+            values = None
             # All samples together do have the similarity, which is in the map.
-            return None
+            with contextlib.suppress(DegenerateLayerError):
+                if self.kept:
+                    values = without_groups(first, second, self.map.measure, kept=self.kept, names=(model, reference))
+            self._replicates[at] = values
+        return self._replicates[at]
 
     def curve(self, alignment: Alignment) -> SimilarityCurve:
         """Return one value for every layer of the model, with its interval and the band of the whole curve.
@@ -198,60 +188,33 @@ class MeasureEstimate:
                 return curve
             by_layer.append(replicates)
             self.progress("estimating errors", len(curve.values) + len(by_layer), 2 * len(curve.values))
-        return dataclasses.replace(curve, uncertainty=self._uncertainty(np.array(curve.values), np.stack(by_layer)))
-
-    def _uncertainty(self, values: Array, replicates: Array) -> CurveUncertainty:
-        """Return that of (layers,) values, from (layers, groups) replicates."""
         assert self.level is not None
-        groups = len(self.kept)
-        deviations = replicates - replicates.mean(axis=1, keepdims=True)
-        covariance = (groups - 1) / groups * deviations @ deviations.T
-        errors = np.sqrt(np.diag(covariance))
-        student, normal = (d.isf((1 - self.level) / 2) for d in (stats.t(groups - 1), stats.norm))
-        width = band_width(covariance, level=self.level) * student / normal
-        lowest, highest = self.map.measure.range
-
-        def around(quantile: float) -> tuple[float, ...]:
-            # A value may leave the range by rounding, and stays inside its interval.
-            ends = np.clip(values + quantile * errors, np.minimum(values, lowest), np.maximum(values, highest))
-            return tuple(float(end) for end in ends)
-
-        matrix: Matrix = tuple(tuple(float(value) for value in row) for row in covariance)
-        return CurveUncertainty(
+        groups, all_replicates = len(self.kept), np.stack(by_layer)
+        deviations = all_replicates - all_replicates.mean(axis=1, keepdims=True)
+        uncertainty = student_uncertainty(
+            np.array(curve.values),
+            (groups - 1) / groups * deviations @ deviations.T,
+            freedom=groups - 1,
             level=self.level,
-            lower=around(-student),
-            upper=around(student),
-            band_lower=around(-width),
-            band_upper=around(width),
-            covariance=matrix,
             method=self.method,
             n_clusters=self.n_clusters,
+            limits=self.map.measure.range,
         )
+        return dataclasses.replace(curve, uncertainty=uncertainty)
 
     def steps(self, curve: SimilarityCurve) -> tuple[Difference, ...]:
         """Return the change of a curve from each layer to the next, tested on the same samples."""
-        at = list(enumerate(curve.reference_layers))
-        return self.differences(self, list(itertools.pairwise(at)))
+        return self.differences(self, list(itertools.pairwise(enumerate(curve.reference_layers))))
 
     def differences(self, other: MeasureEstimate, at: Sequence[tuple[Pair, Pair]]) -> tuple[Difference, ...]:
-        """Return values of `other` less values of this estimate, tested on the same samples.
-
-        Args:
-            other: An estimate from the same samples, or this one.
-            at: Pairs of (layer, reference layer) here and there.
-
-        Returns:
-            One for each; none where one of the values has no interval.
-        """
-        differences = tuple(each for here, there in at if (each := self._difference(other, here, there)))
-        return differences if len(differences) == len(at) else ()
-
-    def _difference(self, other: MeasureEstimate, here: Pair, there: Pair) -> Difference | None:
-        first, second = self.replicates(here), other.replicates(there)
-        if first is None or second is None:
-            return None
-        assert self.level is not None
-        value = other.map.values[there[0]][there[1]] - self.map.values[here[0]][here[1]]
-        freedom = len(self.kept) - 1
-        error = math.sqrt(freedom * float((second - first).var()))
-        return tested(value, error, freedom, label=difference_label(here, there), level=self.level)
+        """Return values of `other` less values of this estimate; none where one of them has no interval."""
+        differences, freedom = list[Difference](), len(self.kept) - 1
+        for here, there in at:
+            first, second = self.replicates(here), other.replicates(there)
+            if first is None or second is None:
+                return ()
+            assert self.level is not None
+            value = other.map.values[there[0]][there[1]] - self.map.values[here[0]][here[1]]
+            error = math.sqrt(freedom * float((second - first).var()))
+            differences.append(tested(value, error, freedom, label=difference_label(here, there), level=self.level))
+        return tuple(differences)

@@ -24,8 +24,7 @@ def linear_gram(X: ArrayLike) -> Array:
         (n, n), symmetric and positive semi-definite.
 
     Raises:
-        DataError: If `X` is no matrix of real numbers.
-        DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
+        LayerProbeError: As in `centred_layer`.
 
     Source: Kornblith et al. 2019 (arXiv 1905.00414), section 3.
 
@@ -40,29 +39,20 @@ def linear_gram(X: ArrayLike) -> Array:
 def rbf_gram(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> Array:
     """Return the Gaussian kernel of the rows, its bandwidth set by the median distance.
 
-    K_ij = exp(-d_ij^2 / (2 sigma^2)) with sigma^2 of `rbf_sigma_squared`.
-
-    Args:
-        X: (n, d) embeddings, n >= 4.
-        bandwidth_multiplier: sigma in units of the root of the median squared distance.
+    K_ij = exp(-d_ij^2 / (2 sigma^2)) with sigma^2 of `rbf_sigma_squared`, which takes and refuses the same.
 
     Returns:
         (n, n), symmetric, values in [0, 1], ones on the diagonal.
 
-    Raises:
-        DataError: If `X` is no matrix of real numbers, or the multiplier is not positive and finite.
-        DegenerateLayerError: If it is constant, not finite, has fewer than 4 rows, or most rows are equal.
-
-    Source: Kornblith et al. 2019 (arXiv 1905.00414), section 3; the convention of the median is that of
-    `rbf_sigma_squared`.
+    Source: Kornblith et al. 2019 (arXiv 1905.00414), section 3.
 
     Example:
         >>> rbf_gram([[0.0], [1.0], [2.0], [3.0]])[0].round(4).tolist()
         [1.0, 0.8187, 0.4493, 0.1653]
     """
-    check_bandwidth_multiplier(bandwidth_multiplier)
-    distances = squared_distances(centred_layer(X, name="X"))
-    return gaussian(distances, sigma_squared(distances, bandwidth_multiplier=bandwidth_multiplier, name="X"))
+    distances, sigma_squared = _bandwidth(X, bandwidth_multiplier)
+    distances /= -2 * sigma_squared
+    return np.exp(distances, out=distances)
 
 
 def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> float:
@@ -75,30 +65,20 @@ def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> flo
         X: (n, d) embeddings, n >= 4.
         bandwidth_multiplier: sigma in units of the root of the median squared distance.
 
-    Returns:
-        A positive number.
-
     Raises:
-        DataError: If `X` is no matrix of real numbers, or the multiplier is not positive and finite.
-        DegenerateLayerError: If it is constant, not finite, has fewer than 4 rows, or most rows are equal.
+        LayerProbeError: As in `centred_layer`, or if the multiplier is not positive and finite, or most rows are equal.
 
     Example:
         >>> round(rbf_sigma_squared([[0.0], [1.0], [2.0], [3.0]]), 12)
         2.5
     """
-    check_bandwidth_multiplier(bandwidth_multiplier)
-    distances = squared_distances(centred_layer(X, name="X"))
-    return sigma_squared(distances, bandwidth_multiplier=bandwidth_multiplier, name="X")
+    return _bandwidth(X, bandwidth_multiplier)[1]
 
 
 def squared_distances(centred: Array) -> Array:
-    """Return all squared distances between rows, d_ij^2 = |x_i|^2 + |x_j|^2 - 2 x_i x_j.
+    """Return all (n, n) squared distances between rows of a centred layer, |x_i|^2 + |x_j|^2 - 2 x_i x_j.
 
-    Args:
-        centred: (n, d), as `centred_layer` returns it.
-
-    Returns:
-        (n, n), not negative; exactly 0 where rounding cannot tell two rows apart, and on the diagonal.
+    They are 0 where rounding cannot tell two rows apart, and on the diagonal.
     """
     distances = centred @ centred.T
     norms = distances.diagonal().copy()
@@ -112,22 +92,14 @@ def squared_distances(centred: Array) -> Array:
     return distances
 
 
-def sigma_squared(distances: Array, *, bandwidth_multiplier: float, name: str) -> float:
-    """Return multiplier^2 x the median of the squared distances over i < j.
-
-    Raises:
-        DegenerateLayerError: If the median is 0.
-    """
+def _bandwidth(X: ArrayLike, bandwidth_multiplier: float) -> tuple[Array, float]:
+    """Return the squared distances, and sigma^2."""
+    check_bandwidth_multiplier(bandwidth_multiplier)
+    distances = squared_distances(centred_layer(X, name="X"))
     median = float(np.median(squareform(distances, checks=False)))
     if median == 0:
         raise DegenerateLayerError(
-            f"{name} has a median distance of 0 between samples, expected most samples to differ: "
+            "X has a median distance of 0 between samples, expected most samples to differ: "
             "remove duplicate texts, or use the linear kernel"
         )
-    return bandwidth_multiplier**2 * median
-
-
-def gaussian(distances: Array, sigma_squared: float) -> Array:
-    """Return exp(-d^2 / (2 sigma^2)), in the memory of `distances`."""
-    distances /= -2 * sigma_squared
-    return np.exp(distances, out=distances)
+    return distances, bandwidth_multiplier**2 * median

@@ -37,9 +37,7 @@ def hsic(K: ArrayLike, L: ArrayLike, *, estimator: Estimator = "debiased") -> fl
         is the HSIC of the distribution, 0 for independent ones.
 
     Raises:
-        DataError: If a matrix is not square or not symmetric, or the estimator is unknown.
-        DegenerateLayerError: If n < 4 or a value is not finite.
-        MisalignedSamplesError: If the matrices differ in size.
+        LayerProbeError: If a matrix is not square, symmetric and finite, n < 4, or the matrices differ in size.
 
     Source: Gretton et al. 2005 (ALT), equation 9; Song et al. 2012 (JMLR 13), HSIC_1; U-centring: Szekely and
     Rizzo 2014 (Annals of Statistics 42), definition 2.
@@ -61,14 +59,7 @@ def centre(K: Array, *, estimator: Estimator) -> Array:
     """Centre a Gram matrix in place, so that HSIC becomes an inner product.
 
     biased: H K H. debiased: U_ij = K_ij - K_i. / (n - 2) - K_.j / (n - 2) + K_.. / ((n - 1)(n - 2)) for i != j
-    and 0 for i = j, where the sums leave out the diagonal.
-
-    Args:
-        K: (n, n) symmetric; overwritten.
-        estimator: debiased or biased.
-
-    Returns:
-        `K` itself.
+    and 0 for i = j, where the sums leave out the diagonal. `K` itself is returned, overwritten.
     """
     n = len(K)
     if estimator == "biased":

@@ -17,7 +17,7 @@ from scipy import stats
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, check_same_samples
-from layerprobe.similarity.values import CurveUncertainty, Difference
+from layerprobe.similarity.values import CurveUncertainty, Difference, as_matrix
 
 DRAWS = 20_000
 """Curves drawn to find the half-width of a simultaneous band: its level is then right to 0.3 points."""
@@ -82,12 +82,8 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     z = artanh(sqrt(value)), z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the
     root: value and 1 are moved up by c = max((t + 2) se - value, 0) for the scale, and the ends moved back.
 
-    Args:
-        value: The similarity, at most 1.
-        error: Its spread.
-        level: Confidence level, such as 0.95.
-        width: Half-width in standard errors of a normal estimate, as for a band; Student's t of the same
-            probability is used.
+    A width, in standard errors of a normal estimate as for a band, replaces the level; Student's t of the same
+    probability is used.
 
     Returns:
         Lower and upper end, in [-1, 1].
@@ -105,16 +101,14 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     root = math.sqrt((value + moved) / (1 + moved))
     centre, half = math.atanh(root), half / (2 * root * (1 - value))
     lower, upper = ((1 + moved) * math.tanh(end) ** 2 - moved for end in (max(centre - half, 0.0), centre + half))
-    return max(lower, -1.0), upper
+    # By rounding the upper end can exceed 1.
+    return max(lower, -1.0), min(upper, 1.0)
 
 
 def covariance(errors: list[Spread]) -> Array:
-    """Return the covariance of the errors of several similarities on the same samples.
+    """Return the (k, k) covariance of the errors of several similarities on the same samples.
 
     Correlations are those of the influence values, variances those of the standard errors.
-
-    Returns:
-        (k, k)
     """
     stacked = np.stack([error.influences for error in errors])
     norms = np.linalg.norm(stacked, axis=1)
@@ -158,11 +152,8 @@ def curve_uncertainty(
     Args:
         values: (layers,)
         influences: (layers, n) derivatives by the share that a sample has in all, or pseudo-values, of mean 0.
-        level: Confidence level of intervals and band.
+        level: Confidence level of Student's intervals and of a band that holds the whole curve.
         clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
-
-    Returns:
-        Intervals by Student's t, and a band that holds the whole curve.
 
     Raises:
         DataError: If there are fewer than five samples or documents.
@@ -179,32 +170,49 @@ def curve_uncertainty(
     if units < MIN_UNITS:
         raise DataError(f"expected at least {MIN_UNITS} samples or documents for an error, got {units}")
     covariances = each @ each.T / n**2 * units / (units - 1)
+    n_clusters = None if clusters is None else units
+    method = "influence values"
+    return student_uncertainty(
+        numbers, covariances, freedom=units - 1, level=level, method=method, n_clusters=n_clusters
+    )
+
+
+def student_uncertainty(
+    values: Array,
+    covariances: Array,
+    *,
+    freedom: int,
+    level: float,
+    method: str,
+    n_clusters: int | None,
+    limits: tuple[float, float] = (-math.inf, math.inf),
+) -> CurveUncertainty:
+    """Return Student's intervals and the band of the whole curve, with ends cut to the limits."""
     errors = np.sqrt(np.diag(covariances))
-    student, normal = (distribution.isf((1 - level) / 2) for distribution in (stats.t(units - 1), stats.norm))
+    student, normal = (distribution.isf((1 - level) / 2) for distribution in (stats.t(freedom), stats.norm))
     width = band_width(covariances, level=level) * student / normal
+
+    def around(quantile: float) -> tuple[float, ...]:
+        # A value may leave the limits by rounding, and stays inside its interval.
+        ends = np.clip(values + quantile * errors, np.minimum(values, limits[0]), np.maximum(values, limits[1]))
+        return tuple(ends.tolist())
+
     return CurveUncertainty(
         level=level,
-        lower=tuple((numbers - student * errors).tolist()),
-        upper=tuple((numbers + student * errors).tolist()),
-        band_lower=tuple((numbers - width * errors).tolist()),
-        band_upper=tuple((numbers + width * errors).tolist()),
-        covariance=tuple(map(tuple, covariances.tolist())),
-        method="influence values",
-        n_clusters=None if clusters is None else units,
+        lower=around(-student),
+        upper=around(student),
+        band_lower=around(-width),
+        band_upper=around(width),
+        covariance=as_matrix(covariances),
+        method=method,
+        n_clusters=n_clusters,
     )
 
 
 def difference(
     first: float, second: float, errors: tuple[Spread, Spread], *, label: str, level: float = LEVEL
 ) -> Difference:
-    """Return the paired difference of two similarities on the same samples, with its interval and test.
-
-    Args:
-        first: A similarity.
-        second: What is taken off.
-        errors: Their spreads, of the same samples or clusters in the same order.
-        label: What less what.
-        level: Confidence level of the interval.
+    """Return `first` less `second`, similarities on the same samples, with its interval and test.
 
     Raises:
         MisalignedSamplesError: If the spreads are of different numbers of samples.
@@ -217,15 +225,7 @@ def difference(
 
 
 def tested(value: float, error: float, freedom: float, *, label: str, level: float) -> Difference:
-    """Return a difference with Student's interval and two-sided test.
-
-    Args:
-        value: The difference.
-        error: Its standard error; 0 where both similarities are the same.
-        freedom: Degrees of freedom of the error.
-        label: What less what.
-        level: Confidence level of the interval.
-    """
+    """Return a difference with Student's interval and two-sided test; its error may be 0."""
     student = stats.t(freedom)
     half = float(student.isf((1 - level) / 2)) * error
     # Copies differ by rounding, in value and in error.
@@ -252,11 +252,7 @@ def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
 
 
 def cluster_numbers(clusters: ArrayLike, n: int) -> NDArray[np.intp]:
-    """Return the number of each sample's cluster, counted from 0.
-
-    Raises:
-        DataError: If there is no label for every sample.
-    """
+    """Return the number of each sample's cluster, counted from 0; raise DataError unless all n have a label."""
     labels = np.asarray(clusters)
     if labels.shape != (n,):
         raise DataError(f"expected a cluster for each of {n} samples, got an array of shape {labels.shape}")

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
-from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, rounding
+from layerprobe.similarity.checks import Array, centred_layer, check_same_samples, finite_matrix, varying
 from layerprobe.similarity.values import LayerMeasure, Matrix, Measure
 
 
@@ -66,21 +66,10 @@ def measure_map(
 
 
 def layer_similarity(X: ArrayLike, Y: ArrayLike, measure: Measure, *, names: tuple[str, str] = ("X", "Y")) -> float:
-    """Return the similarity of two layers.
-
-    Args:
-        X: (n, d) embeddings, n >= 4.
-        Y: (n, e) embeddings of the same samples in the same order.
-        measure: Any but CKA.
-        names: What messages call the layers.
-
-    Returns:
-        The value, in the range that the measure declares, up to rounding.
+    """Return the similarity of (n, d) and (n, e) embeddings of the same samples by any measure but CKA.
 
     Raises:
-        DataError: If an argument is no matrix of real numbers, the measure is CKA, or it takes more samples.
-        DegenerateLayerError: If a layer has no such similarity.
-        MisalignedSamplesError: If the numbers of rows differ.
+        LayerProbeError: As in `measure_map`.
     """
     checked = layer_measure(measure)
     first = _prepare(X, checked, name=names[0])
@@ -95,22 +84,12 @@ def without_groups(
     kept: Sequence[NDArray[np.bool_]],
     names: tuple[str, str] = ("the model's layer", "the reference's layer"),
 ) -> Array:
-    """Return the values of a similarity that remain when one group of samples at a time is left out.
+    """Return the (groups,) values of a similarity that remain when one group of samples at a time is left out.
 
-    Args:
-        model_layer: (n, d) embeddings.
-        reference_layer: (n, e) embeddings of the same samples in the same order.
-        measure: Any but CKA.
-        kept: (n,) for every group, which samples stay, as `samples_without_groups` returns them.
-        names: What messages call the layers.
-
-    Returns:
-        (groups,)
+    Layers and measure are as in `layer_similarity`, and `samples_without_groups` returns which samples are kept.
 
     Raises:
-        DataError: If a layer is no matrix of real numbers, the measure is CKA, or it takes more samples.
-        DegenerateLayerError: If a layer has no such similarity without one of the groups.
-        MisalignedSamplesError: If the numbers of rows differ.
+        LayerProbeError: As in `layer_similarity`, without one of the groups.
     """
     X, Y = np.asarray(model_layer), np.asarray(reference_layer)
     n = len(finite_matrix(X, name=names[0]))
@@ -121,13 +100,8 @@ def without_groups(
 def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 0) -> list[NDArray[np.bool_]]:
     """Return which samples stay when one random group of units at a time is left out.
 
-    Args:
-        units: (n,) the unit of each sample, counted from 0: its own number, or that of its document.
-        groups: At most as many as there are units; they differ in size by at most one unit.
-        seed: Decides the groups.
-
-    Returns:
-        (n,) for every group.
+    Units are (n,) numbers of samples or of their documents, counted from 0. Groups, at most as many as units, differ in
+    size by at most one unit.
 
     Example:
         >>> documents = np.array([0, 0, 1, 1, 1, 2])
@@ -139,33 +113,19 @@ def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 
 
 
 def zscored(X: ArrayLike, *, name: str) -> Array:
-    """Return the centred features divided by their standard deviations, without those that are constant.
-
-    Args:
-        X: (n, d) embeddings, n >= 4.
-        name: What messages call it.
-
-    Returns:
-        (n, at most d), columns of mean 0 and variance 1; features that vary by no more than the rounding of the
-        dtype are left out.
+    """Return the centred features divided by their standard deviations, without those that only rounding varies.
 
     Raises:
-        DataError: If it is no matrix of real numbers.
-        DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
+        LayerProbeError: As in `centred_layer`.
     """
-    centred, layer = centred_layer(X, name=name), finite_matrix(X, name=name)
-    floor = rounding(np.abs(layer).max(axis=0), np.sqrt(np.mean(layer**2)), np.asarray(X).dtype)
-    varying = centred[:, np.abs(centred).max(axis=0) > floor]
-    scores: Array = varying / varying.std(axis=0)
+    centred = centred_layer(X, name=name)
+    kept = centred[:, varying(finite_matrix(X, name=name), centred, np.asarray(X).dtype)]
+    scores: Array = kept / kept.std(axis=0)
     return scores
 
 
 def layer_measure(measure: Measure) -> LayerMeasure[Any]:
-    """Return the measure.
-
-    Raises:
-        DataError: If it is CKA.
-    """
+    """Return the measure; raise DataError if it is CKA."""
     if not isinstance(measure, LayerMeasure):
         raise DataError(f"expected a measure of two layers, got {measure.title}: use estimate_cka")
     return measure
@@ -176,11 +136,6 @@ def _prepare(layer: ArrayLike, measure: LayerMeasure[Any], *, name: str) -> Any:
 
 
 def _prepared(layers: Iterable[ArrayLike], measure: LayerMeasure[Any], *, model: str) -> Iterator[Any]:
-    """Yield one a layer.
-
-    Raises:
-        DataError: If there are none.
-    """
     i = -1
     for i, layer in enumerate(layers):
         yield _prepare(layer, measure, name=f"layer {i} of {model}")

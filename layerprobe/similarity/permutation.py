@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +15,11 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.similarity.checks import Array, check_shape
-from layerprobe.similarity.cka import as_matrix
-from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, NamedLayers, sums_of
+from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, sums_of
 from layerprobe.similarity.engine.rows import Rows
 from layerprobe.similarity.engine.sums import cka_values
 from layerprobe.similarity.measures.cka import CKA
-from layerprobe.similarity.values import Measure, PermutationNull
+from layerprobe.similarity.values import Measure, PermutationNull, as_matrix
 
 CPU_MEMORY, CUDA_MEMORY = 2**28, 2**31
 """Bytes of tiles, and of the rows that they are made of, for the permutations that are compared at once."""
@@ -58,8 +57,7 @@ def permutation_null(
     kernel. `mean` is the one over those that were drawn.
 
     Args:
-        model_layers: (n, d) embeddings of layers 0, 1, ... of the model. Arrays, memory maps, or other objects whose
-            rows can be taken by slices and by arrays of indices.
+        model_layers: (n, d) embeddings of layers 0, 1, ... of the model, whose rows can be taken by arrays of indices.
         reference_layers: The same of the reference, for the same samples in the same order.
         values: (layers, layers) CKA of the two.
         measure: What `values` are: any kernel, estimator and normalization of CKA.
@@ -74,10 +72,8 @@ def permutation_null(
         to rounding; 1 where a layer is compared with itself, 0 where similarity is no more than chance reaches.
 
     Raises:
-        DataError: If the measure is not CKA, a model has no layers, `values` are not finite numbers for every pair
-            of layers, the level is not between 0 and 1, or there are too few permutations for it.
-        DegenerateLayerError: If a layer has no similarity; the message names the layer.
-        MisalignedSamplesError: If layers have different numbers of rows.
+        LayerProbeError: As in `estimate_cka` and `check_permutations`, or if `values` are not finite numbers for every
+            pair of layers.
 
     Source: Groeger, Wen and Brbic 2026 (arXiv 2602.14486), equations 9-12, and 14-17 for the maximum, which is maxT
     of Westfall and Young 1993; mean: Josse and Holmes 2016 (arXiv 1307.7383). Ours: values within 1e-6 count as
@@ -95,15 +91,16 @@ def permutation_null(
         (0.01, 0.01, 0.0)
     """
     check_permutations(permutations, measure, level=level)
-    observed = _checked(values, model_layers, reference_layers)
+    observed = np.asarray(values, dtype=np.float64)
+    expected = len(model_layers), len(reference_layers)
+    if observed.shape != expected or not np.isfinite(observed).all():
+        raise DataError(
+            f"expected {expected} finite values, one for each layer of the model and of the reference, got "
+            f"{np.count_nonzero(np.isfinite(observed))} finite ones in an array of shape {observed.shape}"
+        )
+    layers = model_layers, reference_layers
     null = shuffled_maps(
-        model_layers,
-        reference_layers,
-        measure=measure,
-        permutations=permutations,
-        seed=seed,
-        device=device,
-        progress=progress,
+        *layers, measure=measure, permutations=permutations, seed=seed, device=device, progress=progress
     )
     threshold = _threshold(observed, null, level)
     largest, largest_null = observed.max(), null.max(axis=(1, 2))
@@ -131,26 +128,26 @@ def shuffled_maps(
     device: str = "cpu",
     progress: Progress = silent,
 ) -> Array:
-    """Return CKA of the model with the reference's samples in random orders.
+    """Return (permutations, layers, layers) CKA of the model with the reference's samples in random orders.
 
     The model's Gram matrices are made once for as many permutations as fit into memory.
 
-    Returns:
-        (permutations, layers, layers)
-
     Raises:
-        DataError: If a layer is no matrix of real numbers.
-        DegenerateLayerError: If a layer has no similarity; the message names the layer.
-        MisalignedSamplesError: If layers have different numbers of rows.
+        LayerProbeError: As in `estimate_cka`.
     """
-    model, reference = _named(model_layers, "the model"), _named(reference_layers, "the reference")
+    model, reference = named_layers("the model", model_layers), named_layers("the reference", reference_layers)
+    for name, layer in itertools.chain(model, reference):
+        check_shape(layer.shape, layer.dtype, name=name)
     rng, n_samples = np.random.default_rng(seed), reference_layers[0].shape[0]
     at_once = _at_once(model_layers, reference_layers, device=device)
     maps = list[Array]()
     for start in range(0, permutations, at_once):
         orders = [rng.permutation(n_samples) for _ in range(min(at_once, permutations - start))]
+        shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in orders]
+        pairs = [(0, number) for number in range(1, len(orders) + 1)]
         report = part_of(progress, start=start, share=len(orders), whole=permutations)
-        maps.extend(_maps(model, reference, orders, measure=measure, device=device, progress=report))
+        sums = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=report)
+        maps += [cka_values(each.pair, each.rows, each.columns, measure.estimator) for each in sums.values()]
     return np.stack(maps)
 
 
@@ -177,24 +174,6 @@ class Shuffled:
         return self.source[self.order[rows]]
 
 
-def _maps(
-    model: NamedLayers,
-    reference: NamedLayers,
-    orders: Sequence[NDArray[np.intp]],
-    *,
-    measure: CKA,
-    device: str,
-    progress: Progress,
-) -> Iterator[Array]:
-    """Yield a map for every order, from one pass over the tiles."""
-    shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in orders]
-    pairs = [(0, number) for number in range(1, len(orders) + 1)]
-    by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=progress)
-    for pair in pairs:
-        sums = by_pair[measure, pair]
-        yield cka_values(sums.pair, sums.rows, sums.columns, measure.estimator)
-
-
 def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -> int:
     """Return for how many permutations the work memory of the engine's Gram path suffices."""
     on_cuda = device.startswith("cuda")
@@ -206,22 +185,8 @@ def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -
     return max(1, (memory - numbers[0]) // numbers[1])
 
 
-def _named(layers: Sequence[Rows], name: str) -> NamedLayers:
-    if not len(layers):
-        raise DataError(f"{name} has no layers, expected at least one")
-    named = [(f"layer {number} of {name}", layer) for number, layer in enumerate(layers)]
-    for of_layer, layer in named:
-        check_shape(layer.shape, layer.dtype, name=of_layer)
-    return named
-
-
 def check_permutations(permutations: int, measure: Measure, *, level: float, documents: bool = False) -> None:
-    """Raise unless a null distribution can be computed.
-
-    Raises:
-        DataError: If the measure is not CKA, documents and not texts are independent, the level is not between 0 and
-            1, or p can never be as small as 1 - level.
-    """
+    """Raise DataError unless the measure is CKA, texts are independent, and p can be as small as 1 - level."""
     if not isinstance(measure, CKA):
         raise DataError(f"expected permutations for cka alone, got {permutations} for {measure.title}")
     if documents:
@@ -237,17 +202,6 @@ def check_permutations(permutations: int, measure: Measure, *, level: float, doc
             f"expected at least {needed} permutations at level {level:g}, got {permutations}: "
             "with fewer no similarity is above chance"
         )
-
-
-def _checked(values: ArrayLike, model: Sequence[Rows], reference: Sequence[Rows]) -> Array:
-    observed = np.asarray(values, dtype=np.float64)
-    expected = len(model), len(reference)
-    if observed.shape != expected or not np.isfinite(observed).all():
-        raise DataError(
-            f"expected {expected} finite values, one for each layer of the model and of the reference, got "
-            f"{np.count_nonzero(np.isfinite(observed))} finite ones in an array of shape {observed.shape}"
-        )
-    return observed
 
 
 def _threshold(observed: ArrayLike, null: Array, level: float) -> Array:

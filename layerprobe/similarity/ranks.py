@@ -22,8 +22,7 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
     wide where there are few samples for the rank, by a fifth with 300 samples and a rank of 45, and where the rank is
     nearly the width of the layer.
 
-    Args:
-        layer: (n, d) embeddings without NaN that are not all the same; a memory map is read block by block.
+    A layer is (n, d) without NaN and not constant; a memory map is read block by block.
 
     Returns:
         The effective rank, in [1, min(n - 1, d)], and (n,) influence values.

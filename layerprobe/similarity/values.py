@@ -13,7 +13,8 @@ from layerprobe.errors import DataError
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 Kernel = Literal["linear", "rbf"]
 Estimator = Literal["debiased", "biased"]
@@ -75,12 +76,9 @@ class Measure(abc.ABC):
 
     @classmethod
     def class_of(cls, settings: dict[str, Any]) -> tuple[type[Measure], dict[str, Any]]:
-        """Return the class of a measure and its fields from what JSON says.
+        """Return the class of a measure and its fields from what JSON says, or raise DataError if it is no `cls`.
 
         Files of before say null where a measure lacks a field.
-
-        Raises:
-            DataError: If there is no measure of that name, or it is of another class.
         """
         if not isinstance(settings.get("name"), str):
             raise DataError(f"expected the name of a measure, got {settings.get('name')!r}")
@@ -116,13 +114,7 @@ class Measure(abc.ABC):
         return "another sample of texts would give other similarities"
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:
-        """Return a warning where independent layers have a similarity above `CHANCE`, None elsewhere.
-
-        Args:
-            n: Texts.
-            model: Its name and its layers, at least one.
-            reference: The same of the reference.
-        """
+        """Return a warning where independent layers of n texts have a similarity above `CHANCE`, None elsewhere."""
         return None
 
 
@@ -141,11 +133,7 @@ class LayerMeasure(Measure, Generic[Prepared]):
         return 0
 
     def check_samples(self, n: int) -> None:
-        """Raise if it is not defined for n texts.
-
-        Raises:
-            DataError: If it takes more.
-        """
+        """Raise DataError if it is not defined for so few texts."""
 
     @abc.abstractmethod
     def prepare(self, layer: ArrayLike, *, name: str) -> Prepared:
@@ -158,19 +146,11 @@ class LayerMeasure(Measure, Generic[Prepared]):
 
     @abc.abstractmethod
     def compare(self, first: Prepared, second: Prepared) -> float:
-        """Return the value of two prepared layers.
-
-        Raises:
-            MisalignedSamplesError: If the numbers of samples differ.
-        """
+        """Return the value of two prepared layers, or raise MisalignedSamplesError if they differ in samples."""
 
 
 def measure_class(name: str) -> type[Measure]:
-    """Return the class that is registered under a name.
-
-    Raises:
-        DataError: If there is none, or it is no measure of that name.
-    """
+    """Return the class that is registered under a name; raise DataError if there is none, or it has another name."""
     kind = MEASURES[name]
     if not (issubclass(kind, Measure) and kind.name == name):
         raise DataError(f"expected {kind.__module__}:{kind.__name__} to be a Measure with the name {name!r}")
@@ -263,10 +243,12 @@ class SimilarityMap:
             raise DataError(
                 f"expected a sigma^2 for each of {self.shape} layers, got {tuple(map(len, self.sigma_squared))}"
             )
-        for part in (self.uncertainty, self.null):
-            for name, matrix in _matrices(part):
-                if {(len(matrix), len(row)) for row in matrix} != {self.shape}:
-                    raise DataError(f"expected {name} of {self.shape} layers, as the map has, got another shape")
+        parts: list[MapUncertainty | PermutationNull] = [part for part in (self.uncertainty, self.null) if part]
+        for part in parts:
+            for name, matrix in ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part)):
+                if isinstance(matrix, tuple) and {(len(matrix), len(row)) for row in matrix} != {self.shape}:
+                    words = name.replace("_", " ")
+                    raise DataError(f"expected {words} of {self.shape} layers, as the map has, got another shape")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -390,9 +372,6 @@ Diagnosed: TypeAlias = tuple[str, tuple[LayerDiagnostics, ...]]
 """A model's name and its layers."""
 
 
-def _matrices(part: MapUncertainty | PermutationNull | None) -> list[tuple[str, Matrix]]:
-    """Return the fields of a value that are matrices, by their names in words."""
-    if part is None:
-        return []
-    fields = [(f.name, getattr(part, f.name)) for f in dataclasses.fields(part)]
-    return [(name.replace("_", " "), value) for name, value in fields if isinstance(value, tuple)]
+def as_matrix(values: NDArray[np.float64]) -> Matrix:
+    """Return an array as plain numbers."""
+    return tuple(map(tuple, values.tolist()))

@@ -152,7 +152,9 @@ def test_svcca_keeps_the_fewest_components_that_reach_the_share() -> None:
     X = np.linalg.qr(np.random.default_rng(0).normal(size=(20, 4)) - 0.0)[0]
     X -= X.mean(axis=0)
     X = np.linalg.svd(X, full_matrices=False)[0] * np.sqrt([60, 30, 9, 1])
-    kept = [principal_subspace(X, name="X", variance=share).n_kept for share in (0.59, 0.61, 0.89, 0.91, 0.995, 1.0)]
+    kept = [
+        principal_subspace(X, name="X", variance=share).basis.shape[1] for share in (0.59, 0.61, 0.89, 0.91, 0.995, 1.0)
+    ]
     assert kept == [1, 2, 2, 3, 4, 4]
 
 
@@ -187,8 +189,8 @@ def test_features_that_are_sums_of_others_are_no_dimensions(dtype: type[np.float
     """In float32 the sum is rounded, and its rounding correlates with nothing."""
     X, Y = layers(60, 6, 4)
     twice = np.column_stack([X, X]).astype(dtype)
-    assert principal_subspace(twice, name="X").n_kept == 6
+    assert principal_subspace(twice, name="X").basis.shape[1] == 6
     np.testing.assert_allclose(pwcca(twice, Y.astype(dtype)), pwcca(X, Y), rtol=0, atol=1e-6)
     dependent = np.column_stack([X, X.sum(axis=1) / 3]).astype(dtype)
-    assert principal_subspace(dependent, name="X").n_kept == 6
+    assert principal_subspace(dependent, name="X").basis.shape[1] == 6
     np.testing.assert_allclose(svcca(dependent, Y, variance=1), svcca(X, Y, variance=1), rtol=0, atol=1e-6)

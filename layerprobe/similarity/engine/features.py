@@ -6,7 +6,6 @@ sum_j A_ij B_ij = a_i C b_i over all j, with left factors. What j = i adds is su
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -17,9 +16,9 @@ from torch import Tensor
 from layerprobe.progress import Progress, silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram
-from layerprobe.similarity.engine.rows import BLOCK, CentredLayer
+from layerprobe.similarity.engine.rows import CentredLayer, row_blocks
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
-from layerprobe.similarity.engine.tiles import Group, tile_sums
+from layerprobe.similarity.engine.tiles import tile_sums
 
 MEMORY = 2**28
 """Bytes of cross-covariances that are accumulated in one pass over the rows."""
@@ -43,16 +42,9 @@ def feature_sums(
 ) -> tuple[list[LayerSums], dict[Pair, PairSums]]:
     """Accumulate the sums of the linear kernel, as `tile_sums` does; fourth moments are those of some samples.
 
-    Args:
-        layers: Of all models, one model after the other.
-        grams: What centres each.
-        pairs: Models to compare, each with the slices of its layers in `layers`.
-        per_sample: Whether to keep per-sample parts and fourth moments, for standard errors: a second pass over
-            the rows.
-        memory: Bytes of cross-covariances at a time; more than that takes more passes.
-        progress: Called with the products that are done.
+    Parts of samples take a second pass over the rows, and more than `memory` bytes of cross-covariances more passes.
     """
-    wanted = sorted(_wanted(len(layers), pairs))
+    wanted = sorted(products_of(len(layers), pairs))
     samples: dict[Pair, Tensor] = {}
     inner: dict[Pair, float] = {}
     batches = list(_batches(wanted, layers, memory))
@@ -78,13 +70,12 @@ def feature_sums(
     return own, {pair: _pair_sums(*slices, inner, samples, moments.get(pair)) for pair, slices in pairs.items()}
 
 
-def _wanted(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set[Pair]:
+def products_of(n_layers: int, pairs: Mapping[Pair, tuple[slice, slice]]) -> set[Pair]:
     """Return the layers to multiply, the earlier one first."""
-    wanted = {(i, i) for i in range(n_layers)}
+    products = {(i, i) for i in range(n_layers)}
     for a, b in pairs.values():
-        for i, j in itertools.product(range(a.start, a.stop), range(b.start, b.stop)):
-            wanted.add((min(i, j), max(i, j)))
-    return wanted
+        products |= {(min(i, j), max(i, j)) for i in range(a.start, a.stop) for j in range(b.start, b.stop)}
+    return products
 
 
 def _batches(wanted: Sequence[Pair], layers: Sequence[CentredLayer], memory: int) -> Iterator[list[Pair]]:
@@ -99,18 +90,13 @@ def _batches(wanted: Sequence[Pair], layers: Sequence[CentredLayer], memory: int
     yield batch
 
 
-def _blocks(n: int) -> Iterator[slice]:
-    for start in range(0, n, BLOCK):
-        yield slice(start, min(start + BLOCK, n))
-
-
 def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: Sequence[Pair]) -> dict[Pair, Tensor]:
     covariances = {
         (i, j): torch.zeros(layers[i].width + 2, layers[j].width + 2, dtype=torch.float64, device=layers[i].mean.device)
         for i, j in batch
     }
     read = sorted({i for pair in batch for i in pair})
-    for rows in _blocks(layers[0].n_samples):
+    for rows in row_blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=False) for i in read}
         for (i, j), covariance in covariances.items():
             covariance += factors[i].T @ factors[j]
@@ -138,7 +124,7 @@ def _per_sample(
     read = sorted({i for pair in covariances for i in pair})
     narrow = {pair: covariance.to(dtype) for pair, covariance in covariances.items()}
     samples = {(i, j): -grams[i].diagonal * grams[j].diagonal for i, j in covariances}
-    for rows in _blocks(layers[0].n_samples):
+    for rows in row_blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=True) for i in read}
         for (i, j), covariance in narrow.items():
             samples[i, j][rows] += ((factors[i] @ covariance) * factors[j]).sum(dim=1).cpu()
@@ -153,12 +139,9 @@ def _moments(
     chosen = np.linspace(0, n - 1, min(n, MOMENT_SAMPLES)).round().astype(np.intp)
     some = [replace(layer, source=layer.source[chosen], squared_norms=layer.squared_norms[chosen]) for layer in layers]
     # Centred by the sums over all samples.
-    group = Group(
-        grams=[
-            replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen])
-            for g in grams
-        ]
-    )
+    group = [
+        replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen]) for g in grams
+    ]
     ((own, of_pairs),) = tile_sums(some, [group], pairs, per_sample=True, tile=MOMENT_SAMPLES // 2)
     scale = n * (n - 1) / (len(chosen) * (len(chosen) - 1))
     moments = {pair: sums.moments for pair, sums in of_pairs.items() if sums.moments is not None}

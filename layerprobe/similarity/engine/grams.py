@@ -29,9 +29,6 @@ WIDE = 0.5
 NARROW = 0.25
 """Bandwidth multiplier below which K is no more than e^-8 at the median distance, and float32 loses it."""
 
-SAMPLE = 2**16
-"""Distances that are sorted to know about where the median lies."""
-
 MEDIAN_SAMPLES = 4096
 """The median distance is exact up to so many samples, and that of so many evenly spaced ones beyond: its error is
 then about 0.1 %, and memory does not grow."""
@@ -60,7 +57,9 @@ class Gram:
 
 def linear_gram(layer: CentredLayer) -> Gram:
     """Return what centres the linear kernel: the rows have mean zero, so a row sum is the diagonal's negative."""
-    return _gram(layer, row_sums=-layer.squared_norms, diagonal=layer.squared_norms)
+    offsets = _offsets(-layer.squared_norms)
+    diagonal = layer.squared_norms - 2 * offsets
+    return Gram(offsets=offsets.to(layer.mean), additive=(-offsets).to(layer.mean), diagonal=diagonal)
 
 
 class NeedsFloat64Error(Exception):
@@ -85,22 +84,21 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
             f"{layer.name} has a median distance of 0 between samples, expected most samples to differ: "
             "remove duplicate texts, or use the linear kernel"
         )
-    grams = [(multiplier, -0.5 / (multiplier**2 * median), _is_wide(multiplier)) for multiplier in multipliers]
+    kernels = [(-0.5 / (multiplier**2 * median), multiplier >= WIDE) for multiplier in multipliers]
     # All of them where there are few, a second pass where there are many.
     every = distances if len(chosen) == n else _distances(layer, np.arange(n), tile=tile)
-    sums = _row_sums(n, every, [(exponent, wide) for _, exponent, wide in grams])
+    offsets = map(_offsets, _row_sums(n, every, kernels))
     return [
-        _gram(
-            layer,
-            row_sums=row_sums,
-            diagonal=torch.full((n,), 0.0 if wide else 1.0, dtype=torch.float64),
-            additive=-layer.squared_norms / 2,
+        Gram(
+            offsets=of_kernel.to(layer.mean),
+            additive=(-layer.squared_norms / 2).to(layer.mean),
+            diagonal=(0.0 if wide else 1.0) - 2 * of_kernel,
             exponent=-2 * exponent,
             wide=wide,
             sigma_squared=multiplier**2 * median * layer.unit,
             sigma_samples=len(chosen),
         )
-        for (multiplier, exponent, wide), row_sums in zip(grams, sums, strict=True)
+        for multiplier, (exponent, wide), of_kernel in zip(multipliers, kernels, offsets, strict=True)
     ]
 
 
@@ -111,10 +109,6 @@ def gaussian(scaled: Tensor, *, wide: bool) -> Tensor:
     keeps its differences only if the 1 is never added.
     """
     return scaled.expm1_() if wide else scaled.exp_()
-
-
-def _is_wide(multiplier: float) -> bool:
-    return multiplier >= WIDE
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
@@ -132,28 +126,9 @@ def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
             yield slice(start, stop), slice(other, min(other + tile, n))
 
 
-def _gram(
-    layer: CentredLayer,
-    *,
-    row_sums: Tensor,
-    diagonal: Tensor,
-    additive: Tensor | None = None,
-    exponent: float | None = None,
-    wide: bool = False,
-    sigma_squared: float | None = None,
-    sigma_samples: int | None = None,
-) -> Gram:
-    n = layer.n_samples
-    offsets = row_sums / (n - 2) - row_sums.sum() / (2 * (n - 1) * (n - 2))
-    return Gram(
-        offsets=offsets.to(layer.mean),
-        additive=(-offsets if additive is None else additive).to(layer.mean),
-        diagonal=diagonal - 2 * offsets,
-        exponent=exponent,
-        wide=wide,
-        sigma_squared=sigma_squared,
-        sigma_samples=sigma_samples,
-    )
+def _offsets(row_sums: Tensor) -> Tensor:
+    n = len(row_sums)
+    return row_sums / (n - 2) - row_sums.sum() / (2 * (n - 1) * (n - 2))
 
 
 def _distances(layer: CentredLayer, chosen: Index, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
@@ -174,23 +149,10 @@ def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
         for rows, columns, values in ((rows, columns, tile.cpu().numpy()) for rows, columns, tile in distances)
     ]
     values = np.concatenate(above)
-    middle, even = len(values) // 2, len(values) % 2 == 0
-    upper = _order_statistic(values, middle)
-    return (upper + _order_statistic(values, middle - 1)) / 2 if even else upper
-
-
-def _order_statistic(values: NDArray[np.floating], rank: int) -> float:
-    """Return the value of a rank, counted from 0, by sorting only those near the same rank of a sample."""
-    sample = np.sort(values[:: max(1, len(values) // SAMPLE)])
-    at = rank / len(values) * len(sample)
-    # Six standard errors of a sample's rank: only values in some order can miss.
-    reach = 3 * len(sample) ** 0.5 + 1
-    low, high = sample[max(0, int(at - reach))], sample[min(len(sample) - 1, int(at + reach))]
-    below = np.count_nonzero(values < low)
-    near = values[(values >= low) & (values <= high)]
-    if not below <= rank < below + len(near):
-        return float(np.partition(values, rank)[rank])
-    return float(np.partition(near, rank - below)[rank - below])
+    ranks = [(len(values) - 1) // 2, len(values) // 2]
+    # Not np.median, whose mean of the two is in float32.
+    low, high = map(float, np.partition(values, ranks)[ranks])
+    return (low + high) / 2
 
 
 def _row_sums(

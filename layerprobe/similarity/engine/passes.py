@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,20 +11,27 @@ from typing import Literal
 
 import torch
 
+from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.similarity.engine.features import feature_sums
-from layerprobe.similarity.engine.grams import NARROW, NeedsFloat64Error, linear_gram, rbf_grams
+from layerprobe.similarity.engine.features import feature_sums, products_of
+from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
-from layerprobe.similarity.engine.tiles import Group, tile_sums
+from layerprobe.similarity.engine.tiles import tile_sums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
-from layerprobe.similarity.values import Kernel, Normalize
 
 Path = Literal["auto", "gram", "features"]
 Pair = tuple[int, int]
 NamedLayers = Sequence[tuple[str, Rows]]
 
 CPU_TILE, CUDA_TILE = 512, 2048
+
+
+def named_layers(name: str, layers: Sequence[Rows]) -> NamedLayers:
+    """Return the layers of a model with what messages call each; raise DataError if there are none."""
+    if not len(layers):
+        raise DataError(f"{name} has no layers, expected at least one")
+    return [(f"layer {i} of {name}", layer) for i, layer in enumerate(layers)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,50 +60,31 @@ def sums_of(
 
     Measures that differ in the estimator alone share their sums, and bandwidths share their distances.
 
-    Args:
-        models: What messages call each layer, and its (n, d) embeddings; the same n samples in all.
-        measures: Kernels, bandwidths and normalizations of CKA.
-        pairs: Which models to compare, by position in `models`.
-        per_sample: Whether to keep what standard errors need: (layers, layers, n) numbers a pair.
-        device: Where products are made.
-        tile: Rows of a tile of the Gram matrices; by the device by default.
-        path: gram, features (linear kernel alone), or auto for the one that takes fewer operations.
-        progress: Called with the tiles that are done.
+    Pairs are models to compare, by position in `models`. `per_sample` keeps what standard errors need: (layers, layers,
+    n) numbers a pair. The path is gram, features (linear kernel alone), or auto for the one with fewer operations.
 
     Raises:
-        DataError: If a layer is no matrix of real numbers.
-        DegenerateLayerError: If a layer has no similarity; the message names it.
-        MisalignedSamplesError: If layers have different numbers of rows.
+        LayerProbeError: As in `estimate_cka`.
     """
     ends = list(itertools.accumulate(map(len, models)))
     slices = [slice(end - len(layers), end) for end, layers in zip(ends, models, strict=True)]
     of_pairs = {(a, b): (slices[a], slices[b]) for a, b in pairs}
     sources = list(itertools.chain.from_iterable(models))
     by_measure: dict[tuple[CKA, Pair], Sums] = {}
-    kinds = _kinds(measures)
+    kinds = list(dict.fromkeys((m.normalize, m.kernel) for m in measures))
     with _full_precision():
         for number, (normalize, kernel) in enumerate(kinds):
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
             report = part_of(progress, start=number, share=1, whole=len(kinds))
-
-            def sums_in(
-                *, float64: bool, same: list[CKA] = same, report: Progress = report
-            ) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
-                layers = centred_layers(sources, normalize=same[0].normalize, device=device, float64=float64)
-                return _pass(layers, same, of_pairs, per_sample=per_sample, tile=tile, path=path, report=report)
-
+            attempt = functools.partial(_pass, sources, same, of_pairs, report, device, tile, path, per_sample)
             try:
-                sums = sums_in(float64=any((_bandwidth(m) or 1) < NARROW for m in same))
+                sums = attempt(float64=any((_bandwidth(m) or 1) < NARROW for m in same))
             except NeedsFloat64Error:
-                sums = sums_in(float64=True)
+                sums = attempt(float64=True)
             for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
                 own, of_pair = sums[_bandwidth(measure)]
                 by_measure[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
     return by_measure
-
-
-def _kinds(measures: Sequence[CKA]) -> list[tuple[Normalize, Kernel]]:
-    return list(dict.fromkeys((m.normalize, m.kernel) for m in measures))
 
 
 def _bandwidth(measure: CKA) -> float | None:
@@ -103,27 +92,30 @@ def _bandwidth(measure: CKA) -> float | None:
 
 
 def _pass(
-    layers: list[CentredLayer],
+    sources: NamedLayers,
     measures: Sequence[CKA],
     pairs: Mapping[Pair, tuple[slice, slice]],
-    *,
-    per_sample: bool,
+    report: Progress,
+    device: torch.device | str,
     tile: int | None,
     path: Path,
-    report: Progress,
+    per_sample: bool,
+    *,
+    float64: bool,
 ) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
     """Return sums by bandwidth multiplier."""
+    layers = centred_layers(sources, normalize=measures[0].normalize, device=device, float64=float64)
     tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)
     multipliers = list(dict.fromkeys(map(_bandwidth, measures)))
     if measures[0].kernel == "linear":
         grams = [linear_gram(layer) for layer in layers]
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
             return {None: feature_sums(layers, grams, pairs, per_sample=per_sample, progress=report)}
-        groups = [Group(grams=grams)]
+        groups: list[Sequence[Gram]] = [grams]
     else:
         widths = [multiplier for multiplier in multipliers if multiplier is not None]
         by_layer = [rbf_grams(layer, widths, tile=tile) for layer in layers]
-        groups = [Group(grams=grams) for grams in zip(*by_layer, strict=True)]
+        groups = list(zip(*by_layer, strict=True))
     sums = tile_sums(layers, groups, pairs, per_sample=per_sample, tile=tile, progress=report)
     return dict(zip(multipliers, sums, strict=True))
 
@@ -134,10 +126,7 @@ def _features_are_cheaper(
     """Compare multiplications: n^2 / 2 dot products a layer, against a cross-covariance a pair of layers."""
     n = layers[0].n_samples
     grams = n * n / 2 * sum(layer.width for layer in layers)
-    wanted = {(i, i) for i in range(len(layers))}
-    for a, b in pairs.values():
-        wanted |= {(min(i, j), max(i, j)) for i, j in itertools.product(range(a.start, a.stop), range(b.start, b.stop))}
-    features = n * sum(layers[i].width * layers[j].width for i, j in wanted)
+    features = n * sum(layers[i].width * layers[j].width for i, j in products_of(len(layers), pairs))
     return features * (2 if per_sample else 1) < grams
 
 

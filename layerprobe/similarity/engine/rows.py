@@ -14,12 +14,11 @@ from torch import Tensor
 
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.checks import (
-    MIN_SAMPLES,
+    check_finite,
     check_same_samples,
+    check_samples,
     check_shape,
     constant_layer,
-    few_samples,
-    not_finite,
     rounding,
 )
 from layerprobe.similarity.values import Normalize
@@ -78,19 +77,11 @@ class CentredLayer:
         """Of products."""
         return self.mean.dtype
 
-    def rows(self, chosen: Chosen) -> Tensor:
-        """Return rows, centred and scaled, (rows, features)."""
-        return self.factor(chosen, torch.zeros(self.n_samples), left=True)[:, :-2]
-
     def factor(self, chosen: Chosen, additive: Tensor, *, left: bool) -> Tensor:
         """Return rows with two more columns, (rows, features + 2), for products with something added.
 
-        With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j.
-
-        Args:
-            chosen: Which rows.
-            additive: (n,) a, of all samples.
-            left: Which of the two.
+        With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j, where
+        the (n,) a_i of all samples are `additive`.
         """
         values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
         if self.kept is not None:
@@ -112,24 +103,17 @@ def centred_layers(
 ) -> list[CentredLayer]:
     """Read layers three times: for their means, their scales, and the norms of their rows.
 
-    Products are made in float64 where a layer is float64, and in float32 otherwise. Sums run over blocks of rows
-    from which a row near the mean was subtracted first, so that a common offset costs no digits; sums over blocks
-    are in float64.
-
-    Args:
-        sources: What messages call a layer, and its (n, d) embeddings, n >= 4, of any real dtype; d may differ.
-        normalize: raw, or zscore to divide every feature by its standard deviation; constant ones are left out.
-        device: Where products are made.
-        float64: Whether products are made in float64 whatever the layers are.
+    Products are made in float64 where that is asked for or a layer is float64, and in float32 otherwise. Sums run over
+    blocks of rows from which a row near the mean was subtracted first, so that a common offset costs no digits; sums
+    over blocks are in float64. Z-scoring leaves out constant features.
 
     Raises:
-        DataError: If one is no matrix of real numbers.
-        DegenerateLayerError: If one has fewer than 4 rows, values that are not finite, or rows that differ by no
-            more than the rounding of its dtype.
-        MisalignedSamplesError: If they differ in the number of rows.
+        LayerProbeError: As in `estimate_cka`.
     """
     for name, source in sources:
-        _check(source, name=name, first=sources[0])
+        check_shape(source.shape, source.dtype, name=name)
+        check_samples(source.shape[0], name=name)
+        check_same_samples(source.shape[0], sources[0][1].shape[0], name=name, other=sources[0][0])
     float64 = float64 or any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
     # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
     for dtype in (torch.float64,) if float64 else (torch.float32, torch.float64):
@@ -144,13 +128,6 @@ def centred_layers(
     raise DegenerateLayerError(f"{names} has values too large or too small to square in float64, expected embeddings")
 
 
-def _check(source: Rows, *, name: str, first: tuple[str, Rows]) -> None:
-    check_shape(source.shape, source.dtype, name=name)
-    if source.shape[0] < MIN_SAMPLES:
-        raise DegenerateLayerError(few_samples(source.shape[0], name=name))
-    check_same_samples(source.shape[0], first[1].shape[0], name=name, other=first[0])
-
-
 def _centred(
     source: Rows, *, name: str, normalize: Normalize, device: torch.device, dtype: torch.dtype
 ) -> CentredLayer | None:
@@ -159,15 +136,15 @@ def _centred(
     first = _tensor(source[0:1], dtype=dtype, device=device)[0]
     total = torch.zeros(len(first), dtype=torch.float64, device=device)
     largest = torch.zeros(len(first), dtype=torch.float64, device=device)
-    for start, block in _blocks(source, dtype=dtype, device=device):
+    for block in _blocks(source, dtype=dtype, device=device):
         total += (block - first).sum(dim=0)
         largest = torch.maximum(largest, block.abs().amax(dim=0))
         if not torch.isfinite(total).all():
-            _check_finite(source, name=name, start=start)
+            check_finite((source[rows] for rows in row_blocks(n)), name=name)
             return None
     mean = (first.double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
-    for _, block in _blocks(source, dtype=dtype, device=device):
+    for block in _blocks(source, dtype=dtype, device=device):
         centred_block = block.sub_(mean)
         spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
         squares += centred_block.square_().sum(dim=0)
@@ -205,31 +182,25 @@ def _scaled(
         unit=unit,
         kept=kept,
     )
-    for start in range(0, layer.n_samples, BLOCK):
-        block = layer.rows(slice(start, start + BLOCK))
-        layer.squared_norms[start : start + BLOCK] = (block * block).sum(dim=1).cpu()
+    nothing_added = torch.zeros(layer.n_samples)
+    for rows in row_blocks(layer.n_samples):
+        block = layer.factor(rows, nothing_added, left=True)[:, :-2]
+        layer.squared_norms[rows] = (block * block).sum(dim=1).cpu()
     return layer if torch.isfinite(layer.squared_norms).all() and layer.squared_norms.any() else None
 
 
-def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    for start in range(0, source.shape[0], BLOCK):
-        yield start, _tensor(source[start : start + BLOCK], dtype=dtype, device=device)
+def row_blocks(n: int) -> Iterator[slice]:
+    """Yield runs of at most `BLOCK` rows."""
+    for start in range(0, n, BLOCK):
+        yield slice(start, min(start + BLOCK, n))
+
+
+def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
+    for rows in row_blocks(source.shape[0]):
+        yield _tensor(source[rows], dtype=dtype, device=device)
 
 
 def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a copy: memory maps are read-only."""
     kind = np.float64 if dtype == torch.float64 else np.float32
     return torch.from_numpy(np.array(values, dtype=kind, order="C")).to(device)
-
-
-def _check_finite(source: Rows, *, name: str, start: int) -> None:
-    """Raise if a value is NaN or infinite; the first lies in the block at `start`."""
-    bad_rows = 0
-    first: int | None = None
-    for at in range(start, source.shape[0], BLOCK):
-        bad = ~np.isfinite(np.asarray(source[at : at + BLOCK], dtype=np.float64))
-        bad_rows += int(bad.sum())
-        if first is None and bad.any():
-            first = at + int(bad.any(axis=1).argmax())
-    if first is not None:
-        raise DegenerateLayerError(not_finite(bad_rows, first, name=name))

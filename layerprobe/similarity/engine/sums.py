@@ -41,7 +41,8 @@ class LayerSums:
     @property
     def biased(self) -> float:
         """<HKH, HKH>."""
-        return self.inner + _diagonal_product(self.diagonal, self.diagonal)
+        n, delta = len(self.diagonal), self.diagonal
+        return self.inner + float((1 - 2 / n) * (delta @ delta) + delta.sum() * delta.sum() / n**2)
 
     def norm(self, estimator: Estimator) -> float:
         """Return the root of the inner product with itself.
@@ -77,29 +78,19 @@ def cka_values(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], 
     norms = [np.array([layer.norm(estimator) for layer in layers]) for layers in (rows, columns)]
     inner = pair.inner
     if estimator == "biased":
-        diagonals = [np.stack([layer.diagonal for layer in layers]) for layers in (rows, columns)]
-        n = diagonals[0].shape[1]
-        first, second = diagonals
+        first, second = (np.stack([layer.diagonal for layer in layers]) for layers in (rows, columns))
+        n = first.shape[1]
         inner = inner + (1 - 2 / n) * first @ second.T + np.outer(first.sum(axis=1), second.sum(axis=1)) / n**2
     values: Array = inner / np.outer(*norms)
     return values
 
 
 def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], at: tuple[int, int]) -> Array:
-    """Return the influence of every sample on one debiased CKA value.
+    """Return the (n,) influence of every sample on the debiased CKA of layer at[0] of the model and at[1] of another.
 
     psi_i = n (2 h_i(A, B) - theta (h_i(A, A) + h_i(B, B))) for A and B of norm 1, with h_i the part of the inner
     product that sample i takes part in: the derivative of the ratio of U-statistics in the weight of a sample. Its
     mean is 0 and its variance over n that of theta, to first order.
-
-    Args:
-        pair: Sums with per-sample parts.
-        rows: Of the model's layers.
-        columns: Of the reference's layers.
-        at: Which two layers.
-
-    Returns:
-        (n,)
     """
     first, second = rows[at[0]], columns[at[1]]
     a, b = first.norm("debiased"), second.norm("debiased")
@@ -113,13 +104,10 @@ def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], a
 
 
 def pair_variance(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums]) -> Array | None:
-    """Return the part of the variance of each debiased CKA value that comes from pairs of samples.
+    """Return the (layers, layers) parts of the variance of debiased CKA that come from pairs of samples.
 
     2 zeta_2 / (n (n - 1)), with zeta_2 the mean square of the kernel of order two that the value is the mean of,
     n^2 (A_ij B_ij - theta (A_ij^2 + B_ij^2) / 2). None where the sums of fourth order were not made.
-
-    Returns:
-        (layers, layers), 0 or more.
     """
     if pair.moments is None:
         return None
@@ -128,20 +116,12 @@ def pair_variance(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums
     n = len(rows[0].diagonal)
     theta = pair.inner / (a * b)
     both, left, right = pair.moments
+    fourth_a, fourth_b = (np.array([s.fourth for s in layers], dtype=np.float64) for layers in (rows, columns))
     fourth: NDArray[np.float64] = (
         4 * both / (a * b) ** 2
-        + theta**2 * (_fourth(rows)[:, None] / a**4 + _fourth(columns) / b**4 + 2 * both / (a * b) ** 2)
+        + theta**2 * (fourth_a[:, None] / a**4 + fourth_b / b**4 + 2 * both / (a * b) ** 2)
         - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
     )
     zeta = n**4 * fourth / 4 / (n * (n - 1))
     # Rounding can leave less than nothing where two layers are the same.
     return 2 * np.maximum(zeta, 0) / (n * (n - 1))
-
-
-def _fourth(layers: list[LayerSums]) -> Array:
-    return np.array([layer.fourth for layer in layers], dtype=np.float64)
-
-
-def _diagonal_product(first: Array, second: Array) -> float:
-    n = len(first)
-    return float((1 - 2 / n) * (first @ second) + first.sum() * second.sum() / n**2)

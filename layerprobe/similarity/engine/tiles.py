@@ -6,9 +6,10 @@ they are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,17 +19,9 @@ from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Group:
-    """Gram matrices that are compared with each other: one kernel, one bandwidth, every layer of every model."""
-
-    grams: Sequence[Gram]
-    """By layer, models one after the other."""
-
-
 def tile_sums(
     layers: Sequence[CentredLayer],
-    groups: Sequence[Group],
+    groups: Sequence[Sequence[Gram]],
     pairs: Mapping[tuple[int, int], tuple[slice, slice]],
     *,
     per_sample: bool,
@@ -37,30 +30,24 @@ def tile_sums(
 ) -> list[tuple[list[LayerSums], dict[tuple[int, int], PairSums]]]:
     """Accumulate the sums of all groups over all tiles.
 
-    Args:
-        layers: Of all models, one model after the other.
-        groups: Their Gram matrices; for rbf one group a bandwidth, which share their distances.
-        pairs: Models to compare, each with the slices of its layers in `layers`.
-        per_sample: Whether to keep per-sample parts and fourth moments, for standard errors.
-        tile: Rows of a tile.
-        progress: Called with the tiles that are done.
+    Layers are those of all models, one model after the other, and a group has their Gram matrices; for rbf there is
+    one a bandwidth, which share their distances. Pairs of models to compare have the slices of their layers.
+    `per_sample` keeps per-sample parts and fourth moments, for standard errors.
     """
     n = layers[0].n_samples
     device, dtype = layers[0].mean.device, layers[0].dtype
     accumulators = [_Accumulator(layers, group, pairs, per_sample=per_sample) for group in groups]
     buffer = torch.empty(len(layers) * min(tile, n) ** 2, dtype=dtype, device=device)
     base = torch.empty_like(buffer) if len(groups) > 1 else buffer
-    additive = [gram.additive for gram in groups[0].grams]
+    additive = [gram.additive for gram in groups[0]]
     last_rows, lefts, done = None, list[Tensor](), 0
     for rows, columns in tiles(n, tile):
         if rows != last_rows:
             lefts.clear()
-            last_rows, lefts = (
-                rows,
-                [layer.factor(rows, a, left=True) for layer, a in zip(layers, additive, strict=True)],
-            )
+            last_rows = rows
+            lefts = [layer.factor(rows, a, left=True) for layer, a in zip(layers, additive, strict=True)]
         shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
-        size = shape[0] * shape[1] * shape[2]
+        size = math.prod(shape)
         products = base[:size].view(shape)
         for product, left, layer, a in zip(products, lefts, layers, additive, strict=True):
             torch.mm(left, layer.factor(columns, a, left=False).T, out=product)
@@ -79,7 +66,7 @@ class _Accumulator:
     def __init__(
         self,
         layers: Sequence[CentredLayer],
-        group: Group,
+        grams: Sequence[Gram],
         pairs: Mapping[tuple[int, int], tuple[slice, slice]],
         *,
         per_sample: bool,
@@ -89,7 +76,7 @@ class _Accumulator:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
 
-        self.layers, self.group, self.pairs, self.per_sample = layers, group, pairs, per_sample
+        self.layers, self.grams, self.pairs, self.per_sample = layers, grams, pairs, per_sample
         shapes = {pair: (a.stop - a.start, b.stop - b.start) for pair, (a, b) in pairs.items()}
         self.own_inner = zeros(len(layers))
         self.inner = {pair: zeros(*shape) for pair, shape in shapes.items()}
@@ -100,7 +87,7 @@ class _Accumulator:
 
     def centre(self, products: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
         """Turn products into tiles of U-centred Gram matrices; those of the linear kernel already are."""
-        for product, value, gram in zip(products, values, self.group.grams, strict=True):
+        for product, value, gram in zip(products, values, self.grams, strict=True):
             if gram.exponent is not None:
                 gaussian(torch.clamp(product, max=0, out=value).mul_(gram.exponent), wide=gram.wide)
                 value.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
@@ -121,17 +108,17 @@ class _Accumulator:
             self.inner[pair] += weight * products.sum(dim=0, dtype=torch.float64)
 
     def _add_samples(self, values: Tensor, rows: slice, columns: slice) -> None:
-        weight, mirrored = (1, False) if rows == columns else (2, True)
+        weight = 1 if rows == columns else 2
         squares = values * values
         for own, fourth, square in zip(self.own_samples, self.own_fourth, squares, strict=True):
-            _add_sums(own, square, rows, columns, mirrored=mirrored)
+            _add_sums(own, square, rows, columns)
             fourth += weight * torch.vdot(square.view(-1), square.view(-1))
         product = torch.empty_like(values[0])
         for pair, (a, b) in self.pairs.items():
             for i, (first, left) in enumerate(zip(values[a], squares[a], strict=True)):
                 for j, (second, right) in enumerate(zip(values[b], squares[b], strict=True)):
                     torch.mul(first, second, out=product)
-                    _add_sums(self.samples[pair][i, j], product, rows, columns, mirrored=mirrored)
+                    _add_sums(self.samples[pair][i, j], product, rows, columns)
                     flat = product.view(-1)
                     dots = torch.stack([flat.dot(flat), flat.dot(left.view(-1)), flat.dot(right.view(-1))])
                     self.moments[pair][i, j] += weight * dots
@@ -150,7 +137,7 @@ class _Accumulator:
                 sigma_squared=gram.sigma_squared,
                 sigma_samples=gram.sigma_samples,
             )
-            for i, (layer, gram) in enumerate(zip(self.layers, self.group.grams, strict=True))
+            for i, (layer, gram) in enumerate(zip(self.layers, self.grams, strict=True))
         ]
         return own, {pair: self._pair(pair) for pair in self.pairs}
 
@@ -158,12 +145,11 @@ class _Accumulator:
         if not self.per_sample:
             return PairSums(inner=self.inner[pair].cpu().numpy())
         samples, moments = self.samples[pair].cpu().numpy(), self.moments[pair].cpu().numpy()
-        return PairSums(
-            inner=samples.sum(axis=2), per_sample=samples, moments=(moments[..., 0], moments[..., 1], moments[..., 2])
-        )
+        both, left, right = np.moveaxis(moments, -1, 0)
+        return PairSums(inner=samples.sum(axis=2), per_sample=samples, moments=(both, left, right))
 
 
-def _add_sums(total: Tensor, values: Tensor, rows: slice, columns: slice, *, mirrored: bool) -> None:
+def _add_sums(total: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
     total[rows] += values.sum(dim=1)
-    if mirrored:
+    if rows != columns:
         total[columns] += values.sum(dim=0)

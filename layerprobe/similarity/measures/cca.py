@@ -32,16 +32,6 @@ class Subspace:
     loadings: Array
     """(k, d): the centred layer is basis loadings, but for the directions left out."""
 
-    @property
-    def n_samples(self) -> int:
-        """Rows."""
-        return len(self.basis)
-
-    @property
-    def n_kept(self) -> int:
-        """Dimensions kept."""
-        return int(self.basis.shape[1])
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CCA(LayerMeasure[Subspace]):
@@ -151,12 +141,7 @@ class PWCCA(_CCA):
 
 
 def principal_subspace(X: ArrayLike, *, name: str, variance: float = 1.0) -> Subspace:
-    """Return the fewest principal components that reach a share of the variance, and none that are rounding.
-
-    Raises:
-        DataError: If it is no matrix of real numbers.
-        DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
-    """
+    """Return the fewest principal components that reach a share of the variance, and none that are rounding."""
     left, scales, right = np.linalg.svd(centred_layer(X, name=name), full_matrices=False)
     rank = int((scales > RANK * scales[0]).sum())
     shares = np.cumsum((scales / scales[0]) ** 2)
@@ -166,14 +151,14 @@ def principal_subspace(X: ArrayLike, *, name: str, variance: float = 1.0) -> Sub
 
 def _product(first: Subspace, second: Subspace) -> Array:
     """Return U_X^T U_Y, whose singular values are the canonical correlations."""
-    check_same_samples(first.n_samples, second.n_samples, name=first.name, other=second.name)
-    forced = first.n_kept + second.n_kept - (first.n_samples - 1)
+    (n, kept), (other_n, other_kept) = first.basis.shape, second.basis.shape
+    check_same_samples(n, other_n, name=first.name, other=second.name)
+    forced = kept + other_kept - (n - 1)
     if forced > 0:
         raise DegenerateLayerError(
-            f"{first.name} and {second.name} keep {first.n_kept} and {second.n_kept} dimensions of "
-            f"{first.n_samples} samples, expected at most {first.n_samples - 1} together: {forced} canonical "
-            f"correlations are 1 whatever the data; compare on at least {first.n_samples + forced} "
-            "texts, or by CKA or Procrustes similarity"
+            f"{first.name} and {second.name} keep {kept} and {other_kept} dimensions of {n} samples, expected at most "
+            f"{n - 1} together: {forced} canonical correlations are 1 whatever the data; compare on at least "
+            f"{n + forced} texts, or by CKA or Procrustes similarity"
         )
     product: Array = first.basis.T @ second.basis
     return product

@@ -120,10 +120,6 @@ class RBFCKA(CKA):
 
 
 def check_bandwidth_multiplier(multiplier: float) -> None:
-    """Raise unless the multiplier is positive and finite.
-
-    Raises:
-        DataError: If it is not.
-    """
+    """Raise DataError unless the multiplier is positive and finite."""
     if not 0 < multiplier < math.inf:
         raise DataError(f"bandwidth_multiplier is {multiplier}, expected a positive finite number such as 1.0")

@@ -148,8 +148,7 @@ class CKNNA(_ByNeighbours[LocalKernel]):
         """Return the kernel between its nearest neighbours.
 
         Raises:
-            DataError: If `nearest_neighbours` refuses it.
-            DegenerateLayerError: If it does, or the HSIC of the kernel with itself is not positive.
+            DegenerateLayerError: Also if the HSIC of the kernel with itself is not positive.
         """
         nearest = nearest_neighbours(layer, name=name, neighbours=self.neighbours)
         self_hsic = _local_hsic(nearest, nearest)
@@ -171,8 +170,8 @@ def nearest_neighbours(X: ArrayLike, *, name: str, neighbours: int) -> NearestNe
     """Return the nearest neighbours of every sample; memory beside the layer is a block of rows of n cosines.
 
     Raises:
-        DataError: If it is no matrix of real numbers, or there are not so many neighbours.
-        DegenerateLayerError: If it is constant, not finite, has a row of zeros, or has fewer than 4 rows.
+        DataError: Also if there are not so many neighbours.
+        DegenerateLayerError: Also if a row is zero.
     """
     centred_layer(X, name=name)  # for what it refuses
     units = unit_rows(finite_matrix(X, name=name), name=name)

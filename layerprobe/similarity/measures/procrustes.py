@@ -24,11 +24,6 @@ class UnitShape:
     values: Array
     """(n, min(n, d)), columns of mean 0, of Frobenius norm 1; rotated into n columns where there are more features."""
 
-    @property
-    def n_samples(self) -> int:
-        """Rows."""
-        return len(self.values)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Procrustes(LayerMeasure[UnitShape]):
@@ -60,12 +55,7 @@ class Procrustes(LayerMeasure[UnitShape]):
         return "Procrustes similarity"
 
     def prepare(self, layer: ArrayLike, *, name: str) -> UnitShape:
-        """Return the layer centred, scaled, and with no more columns than rows.
-
-        Raises:
-            DataError: If it is no matrix of real numbers.
-            DegenerateLayerError: If it is constant, not finite, or has fewer than 4 rows.
-        """
+        """Return the layer centred, scaled, and with no more columns than rows."""
         centred = centred_layer(layer, name=name)
         # Products with another layer have the same singular values for any rotation: X = R^T Q^T, and R^T is enough.
         columns = centred if centred.shape[1] <= len(centred) else np.linalg.qr(centred.T).R.T
@@ -73,7 +63,7 @@ class Procrustes(LayerMeasure[UnitShape]):
 
     def compare(self, first: UnitShape, second: UnitShape) -> float:
         """Return the sum of singular values of X^T Y."""
-        check_same_samples(first.n_samples, second.n_samples, name=first.name, other=second.name)
+        check_same_samples(len(first.values), len(second.values), name=first.name, other=second.name)
         return float(np.linalg.norm(first.values.T @ second.values, ord="nuc"))
 
     def chance(self, n: int, model: Diagnosed, reference: Diagnosed) -> str | None:

@@ -57,9 +57,7 @@ class RSA(LayerMeasure[DissimilarityRanks]):
         """Return the ranks of all pairs of samples: 4 n^2 bytes, and four times that while they are made.
 
         Raises:
-            DataError: If it is no matrix of real numbers.
-            DegenerateLayerError: If it is constant, not finite, has fewer than 4 rows, has a row whose features are
-                all equal, or makes all pairs of samples equally dissimilar.
+            DegenerateLayerError: Also if a row has equal features, or all pairs of samples are equally dissimilar.
         """
         centred_layer(layer, name=name)  # for what it refuses
         rows = _standard_rows(finite_matrix(layer, name=name), name=name)
