@@ -26,8 +26,8 @@ from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups,
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
+from layerprobe.finetuning.losses import Loss, loss_of
 from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
-from layerprobe.finetuning.objectives import Objective, objective_of
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
@@ -93,7 +93,7 @@ def fine_tune(
 ) -> FineTuningRun:
     """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
 
-    The loss, the head and the metrics are those of the task's kind, see `Objective`.
+    Loss, head and metrics are those of the task's kind, see `Loss`.
 
     The examples of a step go through the model in groups of like lengths, whose gradients add up to that of the
     step. How they are grouped changes the numbers by no more than float rounding where nothing is dropped out;
@@ -135,11 +135,11 @@ def fine_tune(
     with _memory_errors(encoder, layer), torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         model = TruncatedEncoder(encoder, layer)
-        objective = objective_of(task, width=encoder.description.hidden_size).to(encoder.device)
+        criterion = loss_of(task, width=encoder.description.hidden_size).to(encoder.device)
         rng = np.random.default_rng(seed)
         steps_per_epoch = math.ceil(len(train.targets) / protocol.batch_size)
-        trainer = Trainer(
-            encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=objective, batch_tokens=batch_tokens
+        trainer = FineTuner(
+            encoder, model, protocol, steps_per_epoch=steps_per_epoch, criterion=criterion, batch_tokens=batch_tokens
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
         history: list[EpochMetrics] = []
@@ -147,15 +147,15 @@ def fine_tune(
         weights: list[dict[str, Tensor]] = []
         for epoch in range(1, protocol.epochs + 1):
             loss = trainer.epoch(train, rng, progress=progress, task=f"TMFT layer {layer} seed {seed}")
-            scores = evaluate(encoder, model, validation, protocol, objective, kind=task.kind, limit=limit)
+            scores = evaluate(encoder, model, validation, protocol, criterion, kind=task.kind, limit=limit)
             history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=scores.metrics))
             if scores.metrics[task.primary] > best.metrics[task.primary]:
                 best, chosen = scores, epoch
-                weights = [copy.deepcopy(part.state_dict()) for part in (model, objective)]
+                weights = [copy.deepcopy(part.state_dict()) for part in (model, criterion)]
         model.load_state_dict(weights[0])
-        objective.load_state_dict(weights[1])
+        criterion.load_state_dict(weights[1])
         tested = evaluate(
-            encoder, model, test, protocol, objective, kind=task.kind, threshold=best.threshold, limit=limit
+            encoder, model, test, protocol, criterion, kind=task.kind, threshold=best.threshold, limit=limit
         )
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
@@ -205,7 +205,7 @@ def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
         ) from error
 
 
-class Trainer:
+class FineTuner:
     """The optimiser, its schedule, and one plain epoch."""
 
     def __init__(
@@ -215,10 +215,10 @@ class Trainer:
         protocol: Protocol,
         *,
         steps_per_epoch: int,
-        objective: Objective,
+        criterion: Loss,
         batch_tokens: int | None = None,
     ) -> None:
-        self.encoder, self.model, self.protocol, self.objective = encoder, model, protocol, objective
+        self.encoder, self.model, self.protocol, self.criterion = encoder, model, protocol, criterion
         on_cpu = encoder.device.type == "cpu"
         self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
         # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
@@ -230,7 +230,7 @@ class Trainer:
         self._losses: list[Tensor] = []
         self.tables = TableGradients(model) if on_cpu else None
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-        trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
+        trained = [p for part in (model, criterion) for p in part.parameters() if p.requires_grad]
         self.trained = trained
         self.optimizer = adamw(
             trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=True
@@ -310,7 +310,7 @@ class Trainer:
         embeddings = embed(self.encoder, self.model, examples.texts, np.concatenate(sides).tolist(), self.protocol)
         u, v = embeddings[: len(rows)], embeddings[len(rows) :]
         targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
-        return self.objective.loss(self.objective(u, v if len(sides) == 2 else None), targets)
+        return self.criterion.loss(self.criterion(u, v if len(sides) == 2 else None), targets)
 
 
 def _rng_states(device: torch.device) -> tuple[Tensor, ...]:
@@ -364,7 +364,7 @@ def evaluate(
     model: TruncatedEncoder,
     examples: PreparedExamples,
     protocol: Protocol,
-    objective: Objective,
+    criterion: Loss,
     *,
     kind: str,
     threshold: float | None = None,
@@ -378,7 +378,7 @@ def evaluate(
     )
     try:
         second = None if examples.second is None else embeddings[examples.second]
-        outputs = objective.outputs(embeddings[examples.first], second)
+        outputs = criterion.outputs(embeddings[examples.first], second)
         return evaluate_outputs(kind, outputs, examples.targets, threshold=threshold)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error

@@ -1,4 +1,4 @@
-"""What kinds of tasks train: a loss, and a head on top of the embeddings. Knows tensors, not texts.
+"""What kinds of tasks train: losses, with a head on the embeddings where they need one. Knows tensors, not texts.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 (STSB) and appendix (MRPC, SICK).
 """
@@ -18,7 +18,7 @@ from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 
 
-class Objective(nn.Module, abc.ABC):
+class Loss(nn.Module, abc.ABC):
     """Embeddings -> outputs -> loss; its parameters, where it has any, are those of a head.
 
     Args:
@@ -55,7 +55,7 @@ class Objective(nn.Module, abc.ABC):
         return array
 
 
-class _Cosine(Objective):
+class _Cosine(Loss):
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
         assert v is not None
         return F.cosine_similarity(u, v)
@@ -81,7 +81,7 @@ class CosineDecision(_Cosine):
         return F.binary_cross_entropy_with_logits(outputs, targets)
 
 
-class TextClasses(Objective):
+class TextClasses(Loss):
     """W u + b, trained on cross entropy."""
 
     parts = 1
@@ -107,11 +107,11 @@ class PairClasses(TextClasses):
     parts = 3
 
 
-def objective_of(task: Task, *, width: int) -> Objective:
-    """Return the objective of a task with a fresh head, for embeddings of `width` features.
+def loss_of(task: Task, *, width: int) -> Loss:
+    """Return the loss of a task with a fresh head, for embeddings of `width` features.
 
     Raises:
         DataError: If what the kind names is none.
     """
-    objective: Objective = KINDS[task.kind].load_objective()(width=width, n_labels=len(task.labels))
-    return objective
+    loss: Loss = KINDS[task.kind].load_loss()(width=width, n_labels=len(task.labels))
+    return loss
