@@ -36,6 +36,7 @@ from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.rng import restore_rng, rng_states, seeded
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
@@ -125,15 +126,13 @@ def fine_tune(
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
     start = time.perf_counter()
-    _reset_peak_memory(encoder.device)
+    if encoder.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(encoder.device)
     train, validation, test = (
         prepare(encoder, examples, max_length=protocol.max_length)
         for examples in (task.train, task.validation, task.test)
     )
-    # dropout draws from the global generator: leave it as it was found
-    devices = [encoder.device] if encoder.device.type == "cuda" else []
-    with _memory_errors(encoder, layer), torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    with _memory_errors(encoder, layer), seeded(seed, encoder.device):
         model = TruncatedEncoder(encoder, layer)
         criterion = loss_of(task, width=encoder.description.hidden_size).to(encoder.device)
         rng = np.random.default_rng(seed)
@@ -230,10 +229,9 @@ class FineTuner:
         self._losses: list[Tensor] = []
         self.tables = TableGradients(model) if on_cpu else None
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-        trained = [p for part in (model, criterion) for p in part.parameters() if p.requires_grad]
-        self.trained = trained
+        self.trained = [p for part in (model, criterion) for p in part.parameters() if p.requires_grad]
         self.optimizer = adamw(
-            trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=True
+            self.trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=True
         )
         share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
@@ -270,10 +268,10 @@ class FineTuner:
 
     def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
         """Take one step on the examples `rows`; return the loss, the mean over them."""
-        rng_states = _rng_states(self.encoder.device)
+        states = rng_states(self.encoder.device)
 
         def work() -> Tensor:
-            _restore_rng(self.encoder.device, rng_states)
+            restore_rng(states, self.encoder.device)
             return self._gradients(examples, rows)
 
         but = ", so that what is dropped out is another draw than with more memory"
@@ -285,11 +283,7 @@ class FineTuner:
         return loss
 
     def _gradients(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
-        """Leave the gradients of the mean loss of the examples `rows`; return it.
-
-        Examples of like lengths go through the model together, so that little is padding: the gradients of such
-        groups, by their share of the examples, add up to those of all.
-        """
+        """Leave the gradients of the mean loss of the examples `rows`, those of its groups added up; return it."""
         if self.tables:
             self.tables.clear()
         self.optimizer.zero_grad()
@@ -313,45 +307,19 @@ class FineTuner:
         return self.criterion.loss(self.criterion(u, v if len(sides) == 2 else None), targets)
 
 
-def _rng_states(device: torch.device) -> tuple[Tensor, ...]:
-    """Return the states of the generators that dropout on `device` draws from."""
-    on_device = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
-    return torch.get_rng_state(), *on_device
-
-
-def _restore_rng(device: torch.device, states: tuple[Tensor, ...]) -> None:
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
-
-
 def embed(
-    encoder: Encoder,
-    model: TruncatedEncoder,
-    texts: TokenizedTexts,
-    rows: Sequence[int],
-    protocol: Protocol,
+    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, rows: Sequence[int], protocol: Protocol
 ) -> Tensor:
     """Return the pooled embeddings of the texts `rows`, (text, feature).
 
     They go through one forward pass, or one for each length where padding would change what comes out.
     """
     lengths = [len(texts.features["input_ids"][row]) for row in rows]
-    if encoder.padding_invariant or len(set(lengths)) == 1:
-        return _embed_padded(encoder, model, texts, rows, protocol)
-    batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
-    parts = [_embed_padded(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
-    places = torch.tensor([i for batch in batches for i in batch]).argsort()
-    return torch.cat(parts)[places.to(encoder.device)]
-
-
-def _embed_padded(
-    encoder: Encoder,
-    model: TruncatedEncoder,
-    texts: TokenizedTexts,
-    rows: Sequence[int],
-    protocol: Protocol,
-) -> Tensor:
+    if not encoder.padding_invariant and len(set(lengths)) > 1:
+        batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
+        parts = [embed(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
+        places = torch.tensor([i for batch in batches for i in batch]).argsort()
+        return torch.cat(parts)[places.to(encoder.device)]
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
         states = model(batch)
@@ -372,33 +340,23 @@ def evaluate(
 ) -> Evaluation:
     """Return the metrics of a kind of task, at a threshold where it has one: by default the best on `examples`."""
     model.eval()
-    limit = limit or TokenLimit(EVALUATION_BATCH_TOKENS)
-    embeddings = limit.run(
-        lambda: _embed_all(encoder, model, examples.texts, protocol, limit), "while embeddings were scored"
-    )
+    limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), examples.texts.lengths
+
+    def work() -> NDArray[np.float32]:
+        embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
+        assert limit.tokens is not None
+        batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
+        for rows in limit.watched(batches, lengths):
+            embeddings[rows] = embed(encoder, model, examples.texts, rows, protocol).float().cpu().numpy()
+        return embeddings
+
+    embeddings = limit.run(work, "while embeddings were scored")
     try:
         second = None if examples.second is None else embeddings[examples.second]
         outputs = criterion.outputs(embeddings[examples.first], second)
         return evaluate_outputs(kind, outputs, examples.targets, threshold=threshold)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error
-
-
-def _embed_all(
-    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, protocol: Protocol, limit: TokenLimit
-) -> NDArray[np.float32]:
-    lengths = texts.lengths
-    embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
-    assert limit.tokens is not None
-    batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
-    for rows in limit.watched(batches, lengths):
-        embeddings[rows] = embed(encoder, model, texts, rows, protocol).float().cpu().numpy()
-    return embeddings
-
-
-def _reset_peak_memory(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def _peak_memory(device: torch.device) -> int | None:

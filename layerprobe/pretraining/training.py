@@ -22,6 +22,7 @@ from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Schedule, Trainer
 from layerprobe.training.objective import Objective
+from layerprobe.training.rng import seeded
 
 # Steps of an untrained model by which the duration of a run is estimated.
 TIMED_STEPS = 5
@@ -153,7 +154,7 @@ def plan(run: Run, protocol: PretrainingProtocol, *, computed_on: str, warnings:
 def _seconds_a_step(trainer: Trainer) -> float:
     timed = copy.copy(trainer)
     timed.step = 0
-    with torch.random.fork_rng(devices=[timed.device] if timed.device.type == "cuda" else []):
+    with seeded(None, timed.device):
         timed.advance()  # the first step makes the optimiser's state
         start = time.perf_counter()
         for _ in range(TIMED_STEPS):

@@ -26,6 +26,7 @@ from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of
 from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.rng import restore_rng, rng_states, seeded
 from layerprobe.training.run_directory import RunDirectory, SavedStep
 from layerprobe.training.values import StepMetrics
 
@@ -33,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_TOKENS = 4096
 MODEL, OPTIMIZER, RNG = "model.", "optimizer.", "rng."
+# Numbers of a `Trainer` that a saved step keeps.
+COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +174,7 @@ class Trainer:
     def _check_finite(self, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
-        what = f"loss became {loss:g}" if not math.isfinite(loss) else f"gradient's norm became {norm:g}"
+        what = f"gradient's norm became {norm:g}" if math.isfinite(loss) else f"loss became {loss:g}"
         raise TrainingError(
             f"the {what} at step {self.step} of {self.schedule.total_steps}: expected a finite one; lower the learning "
             f"rate (now {self.schedule.learning_rate:g}) or use float32"
@@ -180,8 +183,8 @@ class Trainer:
     def _batches_of_step(self) -> list[NDArray[np.int64]]:
         epoch, within = divmod(self.step, self.steps_per_epoch)
         if epoch != self.epoch:
-            size, lengths = self.schedule.batch_size, self.corpus.lengths
-            self.batches = epoch_batches(self.rows, lengths, batch_size=size, seed=self.seed, epoch=epoch)
+            size = self.schedule.batch_size
+            self.batches = epoch_batches(self.rows, self.corpus.lengths, batch_size=size, seed=self.seed, epoch=epoch)
             self.epoch = epoch
         first = within * self.schedule.accumulation
         return self.batches[first : first + self.schedule.accumulation]
@@ -226,9 +229,8 @@ class Trainer:
         self.metrics.append(StepMetrics(step=self.step, train=train, held_out=held_out))
         self.totals.clear()
         self.seconds += time.perf_counter() - start
-        shown = ", ".join(
-            f"{name.replace('_', ' ')} {value:.4f}" for name, value in held_out.items() if value is not None
-        )
+        known = {name.replace("_", " "): value for name, value in held_out.items() if value is not None}
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
         logger.info("step %d of %d: held-out %s", self.step, self.schedule.total_steps, shown)
 
     def _mean_losses(self) -> dict[str, float]:
@@ -240,27 +242,16 @@ class Trainer:
 
     def saved(self, fingerprint: str) -> SavedStep:
         """Return where the run is, but for its tensors."""
-        return SavedStep(
-            fingerprint=fingerprint,
-            step=self.step,
-            n_tokens=self.n_tokens,
-            seconds=self.seconds,
-            training_seconds=self.training_seconds,
-            totals=dict(self.totals),
-            metrics=tuple(self.metrics),
-        )
+        counted = {name: getattr(self, name) for name in COUNTED}
+        return SavedStep(fingerprint=fingerprint, totals=dict(self.totals), metrics=tuple(self.metrics), **counted)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, optimiser and states of the generators; the learning rate follows from the step."""
         tensors = {MODEL + name: p.detach() for name, p in self.parameters.items()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"{OPTIMIZER}{number}.{name}": tensor for name, tensor in state.items()}
-        tensors[f"{RNG}masking"] = self.masking_rng.get_state()
-        tensors[f"{RNG}sampling"] = self.sampling_rng.get_state()
-        tensors[f"{RNG}cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            tensors[f"{RNG}cuda"] = torch.cuda.get_rng_state(self.device)
-        return tensors
+        own = {"masking": self.masking_rng.get_state(), "sampling": self.sampling_rng.get_state()}
+        return tensors | {RNG + name: state for name, state in {**own, **rng_states(self.device)}.items()}
 
     @torch.no_grad()
     def restore(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
@@ -273,14 +264,13 @@ class Trainer:
                 number, _, field = name.removeprefix(OPTIMIZER).partition(".")
                 state.setdefault(int(number), {})[field] = tensor
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-        self.masking_rng.set_state(tensors[f"{RNG}masking"])
-        self.sampling_rng.set_state(tensors[f"{RNG}sampling"])
-        torch.set_rng_state(tensors[f"{RNG}cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors[f"{RNG}cuda"], self.device)
-        self.step, self.n_tokens, self.metrics = saved.step, saved.n_tokens, list(saved.metrics)
-        self.seconds, self.training_seconds = saved.seconds, saved.training_seconds
-        self.totals = defaultdict(float, saved.totals)
+        rngs = {name.removeprefix(RNG): tensor for name, tensor in tensors.items() if name.startswith(RNG)}
+        self.masking_rng.set_state(rngs["masking"])
+        self.sampling_rng.set_state(rngs["sampling"])
+        restore_rng(rngs, self.device)
+        for name in COUNTED:
+            setattr(self, name, getattr(saved, name))
+        self.metrics, self.totals = list(saved.metrics), defaultdict(float, saved.totals)
 
     @property
     def tokens_per_second(self) -> float:
@@ -300,16 +290,9 @@ def train(
 ) -> None:
     """Take the steps of a run that are left.
 
-    A run that goes on from a saved step gives the same weights as one that was never interrupted.
-
-    Args:
-        run: What is trained.
-        run_directory: Where steps are saved, and the one to go on from, locked by the caller; by default none are.
-        checkpoint_every: Steps from one saved step to the next.
-        evaluate_every: Steps from one evaluation to the next; an epoch by default.
-        task: What the progress is called.
-        show_loss: Whether it shows loss and speed.
-        progress: Called with the steps that are done.
+    A run that goes on from a saved step gives the same weights as one that was never interrupted. It is saved in its
+    directory, locked by the caller, and evaluated every so many steps; by default nowhere, and after every epoch. The
+    progress is called with the steps that are done; with `show_loss` its task shows loss and speed.
 
     Raises:
         TrainingError: If the loss or its gradient is not finite.
@@ -322,9 +305,7 @@ def train(
         detail = f" loss {run.last_loss:.3f}, {run.tokens_per_second:,.0f} tokens/s" if show_loss else ""
         progress(task + detail, run.step, total)
 
-    # dropout draws from the global generators: leave them as they were found
-    with torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []):
-        torch.manual_seed(run.seed)
+    with seeded(run.seed, run.device):
         if run_directory is None or run_directory.last is None:
             run.evaluate(before=True)
         else:
