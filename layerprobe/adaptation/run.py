@@ -142,16 +142,10 @@ def trainer(
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     tokenizer = encoder.tokenizer
-    masking = Masking(
-        mask_id=tokenizer.mask_token_id,
-        # a model's vocabulary can be rounded up to words that no text has
-        vocab_size=min(len(tokenizer), encoder.model.config.vocab_size),
-        # with [UNK] among them, as in the data collator of transformers
-        special_ids=tuple(tokenizer.all_special_ids),
-        rate=protocol.masking_rate,
-        random_share=protocol.random_share,
-        kept_share=protocol.kept_share,
-    )
+    # a model's vocabulary can be rounded up to words that no text has
+    vocab_size = min(len(tokenizer), encoder.model.config.vocab_size)
+    # with [UNK] among the special tokens, as in the data collator of transformers
+    masking = Masking.of(protocol, tokenizer, vocab_size=vocab_size, special_ids=tokenizer.all_special_ids)
     rows, held_out = hold_out(len(corpus), protocol.validation_share, seed=seed)
     whole = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation) * protocol.epochs
     return Trainer(
@@ -172,10 +166,7 @@ def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
     assert loss is not None  # the held-out set has masked tokens
     assert accuracy is not None
     return AdaptationMetrics(
-        step=step.step,
-        train_loss=step.train.get("mlm_loss"),
-        held_out_loss=loss,
-        held_out_accuracy=accuracy,
+        step=step.step, train_loss=step.train.get("mlm_loss"), held_out_loss=loss, held_out_accuracy=accuracy
     )
 
 
@@ -199,8 +190,6 @@ def stored_adaptation(
 ) -> AdaptedModel:
     """Return the adapted model of the store, in a folder that is named by all that its weights depend on.
 
-    The arguments are those of `adapt_in_store`.
-
     Raises:
         DataError: If there is something else at that place.
     """
@@ -220,22 +209,10 @@ def adapt_in_store(
 ) -> tuple[Path, Adaptation]:
     """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
 
-    Args:
-        model: A resolved checkpoint.
-        texts: What `load_corpus` gave.
-        protocol: How to train.
-        seed: As for `adapt`.
-        options: How to load, and where the store is.
-        progress: Called with the steps that are done.
+    Arguments and errors are those of `adapt`; `options` says where the store is, too.
 
     Returns:
         The folder, an ordinary checkpoint, and what the adaptation gave.
-
-    Raises:
-        ModelError: If the model cannot fill in masked tokens.
-        DataError: If there are too few texts.
-        TrainingError: If the loss is not finite.
-        StoreError: If the disk cannot be written.
     """
     stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
     if stored.adaptation is not None:
@@ -243,11 +220,9 @@ def adapt_in_store(
     make_directory(stored.path.parent)
     lock = FileLock(stored.path.with_name(f"{stored.path.name}.lock"))
     with store_errors("lock", Path(lock.lock_file)):
-        lock.acquire()
-    try:
+        held = lock.acquire()
+    with held:
         adaptation = adapt(model, texts, stored.path, protocol=protocol, seed=seed, options=options, progress=progress)
-    finally:
-        lock.release()
     return stored.path, adaptation
 
 

@@ -19,11 +19,9 @@ from layerprobe.tasks.values import Task
 
 
 class Loss(nn.Module, abc.ABC):
-    """Embeddings -> outputs -> loss; its parameters, where it has any, are those of a head.
+    """Embeddings of `width` features -> outputs -> loss; its parameters, where it has any, are those of a head.
 
-    Args:
-        width: Features of an embedding.
-        n_labels: Classes; 0 where targets are scores.
+    `n_labels` is the number of classes, 0 where targets are scores.
     """
 
     def __init__(self, *, width: int, n_labels: int) -> None:
@@ -31,12 +29,7 @@ class Loss(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
-        """Return the outputs: (n,), or (n, classes).
-
-        Args:
-            u: (n, width) embeddings of the first texts.
-            v: (n, width) of the second ones; None for single texts.
-        """
+        """Return the outputs, (n,) or (n, classes), for (n, width) of first texts and, of pairs, second ones."""
 
     @abc.abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -108,10 +101,6 @@ class PairClasses(TextClasses):
 
 
 def loss_of(task: Task, *, width: int) -> Loss:
-    """Return the loss of a task with a fresh head, for embeddings of `width` features.
-
-    Raises:
-        DataError: If what the kind names is none.
-    """
+    """Return the loss of a task with a fresh head; DataError if what its kind names cannot be loaded."""
     loss: Loss = KINDS[task.kind].load_loss()(width=width, n_labels=len(task.labels))
     return loss

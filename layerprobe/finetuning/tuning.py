@@ -93,14 +93,12 @@ def confirm(
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
-    The verdict uses no other layers. Where no drop is predicted, the best zero-shot layer is held against the last.
-    Of more than three seeds, no more are run than settle the verdict; it is looked at after each from the third on,
-    and the intervals are so much wider that all looks together err no more often than the level says. Seeds count in
-    their order, whatever runs are there already.
+    Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does not use the further
+    `layers`. Where no drop is predicted, the best zero-shot layer is held against the last.
 
-    Fine-tunes as `finetune`, with the same arguments; `layers` are further ones, such as the other flagged ones. With
-    a single seed the verdict is undecided. With `all_seeds` all are run, and looked at once: the interval of the
-    effect is then the ordinary one.
+    Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
+    the third on, and the intervals are so much wider that all looks together err no more often than the level says.
+    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -125,11 +123,7 @@ def confirm(
 
 
 def saved_models(
-    model: ModelLike,
-    runs: Sequence[FineTuningRun],
-    task: Task,
-    *,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, options: Options = DEFAULT_OPTIONS
 ) -> list[Path]:
     """Return the directory of every run that `finetune` made with the same arguments; the checkpoint is `model` in it.
 
@@ -142,9 +136,8 @@ def saved_models(
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     """Return the folder in which `finetune` keeps its runs."""
-    root = Store(options.cache_dir).root
     return RunFolder.of(
-        root,
+        Store(options.cache_dir).root,
         checkpoint,
         with_prompt(task, options.prompt),
         protocol,
@@ -173,8 +166,7 @@ def check_precision(options: Options) -> None:
 def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
     """Raise DataError if the model has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
-    wrong = [str(layer) for layer in layers if not 0 <= layer <= n_blocks]
-    if wrong:
+    if wrong := [str(layer) for layer in layers if not 0 <= layer <= n_blocks]:
         raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
 
 

@@ -97,12 +97,7 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
     """Return the normalised discounted cumulative gain of the first `cutoff` documents, 0 .. 1.
 
     DCG = sum of gain_i / log2(rank_i + 1) over documents of rank <= cutoff, divided by the highest DCG that an order
-    of the same gains can have. The gain is linear, as in trec_eval and BEIR.
-
-    Args:
-        ranks: (r,) of all documents with a gain.
-        gains: (r,) above 0.
-        cutoff: How many documents count.
+    of the same gains can have. The gain is linear, as in trec_eval and BEIR. Ranks are of all documents with a gain.
 
     Source: Jarvelin and Kekalainen 2002 (ACM TOIS 20), with the discount of Burges et al. 2005.
 

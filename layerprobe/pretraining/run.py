@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -18,7 +18,7 @@ from layerprobe.pretraining.folder import FOLDER
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.models import save_models
 from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
-from layerprobe.pretraining.training import Run, plan, prepare
+from layerprobe.pretraining.training import Run, prepare, seconds_a_step
 from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest
@@ -39,10 +39,7 @@ MOST_SENTENCES = 2_000_000
 Texts = TextFile | Sequence[str] | Literal["language"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hardware:
-    """The device and the precision."""
-
+class _Hardware(NamedTuple):
     device: torch.device
     autocast: torch.dtype | None
 
@@ -107,7 +104,7 @@ def pretrain(
     )
 
     def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
-        run, warnings = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+        run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
         if run.trainer is not None:
             train(
                 run.trainer,
@@ -118,26 +115,19 @@ def pretrain(
                 show_loss=True,
                 progress=progress,
             )
+        trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
+        if run.trainer is not None:
+            trained = {name: getattr(run.trainer, name) for name in trained} | {"metrics": tuple(run.trainer.metrics)}
         pretraining = Pretraining(
-            protocol=protocol,
+            **_described(run, protocol, hardware),
             seed=seed,
             corpus=given.name,
             corpus_digest=texts_digest,
             tokenizer_digest=content_digest(run.tokenizer),
-            vocab_size=len(run.tokenizer),
-            n_texts=run.n_texts,
-            n_held_out=run.n_held_out,
-            n_tokens=run.trainer.n_tokens if run.trainer else 0,
-            encoder_parameters=run.encoder_parameters,
-            trained_parameters=run.trained_parameters,
-            computed_on=hardware.name,
-            metrics=tuple(run.trainer.metrics) if run.trainer else (),
-            seconds=run.trainer.seconds if run.trainer else 0.0,
-            tokens_per_second=run.trainer.tokens_per_second if run.trainer else 0.0,
+            **trained,
             fingerprint=fingerprint,
             versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            warnings=warnings,
         )
         return pretraining, partial(save_models, run.objective, run.encoder, run.tokenizer)
 
@@ -164,8 +154,22 @@ def plan_pretraining(
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
     given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
-    run, warnings = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
-    return plan(run, protocol, computed_on=hardware.name, warnings=warnings)
+    run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+    steps = 0 if run.trainer is None else protocol.steps
+    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
+    return PretrainingPlan(
+        **_described(run, protocol, hardware),
+        epochs=epochs,
+        n_tokens=round(epochs * run.n_tokens),
+        seconds=0.0 if run.trainer is None else steps * seconds_a_step(run.trainer),
+    )
+
+
+def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> dict[str, Any]:
+    """Return what a plan and a finished run both say."""
+    names = ("n_texts", "n_held_out", "encoder_parameters", "trained_parameters", "warnings")
+    same = {name: getattr(run, name) for name in names}
+    return {"protocol": protocol, "vocab_size": len(run.tokenizer), "computed_on": hardware.name, **same}
 
 
 def _prepared(
@@ -176,8 +180,8 @@ def _prepared(
     seed: int,
     hardware: _Hardware,
     progress: Progress,
-) -> tuple[Run, tuple[str, ...]]:
-    """Return a run that has not begun, and what a user should know of it."""
+) -> Run:
+    """Return a run that has not begun, with all that a user should know of it."""
     if len(texts) < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
     tokenizer: Any
@@ -203,7 +207,7 @@ def _prepared(
         autocast=hardware.autocast,
         progress=progress,
     )
-    return run, (*warnings, *run.warnings)
+    return replace(run, warnings=(*warnings, *run.warnings))
 
 
 def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:

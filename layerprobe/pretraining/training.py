@@ -17,7 +17,7 @@ from layerprobe.encoders.batching import tokenize
 from layerprobe.errors import DataError
 from layerprobe.pretraining.models import build_encoder, build_objective, count, masking_of
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.pretraining.values import PretrainingPlan, PretrainingProtocol
+from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Schedule, Trainer
@@ -73,15 +73,8 @@ def prepare(
     Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
     same batches in the same order with the same positions masked.
 
-    Args:
-        texts: Distinct texts.
-        tokenizer: Theirs.
-        protocol: How to train.
-        endless: Whether there are as many texts as are needed, so that all sequences that are asked for are held out.
-        seed: Of weights, split, order, masking, sampling and dropout.
-        device: Where to train.
-        autocast: The reduced precision to compute in; None for float32.
-        progress: Called with the texts that are tokenised.
+    The texts are distinct; where they are `endless`, as many as are needed, all sequences that are asked for are held
+    out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
 
     Raises:
         DataError: If there are too few texts, or no token of the held-out ones is masked.
@@ -132,26 +125,8 @@ def prepare(
     )
 
 
-def plan(run: Run, protocol: PretrainingProtocol, *, computed_on: str, warnings: tuple[str, ...]) -> PretrainingPlan:
-    """Return what a run will be; its time is estimated from a few steps of a copy of it."""
-    steps = 0 if run.trainer is None else protocol.steps
-    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
-    return PretrainingPlan(
-        protocol=protocol,
-        vocab_size=len(run.tokenizer),
-        n_texts=run.n_texts,
-        n_held_out=run.n_held_out,
-        epochs=epochs,
-        n_tokens=round(epochs * run.n_tokens),
-        encoder_parameters=run.encoder_parameters,
-        trained_parameters=run.trained_parameters,
-        computed_on=computed_on,
-        seconds=0.0 if run.trainer is None else protocol.steps * _seconds_a_step(run.trainer),
-        warnings=warnings,
-    )
-
-
-def _seconds_a_step(trainer: Trainer) -> float:
+def seconds_a_step(trainer: Trainer) -> float:
+    """Return the time of a step, estimated from a few of a copy of an untrained run."""
     timed = copy.copy(trainer)
     timed.step = 0
     with seeded(None, timed.device):

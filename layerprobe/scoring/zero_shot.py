@@ -115,13 +115,6 @@ def score(
 ) -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store, and score every layer by `zero_shot`.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        task: What to score.
-        split: Which of its splits.
-        options: How to load and embed.
-        progress: Called with what is done, how much, and of how much.
-
     Returns:
         The scores, and the embeddings that they are of.
 
@@ -173,6 +166,5 @@ def _sides(
     embeddings: Embeddings, layer: int, examples: Examples
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values = embeddings.layer(layer)
-    second = examples.second
+    values, second = embeddings.layer(layer), examples.second
     return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]

@@ -119,11 +119,7 @@ def as_block(lines: Iterable[str]) -> str:
 
 
 def check_intervals(checkpoint_every: int, evaluate_every: int | None) -> None:
-    """Raise unless there is at least one step between two saved or evaluated ones.
-
-    Raises:
-        DataError: With both.
-    """
+    """Raise DataError unless there is at least one step between two saved or evaluated ones."""
     if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
         raise DataError(
             "expected at least one step between two saved or evaluated ones, got "

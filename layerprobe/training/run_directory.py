@@ -50,13 +50,9 @@ class SavedStep:
 
 
 class RunDirectory:
-    """The directory of an unfinished run; one process at a time.
+    """The directory of an unfinished run beside `out`, which it will become; one process at a time.
 
-    Args:
-        out: The folder that the run will become.
-        suffix: What the directory beside it is called, behind that name.
-        doing: What another process does there, for the message that it is busy.
-        fingerprint: Of the run.
+    Its name is that of `out` with `suffix`; `doing` is what another process does there, for the message that says so.
     """
 
     def __init__(self, out: Path, *, suffix: str, doing: str, fingerprint: str) -> None:
@@ -107,10 +103,7 @@ class RunDirectory:
                     shutil.rmtree(old)
 
     def load(self, *, overwrite: bool) -> None:
-        """Load the last saved step, if there is one.
-
-        Args:
-            overwrite: Whether a step of another run is removed.
+        """Load the last saved step, if there is one; with `overwrite`, one of another run is removed.
 
         Raises:
             DataError: If the step is of another run that is to be kept.
