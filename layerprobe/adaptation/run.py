@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
 from layerprobe.training.folder import check_intervals
-from layerprobe.training.loop import Schedule, Trainer, steps_per_epoch, train
+from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.masking import Masking
 from layerprobe.training.objective import MaskedLanguageModelling
 from layerprobe.training.run_directory import RunDirectory
@@ -50,7 +49,7 @@ def adapt(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Adaptation:
-    """Train the whole model by masked language modelling on texts, and write its encoder as a folder.
+    """Train the whole model by masked language modelling on texts, and write its encoder and the numbers as a folder.
 
     loss = mean over the masked tokens of -log p(original token)
 
@@ -69,9 +68,6 @@ def adapt(
         checkpoint_every: Steps from one saved step to the next.
         overwrite: Whether an adapted model at `out`, or an unfinished other one, is replaced.
         progress: Called with the steps that are done.
-
-    Returns:
-        The numbers before, during and after; they are in the folder, too.
 
     Raises:
         ModelError: If the model cannot be loaded, or cannot fill in masked tokens.
@@ -151,7 +147,8 @@ def trainer(
     return Trainer(
         MaskedLanguageModelling(head, masking),
         corpus,
-        Schedule.of(protocol, whole if protocol.max_steps is None else min(whole, protocol.max_steps)),
+        protocol,
+        total_steps=whole if protocol.max_steps is None else min(whole, protocol.max_steps),
         rows=rows,
         held_out=held_out,
         seed=seed,
@@ -170,16 +167,6 @@ def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptedModel:
-    """Where the store keeps a model that was or will be adapted."""
-
-    path: Path
-    """The folder, an ordinary checkpoint once it is there."""
-    adaptation: Adaptation | None
-    """What that gave; None where it is still to be done."""
-
-
 def stored_adaptation(
     model: Checkpoint,
     texts: TextFile,
@@ -187,15 +174,17 @@ def stored_adaptation(
     protocol: AdaptationProtocol,
     seed: int = 0,
     options: Options = DEFAULT_OPTIONS,
-) -> AdaptedModel:
-    """Return the adapted model of the store, in a folder that is named by all that its weights depend on.
+) -> tuple[Path, Adaptation | None]:
+    """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
+
+    These are None where it is still to be adapted.
 
     Raises:
         DataError: If there is something else at that place.
     """
     name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
     path = Store(options.cache_dir).root / "adapted" / name
-    return AdaptedModel(path=path, adaptation=FOLDER.check(path)[1])
+    return path, FOLDER.check(path)[1]
 
 
 def adapt_in_store(
@@ -209,21 +198,19 @@ def adapt_in_store(
 ) -> tuple[Path, Adaptation]:
     """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
 
-    Arguments and errors are those of `adapt`; `options` says where the store is, too.
-
-    Returns:
-        The folder, an ordinary checkpoint, and what the adaptation gave.
+    Arguments and errors are those of `adapt`; `options` says where the store is, too. The folder is an ordinary
+    checkpoint.
     """
-    stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
-    if stored.adaptation is not None:
-        return stored.path, stored.adaptation
-    make_directory(stored.path.parent)
-    lock = FileLock(stored.path.with_name(f"{stored.path.name}.lock"))
+    path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+    if stored is not None:
+        return path, stored
+    make_directory(path.parent)
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
     with store_errors("lock", Path(lock.lock_file)):
         held = lock.acquire()
     with held:
-        adaptation = adapt(model, texts, stored.path, protocol=protocol, seed=seed, options=options, progress=progress)
-    return stored.path, adaptation
+        adaptation = adapt(model, texts, path, protocol=protocol, seed=seed, options=options, progress=progress)
+    return path, adaptation
 
 
 def _fingerprint(

@@ -5,10 +5,10 @@ Knows where a run's result lies; knows nothing of how it was trained.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -29,16 +29,13 @@ from layerprobe.versions import FINETUNING_VERSION, versions
 
 logger = logging.getLogger(__name__)
 
-Keep = Callable[[Path, Encoder, int, Task], contextlib.AbstractContextManager[Path]]
-"""Run directory, encoder, layer, task -> where the checkpoint goes; see `saving_model`."""
-
 T = TypeVar("T", FineTuningRun, FailedRun)
 FAILED = "failed.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """The runs of one model, task and protocol: a directory a layer and seed."""
+    """The runs of one model, task and protocol: a directory a layer and seed; StoreError if the disk fails."""
 
     path: Path
 
@@ -68,39 +65,23 @@ class RunFolder:
         return self.path / f"layer-{layer:03d}-seed-{seed}"
 
     def load(self, layer: int, seed: int) -> FineTuningRun | None:
-        """Return the finished run, or None; a garbled result counts as unfinished.
-
-        Raises:
-            StoreError: If the disk does not let it be read.
-        """
+        """Return the finished run, or None; a garbled result counts as unfinished."""
         return _read(FineTuningRun, self.run_path(layer, seed) / "result.json")
 
     def save(self, run: FineTuningRun) -> None:
-        """Write the result of a run, whole or not at all, in place of a mark that it failed.
-
-        Raises:
-            StoreError: If the disk is full or the folder cannot be written.
-        """
+        """Write the result of a run, whole or not at all, in place of a mark that it failed."""
         folder = self.run_path(run.layer, run.seed)
         _write(folder / "result.json", run)
         with store_errors("remove", folder / FAILED):
             (folder / FAILED).unlink(missing_ok=True)
 
     def load_failure(self, layer: int, seed: int) -> FailedRun | None:
-        """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none.
-
-        Raises:
-            StoreError: If the disk does not let it be read.
-        """
+        """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none."""
         failed = _read(FailedRun, self.run_path(layer, seed) / FAILED)
         return failed if failed is not None and failed.versions == versions() else None
 
     def save_failure(self, failed: FailedRun) -> None:
-        """Mark a run as failed: whole or not at all.
-
-        Raises:
-            StoreError: If the disk is full or the folder cannot be written.
-        """
+        """Mark a run as failed: whole or not at all."""
         _write(self.run_path(failed.layer, failed.seed) / FAILED, failed)
 
     def lock(self, layer: int, seed: int) -> FileLock:
@@ -180,7 +161,8 @@ def fine_tune_layers(
                 seed=seed,
                 protocol=protocol,
                 batch_tokens=batch_tokens,
-                keep=functools.partial(saving_model, prompt=prompt) if save_models else None,
+                save_model=save_models,
+                prompt=prompt,
                 progress=part_of(progress, start=done, share=layer + 1.0, whole=total),
             )
             assert run is not None  # it was waited for
@@ -210,21 +192,22 @@ def load_or_run(
     seed: int,
     protocol: Protocol,
     batch_tokens: int | None = None,
-    keep: Keep | None = None,
+    save_model: bool = False,
+    prompt: str = "",
     wait: bool = True,
     retry_failed: bool = False,
     progress: Progress = silent,
 ) -> FineTuningRun | None:
     """Return one run, read or made now; for the arguments see `fine_tune_layers`.
 
-    `keep` keeps the checkpoint. Without `wait`, None is returned where another process makes the run. With
+    Without `wait`, None is returned where another process makes the run. With
     `retry_failed`, a run that is marked as failed is made again.
 
     Raises:
         TrainingError: If the run fails, or did before.
         StoreError: If the result cannot be written.
     """
-    finished = _finished(folder, layer, seed, with_model=keep is not None)
+    finished = _finished(folder, layer, seed, with_model=save_model)
     if finished is not None:
         return finished
     lock = folder.lock(layer, seed)
@@ -237,7 +220,7 @@ def load_or_run(
             logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
             held = lock.acquire()
     with held:
-        finished = _finished(folder, layer, seed, with_model=keep is not None)
+        finished = _finished(folder, layer, seed, with_model=save_model)
         if finished is not None:
             return finished
         where = folder.run_path(layer, seed)
@@ -247,7 +230,8 @@ def load_or_run(
         encoder = load()
         remove_leftovers(where)
         try:
-            with keep(where, encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
+            saving = saving_model(where, encoder, layer, task, prompt=prompt) if save_model else nullcontext()
+            with saving as save_to:
                 run = fine_tune(
                     encoder,
                     layer,

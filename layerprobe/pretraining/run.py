@@ -16,7 +16,7 @@ from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.errors import DataError
 from layerprobe.pretraining.folder import FOLDER
 from layerprobe.pretraining.language import Language
-from layerprobe.pretraining.models import save_models
+from layerprobe.pretraining.models import count, save_models
 from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.pretraining.training import Run, prepare, seconds_a_step
 from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
@@ -61,7 +61,7 @@ def pretrain(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Pretraining:
-    """Pretrain a small encoder and write it as a folder.
+    """Pretrain a small encoder and write it as a folder, with the numbers that are returned.
 
     Runs with one seed, corpus and size whose objectives differ begin with the same weights and see the same batches in
     the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint, which
@@ -82,9 +82,6 @@ def pretrain(
         checkpoint_every: Steps from one saved step to the next.
         overwrite: Whether a pretrained model at `out`, or an unfinished other one, is replaced.
         progress: Called with the steps that are done, with the loss and the tokens a second.
-
-    Returns:
-        The numbers before, during and after; they are in the folder, too.
 
     Raises:
         DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
@@ -143,9 +140,7 @@ def plan_pretraining(
     dtype: str = "auto",
     progress: Progress = silent,
 ) -> PretrainingPlan:
-    """Return parameters, tokens and estimated time of what `pretrain` would do; nothing is written.
-
-    The arguments are those of `pretrain`.
+    """Return parameters, tokens and estimated time of what `pretrain` would do with the arguments; nothing is written.
 
     Raises:
         DataError: If there are too few texts, or no generator takes the seed.
@@ -167,9 +162,14 @@ def plan_pretraining(
 
 def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> dict[str, Any]:
     """Return what a plan and a finished run both say."""
-    names = ("n_texts", "n_held_out", "encoder_parameters", "trained_parameters", "warnings")
-    same = {name: getattr(run, name) for name in names}
-    return {"protocol": protocol, "vocab_size": len(run.tokenizer), "computed_on": hardware.name, **same}
+    return {
+        "protocol": protocol,
+        "vocab_size": len(run.tokenizer),
+        "encoder_parameters": count(run.encoder),
+        "trained_parameters": 0 if run.objective is None else count(run.objective),
+        "computed_on": hardware.name,
+        **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
+    }
 
 
 def _prepared(

@@ -15,12 +15,12 @@ from transformers import ElectraModel
 
 from layerprobe.encoders.batching import tokenize
 from layerprobe.errors import DataError
-from layerprobe.pretraining.models import build_encoder, build_objective, count, masking_of
+from layerprobe.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
-from layerprobe.training.loop import Schedule, Trainer
+from layerprobe.training.loop import Trainer
 from layerprobe.training.objective import Objective
 from layerprobe.training.rng import seeded
 
@@ -33,8 +33,6 @@ class Run:
     """Models on their device, and what trains them."""
 
     encoder: ElectraModel
-    objective: Objective | None
-    """None where nothing is trained."""
     trainer: Trainer | None
     """None where nothing is trained."""
     tokenizer: Any
@@ -47,14 +45,9 @@ class Run:
     warnings: tuple[str, ...]
 
     @property
-    def encoder_parameters(self) -> int:
-        """Parameters of the encoder alone."""
-        return count(self.encoder)
-
-    @property
-    def trained_parameters(self) -> int:
-        """Parameters of all models with their heads, shared ones counted once; 0 where nothing is trained."""
-        return 0 if self.objective is None else count(self.objective)
+    def objective(self) -> Objective | None:
+        """None where nothing is trained."""
+        return None if self.trainer is None else self.trainer.objective
 
 
 def prepare(
@@ -93,13 +86,14 @@ def prepare(
             "texts, or lower --batch-size"
         )
     encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
-    objective = trainer = None
+    trainer = None
     if OBJECTIVES[protocol.objective].builder is not None:
         objective = build_objective(encoder, protocol, masking_of(protocol, tokenizer), seed=seed).to(device)
         trainer = Trainer(
             objective,
             corpus,
-            Schedule.of(protocol, protocol.steps),
+            protocol,
+            total_steps=protocol.steps,
             rows=rows,
             held_out=held_out,
             seed=seed,
@@ -115,7 +109,6 @@ def prepare(
         )
     return Run(
         encoder=encoder,
-        objective=objective,
         trainer=trainer,
         tokenizer=tokenizer,
         n_texts=len(rows),

@@ -11,7 +11,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -38,38 +37,14 @@ MODEL, OPTIMIZER, RNG = "model.", "optimizer.", "rng."
 COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How many steps of what size."""
-
-    total_steps: int
-    batch_size: int
-    """Texts a forward pass."""
-    accumulation: int
-    """Forward passes a step."""
-    learning_rate: float
-    """Peak of AdamW's linear schedule."""
-    warmup: float
-    """Share of the steps with a rising learning rate."""
-    weight_decay: float
-    """On matrices only."""
-    max_grad_norm: float
-    """Gradients are clipped to this norm."""
-
-    @classmethod
-    def of(cls, protocol: Any, total_steps: int) -> Schedule:
-        """Return that of a protocol of adaptation or pretraining, whose fields have the same names."""
-        names = [f.name for f in fields(cls) if f.name != "total_steps"]
-        return cls(total_steps=total_steps, **{name: getattr(protocol, name) for name in names})
-
-
 class Trainer:
     """An objective, its optimiser, and how far they are.
 
     Args:
         objective: The models, on `device`; they are trained in place.
         corpus: The texts.
-        schedule: How to train.
+        protocol: Of adaptation or pretraining: batches, schedule and optimiser.
+        total_steps: Of the run.
         rows: Numbers of the texts to train on.
         held_out: Numbers of the held-out texts.
         seed: Order, masking, sampling and dropout.
@@ -86,8 +61,9 @@ class Trainer:
         self,
         objective: Objective,
         corpus: Corpus,
-        schedule: Schedule,
+        protocol: Any,
         *,
+        total_steps: int,
         rows: NDArray[np.int64],
         held_out: NDArray[np.int64],
         seed: int,
@@ -96,14 +72,15 @@ class Trainer:
         same_length: bool = False,
         fused: bool = False,
     ) -> None:
-        self.objective, self.corpus, self.schedule, self.seed = objective, corpus, schedule, seed
+        self.objective, self.corpus, self.protocol, self.seed = objective, corpus, protocol, seed
+        self.total_steps = total_steps
         self.rows, self.held_out = rows, held_out
         self.device, self.precision = device, precision
-        self.steps_per_epoch = steps_per_epoch(len(rows), schedule.batch_size, schedule.accumulation)
+        self.steps_per_epoch = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation)
         self.parameters = {name: p for name, p in objective.named_parameters() if p.requires_grad}
         trained = list(self.parameters.values())
         self.optimizer = adamw(
-            trained, learning_rate=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=fused
+            trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=fused
         )
         self.masking_rng = torch.Generator().manual_seed(seed)
         self.sampling_rng = torch.Generator(device).manual_seed(seed)
@@ -126,9 +103,9 @@ class Trainer:
         for batch in batches:
             for part, n in self.objective.counts(batch).items():
                 counts[part] += n
-        share = rate(self.step, total_steps=self.schedule.total_steps, warmup=self.schedule.warmup)
+        share = rate(self.step, total_steps=self.total_steps, warmup=self.protocol.warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.learning_rate * share
+            group["lr"] = self.protocol.learning_rate * share
         self.optimizer.zero_grad()
         sums: dict[str, Tensor] = {}
         for batch in batches:
@@ -137,7 +114,7 @@ class Trainer:
                 self.weighted(losses, counts).backward()  # type: ignore[no-untyped-call]
             for part, loss in losses.items():
                 sums[part] = sums.get(part, torch.zeros((), device=self.device)) + loss.detach()
-        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.schedule.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.protocol.max_grad_norm)
         self.step += 1
         # the device is waited for once a step
         *summed, length = torch.stack([*sums.values(), norm.to(self.device)]).tolist()
@@ -176,18 +153,18 @@ class Trainer:
             return
         what = f"gradient's norm became {norm:g}" if math.isfinite(loss) else f"loss became {loss:g}"
         raise TrainingError(
-            f"the {what} at step {self.step} of {self.schedule.total_steps}: expected a finite one; lower the learning "
-            f"rate (now {self.schedule.learning_rate:g}) or use float32"
+            f"the {what} at step {self.step} of {self.total_steps}: expected a finite one; lower the learning "
+            f"rate (now {self.protocol.learning_rate:g}) or use float32"
         )
 
     def _batches_of_step(self) -> list[NDArray[np.int64]]:
         epoch, within = divmod(self.step, self.steps_per_epoch)
         if epoch != self.epoch:
-            size = self.schedule.batch_size
+            size = self.protocol.batch_size
             self.batches = epoch_batches(self.rows, self.corpus.lengths, batch_size=size, seed=self.seed, epoch=epoch)
             self.epoch = epoch
-        first = within * self.schedule.accumulation
-        return self.batches[first : first + self.schedule.accumulation]
+        first = within * self.protocol.accumulation
+        return self.batches[first : first + self.protocol.accumulation]
 
     # ---- the held-out set --------------------------------------------------------------------------------
 
@@ -231,7 +208,7 @@ class Trainer:
         self.seconds += time.perf_counter() - start
         known = {name.replace("_", " "): value for name, value in held_out.items() if value is not None}
         shown = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
-        logger.info("step %d of %d: held-out %s", self.step, self.schedule.total_steps, shown)
+        logger.info("step %d of %d: held-out %s", self.step, self.total_steps, shown)
 
     def _mean_losses(self) -> dict[str, float]:
         """Return the mean loss of every part since the last evaluation."""
@@ -299,7 +276,7 @@ def train(
         StoreError: If a step cannot be saved.
     """
     evaluate_every = evaluate_every or run.steps_per_epoch
-    total = run.schedule.total_steps
+    total = run.total_steps
 
     def report() -> None:
         detail = f" loss {run.last_loss:.3f}, {run.tokens_per_second:,.0f} tokens/s" if show_loss else ""
