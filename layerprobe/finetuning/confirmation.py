@@ -78,14 +78,9 @@ def confirmation(
     places. An interval between 0 and half a point is above 0: the drop is sure, small as it is, and the earlier
     layer has fewer blocks, too. Anything else, and a single seed, is undecided.
 
-    Args:
-        prediction: What was predicted.
-        runs: Runs of at least the two compared layers, with the same seeds.
-        n_blocks: Blocks of the whole model.
-        level: Confidence level of the intervals.
-        planned: Seeds at most, where there is a look after each seed from the third on and the first settled
-            verdict stands, see `critical_values`; the interval of the effect is then that of the look. By default
-            the runs are all there is.
+    The runs are of at least the two compared layers, with the same seeds. Where at most so many seeds are `planned`,
+    there is a look after each from the third on and the first settled verdict stands, see `critical_values`; the
+    interval of the effect is then that of the look. By default the runs are all there is.
 
     Raises:
         DataError: If a compared layer has no runs, the seeds differ, or there are more than planned.

@@ -106,11 +106,6 @@ def _write(file: Path, result: FineTuningRun | FailedRun) -> None:
     write_whole(file, to_bytes(result))
 
 
-def never(runs: Sequence[FineTuningRun]) -> bool:
-    """Return False: all seeds are wanted."""
-    return False
-
-
 def fine_tune_layers(
     load: Callable[[], Encoder],
     layers: Sequence[int],
@@ -120,7 +115,7 @@ def fine_tune_layers(
     protocol: Protocol,
     folder: RunFolder,
     batch_tokens: int | None = None,
-    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
+    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
     prompt: str = "",
     progress: Progress = silent,
@@ -168,7 +163,7 @@ def fine_tune_layers(
             assert run is not None  # it was waited for
             runs.append(run)
             done += layer + 1.0
-        if enough(runs):
+        if enough is not None and enough(runs):
             break
     return runs
 

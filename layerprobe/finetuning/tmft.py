@@ -112,9 +112,6 @@ def fine_tune(
         save_to: Folder for the fine-tuned encoder of the best epoch, without a head.
         progress: Called with what is done, how much, and of how much.
 
-    Returns:
-        The run, scores x 100.
-
     Raises:
         DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
         ModelError: If the model has no such layer.
@@ -230,9 +227,7 @@ class FineTuner:
         self.tables = TableGradients(model) if on_cpu else None
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
         self.trained = [p for part in (model, criterion) for p in part.parameters() if p.requires_grad]
-        self.optimizer = adamw(
-            self.trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=True
-        )
+        self.optimizer = adamw(self.trained, protocol, fused=True)
         share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
 

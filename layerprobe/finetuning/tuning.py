@@ -13,7 +13,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
-from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, never
+from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, Protocol
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, silent
@@ -31,7 +31,7 @@ def finetune(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
-    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
+    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
     progress: Progress = silent,
 ) -> list[FineTuningRun]:
@@ -44,7 +44,7 @@ def finetune(
         seeds: One run each.
         protocol: The paper's by default.
         options: How to load, and the prompt; pooling and length are the protocol's.
-        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
+        enough: Asked after each seed, given all runs so far, whether no further one is needed.
         save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
             run without one is made again, with the same numbers.
         progress: Called with what is done, how much, and of how much.
@@ -108,16 +108,20 @@ def confirm(
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     n_blocks = count_blocks(checkpoint.config)
-    wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
     planned = None if all_seeds else len(set(seeds))
 
     def settled(runs: Sequence[FineTuningRun]) -> bool:
-        if planned is None:
-            return False
         return confirmation(prediction, runs, n_blocks, level=level, planned=planned).verdict != "undecided"
 
     runs = finetune(
-        checkpoint, wanted, task, seeds=seeds, protocol=protocol, options=options, enough=settled, progress=progress
+        checkpoint,
+        sorted({*layers, *layers_to_confirm(prediction, n_blocks)}),
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        options=options,
+        enough=None if all_seeds else settled,
+        progress=progress,
     )
     return confirmation(prediction, runs, n_blocks, level=level, planned=planned)
 

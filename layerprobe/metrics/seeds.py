@@ -79,4 +79,4 @@ def best_of(scores: Sequence[float]) -> int:
         >>> best_of([1.0, 3.0, 3.0])
         1
     """
-    return max(range(len(scores)), key=lambda layer: (scores[layer], -layer))
+    return max(range(len(scores)), key=scores.__getitem__)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -98,7 +98,7 @@ def prepare(
             held_out=held_out,
             seed=seed,
             device=device,
-            precision=partial(_precision, device, autocast),
+            precision=nullcontext if autocast is None else partial(torch.autocast, device.type, dtype=autocast),
             fused=True,
         )
     generator = protocol.generator
@@ -128,7 +128,3 @@ def seconds_a_step(trainer: Trainer) -> float:
         for _ in range(TIMED_STEPS):
             timed.advance()
     return (time.perf_counter() - start) / TIMED_STEPS
-
-
-def _precision(device: torch.device, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if autocast is None else torch.autocast(device.type, dtype=autocast)

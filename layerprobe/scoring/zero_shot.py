@@ -37,13 +37,8 @@ def zero_shot(
     By the cosines of pairs, where the kind has a threshold at the one that is best on the validation split; or by the
     probe of the kind, see `probed`.
 
-    Args:
-        embeddings: What `extract` gave for the texts of the split.
-        task: What to score.
-        split: Which of its splits.
-        fitted: What `extract` gave for the texts of the split that `fitted_on` of the kind names; by default
-            `embeddings` has those texts too.
-        progress: Called with the layers that have a probe.
+    The embeddings are what `extract` gave for the texts of the split, and `fitted` for those of the split that
+    `fitted_on` of the kind names; by default `embeddings` has them too. The progress is called with probed layers.
 
     Raises:
         MisalignedSamplesError: If a text was not embedded.

@@ -55,12 +55,8 @@ class ModelFolder(Generic[R]):
     ) -> R:
         """Train a model into a folder, or return the numbers of the one that is there; one process at a time.
 
-        Args:
-            out: The folder.
-            work: What is done where there is no such model.
-            fingerprint: Of the model.
-            overwrite: Whether such a model there, or an unfinished other one, is replaced; nothing else ever is.
-            source: A local model that must not be replaced by what becomes of it.
+        With `overwrite`, such a model there, or an unfinished other one, is replaced; nothing else ever is, least of all
+        `source`, the local model that is trained.
 
         Raises:
             DataError: If there is another model, something else, or a file.

@@ -40,18 +40,10 @@ COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
 class Trainer:
     """An objective, its optimiser, and how far they are.
 
-    Args:
-        objective: The models, on `device`; they are trained in place.
-        corpus: The texts.
-        protocol: Of adaptation or pretraining: batches, schedule and optimiser.
-        total_steps: Of the run.
-        rows: Numbers of the texts to train on.
-        held_out: Numbers of the held-out texts.
-        seed: Order, masking, sampling and dropout.
-        device: Where the models are.
-        precision: Returns the context in which they compute.
-        same_length: Whether held-out texts are never padded.
-        fused: Whether the optimiser's step is one kernel; its rounding differs.
+    The models are on the device and trained in place, by a protocol of adaptation or pretraining: its batches, schedule
+    and optimiser. `rows` and `held_out` are numbers of texts; the seed is that of order, masking, sampling and dropout;
+    `precision` returns the context in which the models compute. With `same_length` held-out texts are never padded;
+    with `fused` the optimiser's step is one kernel, whose rounding differs.
 
     Raises:
         DataError: If no token of the held-out texts is masked.
@@ -78,10 +70,7 @@ class Trainer:
         self.device, self.precision = device, precision
         self.steps_per_epoch = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation)
         self.parameters = {name: p for name, p in objective.named_parameters() if p.requires_grad}
-        trained = list(self.parameters.values())
-        self.optimizer = adamw(
-            trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=fused
-        )
+        self.optimizer = adamw(list(self.parameters.values()), protocol, fused=fused)
         self.masking_rng = torch.Generator().manual_seed(seed)
         self.sampling_rng = torch.Generator(device).manual_seed(seed)
         self.step, self.n_tokens = 0, 0

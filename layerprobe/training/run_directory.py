@@ -88,11 +88,7 @@ class RunDirectory:
                 shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
-        """Write a step, whole or not at all, then remove the one before.
-
-        Raises:
-            StoreError: If the disk is full or cannot be written.
-        """
+        """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
         target = self.path / f"step-{saved.step:09d}"
         with folder_errors(target, advice=_ADVICE):
             with new_folder(target, replace=True) as folder:
