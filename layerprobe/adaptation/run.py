@@ -57,17 +57,10 @@ def adapt(
     where it was last saved, in `OUT.adapting` beside the folder, and gives the same weights; a finished one is
     read, not repeated.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        texts: What `load_corpus` or `load_texts` gave, or texts; copies count once.
-        out: The folder to write.
-        protocol: The paper's by default.
-        seed: Split, order, masking, dropout and fresh weights of the head.
-        options: How to load: device, dtype, attention, code of the checkpoint's own. The rest is not used.
-        evaluate_every: Steps from one evaluation on the held-out texts to the next; an epoch by default.
-        checkpoint_every: Steps from one saved step to the next.
-        overwrite: Whether an adapted model at `out`, or an unfinished other one, is replaced.
-        progress: Called with the steps that are done.
+    Copies of texts count once. The seed is that of split, order, masking, dropout and fresh weights of the head. Of the
+    options those say how to load: device, dtype, attention, code of the checkpoint's own. The held-out texts are
+    evaluated every so many steps, an epoch by default. With `overwrite`, an adapted model at `out`, or an unfinished
+    other one, is replaced. The progress is called with the steps that are done.
 
     Raises:
         ModelError: If the model cannot be loaded, or cannot fill in masked tokens.
@@ -129,12 +122,7 @@ def adapt(
 def trainer(
     encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
-    """Return a run that has not begun; it trains the model under `head` in place.
-
-    Raises:
-        DataError: If there are too few texts.
-        TrainingError: If the encoder computes in float16.
-    """
+    """Return a run that has not begun; it trains the model under `head` in place."""
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     tokenizer = encoder.tokenizer

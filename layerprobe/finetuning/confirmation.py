@@ -30,11 +30,7 @@ def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, i
 
 
 def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutcome:
-    """Put the runs of one layer together.
-
-    Raises:
-        DataError: If the runs are of different layers or metrics, or there are none.
-    """
+    """Put the runs of one layer together; DataError if they are of several layers or metrics, or there are none."""
     runs = sorted(runs, key=lambda run: run.seed)
     if len({run.layer for run in runs}) != 1:
         raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")

@@ -129,8 +129,7 @@ def fine_tune_layers(
     once, and only where a run is missing. The prompt, which the task has already, is written beside checkpoints.
 
     Raises:
-        ModelError: If the model has no such layer.
-        UnsupportedArchitectureError: If a model is to be saved that has no checkpoint.
+        ModelError: If the model has no such layer, or no checkpoint of it can be saved.
         TrainingError: If a run fails, or did before.
         StoreError: If a result cannot be written.
     """
@@ -202,8 +201,7 @@ def load_or_run(
         TrainingError: If the run fails, or did before.
         StoreError: If the result cannot be written.
     """
-    finished = _finished(folder, layer, seed, with_model=save_model)
-    if finished is not None:
+    if finished := _finished(folder, layer, seed, with_model=save_model):
         return finished
     lock = folder.lock(layer, seed)
     with store_errors("lock", Path(lock.lock_file)):
@@ -215,8 +213,7 @@ def load_or_run(
             logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
             held = lock.acquire()
     with held:
-        finished = _finished(folder, layer, seed, with_model=save_model)
-        if finished is not None:
+        if finished := _finished(folder, layer, seed, with_model=save_model):
             return finished
         where = folder.run_path(layer, seed)
         if not retry_failed and (failed := folder.load_failure(layer, seed)):

@@ -101,16 +101,10 @@ def fine_tune(
     with dropout, another grouping is another draw. Where memory runs out the groups are made smaller, and the step
     is done again.
 
-    Args:
-        encoder: The pretrained encoder; it is not changed.
-        layer: Blocks kept, 0 .. n_blocks.
-        task: What to learn; the best epoch is the one with the highest primary metric on the validation split.
-        protocol: The paper's by default.
-        seed: The head's first weights, the order of the examples and dropout.
-        batch_tokens: Tokens of a group at most, padding included, also in evaluation. By default 1,024 on a CPU and
-            all of a step elsewhere; 4,096 in evaluation.
-        save_to: Folder for the fine-tuned encoder of the best epoch, without a head.
-        progress: Called with what is done, how much, and of how much.
+    The encoder is not changed. The best epoch is the one with the highest primary metric on the validation split;
+    `save_to` is a folder for its encoder, without a head. The seed is that of the head's first weights, the order of
+    examples and dropout. `batch_tokens` are the tokens of a group at most, padding included, also in evaluation: by
+    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. Scores are x 100.
 
     Raises:
         DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.

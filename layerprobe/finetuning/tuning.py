@@ -37,17 +37,10 @@ def finetune(
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        layers: Blocks kept, 0 .. n_blocks.
-        task: What to learn.
-        seeds: One run each.
-        protocol: The paper's by default.
-        options: How to load, and the prompt; pooling and length are the protocol's.
-        enough: Asked after each seed, given all runs so far, whether no further one is needed.
-        save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
-            run without one is made again, with the same numbers.
-        progress: Called with what is done, how much, and of how much.
+    There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given.
+    Pooling and length are the protocol's, all else how to load the options'. After each seed `enough` is asked, given
+    all runs so far, whether no further one is needed. With `save_models` the best epoch's checkpoint of every run is
+    kept, see `saved_models`; a finished run without one is made again, with the same numbers.
 
     Raises:
         ModelError: If the model cannot be loaded, or a layer has no checkpoint to save.
@@ -154,10 +147,9 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
 def agreed(protocol: Protocol | None, options: Options) -> Protocol:
     """Return the protocol, the paper's by default; extraction and fine-tuning must pool alike."""
     protocol = protocol or Protocol(pooling=options.pooling)
-    if protocol.pooling != options.pooling:
-        raise DataError(
-            f"expected one way of pooling, got {options.pooling} in the options and {protocol.pooling} in the protocol"
-        )
+    given, pooling = options.pooling, protocol.pooling
+    if pooling != given:
+        raise DataError(f"expected one way of pooling, got {given} in the options and {pooling} in the protocol")
     return protocol
 
 

@@ -69,19 +69,13 @@ def pretrain(
     was last saved, in `OUT.pretraining` beside the folder, and gives the same weights; a finished one is read, not
     repeated.
 
-    Args:
-        out: The folder to write.
-        corpus: "language", the embedded one: as many sentences as the steps read; or what `load_corpus` gave, or texts.
-            Copies count once. A WordPiece tokenizer is trained on texts; the language has one of its own.
-        protocol: Objective, size and budget; masked language modelling of 8 blocks of 128 features by default.
-        seed: Of weights, split, order, masking, sampling and dropout.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        dtype: float32, bfloat16 (autocast over float32 weights), or auto: bfloat16 on CUDA, float32 elsewhere.
-        evaluate_every: Steps from one evaluation on the held-out sequences to the next; a twentieth of all, at least
-            50, by default.
-        checkpoint_every: Steps from one saved step to the next.
-        overwrite: Whether a pretrained model at `out`, or an unfinished other one, is replaced.
-        progress: Called with the steps that are done, with the loss and the tokens a second.
+    The corpus is "language", the embedded one, of which as many sentences are made as the steps read; or texts, of
+    which copies count once and on which a WordPiece tokenizer is trained. The protocol is by default masked language
+    modelling of 8 blocks of 128 features. The seed is that of weights, split, order, masking, sampling and dropout. The
+    device is auto, cpu, cuda, cuda:1 or mps; the dtype float32, bfloat16 (autocast over float32 weights), or auto:
+    bfloat16 on CUDA, float32 elsewhere. The held-out sequences are evaluated every so many steps, by default a twentieth
+    of all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
+    progress is called with the steps that are done, with the loss and the tokens a second.
 
     Raises:
         DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.

@@ -79,8 +79,7 @@ def probed(
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    kept = stored_result(embeddings.store, probe.kept, key, LayerScores)
-    if kept is not None:
+    if (kept := stored_result(embeddings.store, probe.kept, key, LayerScores)) is not None:
         return kept
     train, examples = task.train, task.split(split)
     if len(train) < 2:

@@ -82,24 +82,18 @@ def pack(corpus: Corpus, *, max_length: int, n_leading: int) -> Corpus:
     the first text of a sequence only.
     """
     parts: list[NDArray[np.int32]] = []
-    ends, length = [0], 0
+    lengths: list[int] = []
     for start, end in itertools.pairwise(corpus.ends.tolist()):
-        if length and length + end - start - n_leading > max_length:
-            ends.append(ends[-1] + length)
-            length = 0
-        parts.append(corpus.ids[start + (n_leading if length else 0) : end])
-        length += len(parts[-1])
-    if length:
-        ends.append(ends[-1] + length)
-    return replace(corpus, ids=np.concatenate(parts or [corpus.ids]), ends=np.array(ends, dtype=np.int64))
+        if not lengths or lengths[-1] + end - start - n_leading > max_length:
+            lengths.append(0)
+        parts.append(corpus.ids[start + (n_leading if lengths[-1] else 0) : end])
+        lengths[-1] += len(parts[-1])
+    ends = np.cumsum([0, *lengths], dtype=np.int64)
+    return replace(corpus, ids=np.concatenate(parts or [corpus.ids]), ends=ends)
 
 
 def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the texts to train on and of those held out, at least one of each, both ascending.
-
-    Raises:
-        DataError: If there are fewer than two texts.
-    """
+    """Return the numbers of the texts to train on and of those held out, ascending; DataError with fewer than two."""
     if n_texts < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {n_texts}")
     n_held_out = min(max(1, round(share * n_texts)), n_texts - 1)

@@ -6,10 +6,12 @@ Knows folders, records and locks; knows nothing of training.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+
+from huggingface_hub import ModelCardData
 
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
@@ -55,7 +57,7 @@ class ModelFolder(Generic[R]):
     ) -> R:
         """Train a model into a folder, or return the numbers of the one that is there; one process at a time.
 
-        With `overwrite`, such a model there, or an unfinished other one, is replaced; nothing else ever is, least of all
+        With `overwrite`, such a model there, or an unfinished other one, is replaced; nothing else ever is, and never
         `source`, the local model that is trained.
 
         Raises:
@@ -107,6 +109,14 @@ class ModelFolder(Generic[R]):
         if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
             raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
         return target, record
+
+
+def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) -> str:
+    """Return a card of such parts: YAML front matter and Markdown."""
+    data = ModelCardData(
+        library_name="transformers", tags=["feature-extraction", "layerprobe", *tags], base_model=base_model
+    )
+    return "\n\n".join((f"---\n{data.to_yaml()}\n---", *parts)) + "\n"
 
 
 def as_block(lines: Iterable[str]) -> str:

@@ -191,18 +191,15 @@ class Trainer:
         for part, summed in tallies.items():
             held_out[f"{part}_loss"] = summed["loss"] / summed["n"]
             held_out |= {f"{part}_{name}": value for name, value in rates_of(summed).items()}
-        train = {} if before else {f"{part}_loss": loss for part, loss in self._mean_losses().items()}
+        # the mean loss of every part since the last evaluation
+        parts = [] if before else [name.removesuffix(".loss") for name in self.totals if name.endswith(".loss")]
+        train = {f"{part}_loss": self.totals[f"{part}.loss"] / n for part in parts if (n := self.totals[f"{part}.n"])}
         self.metrics.append(StepMetrics(step=self.step, train=train, held_out=held_out))
         self.totals.clear()
         self.seconds += time.perf_counter() - start
         known = {name.replace("_", " "): value for name, value in held_out.items() if value is not None}
         shown = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
         logger.info("step %d of %d: held-out %s", self.step, self.total_steps, shown)
-
-    def _mean_losses(self) -> dict[str, float]:
-        """Return the mean loss of every part since the last evaluation."""
-        parts = [name.removesuffix(".loss") for name in self.totals if name.endswith(".loss")]
-        return {part: self.totals[f"{part}.loss"] / n for part in parts if (n := self.totals[f"{part}.n"])}
 
     # ---- to disk and back --------------------------------------------------------------------------------
 

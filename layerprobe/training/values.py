@@ -29,10 +29,7 @@ class StepMetrics:
 def check_protocol(protocol: Any, own: Mapping[str, bool], *, example: str) -> None:
     """Raise DataError, naming all that is wrong, unless the numbers of a protocol of any training are in range.
 
-    Args:
-        protocol: Of fine-tuning, adaptation or pretraining: the fields that they share have the same names.
-        own: What is expected of its further fields -> whether that holds.
-        example: What a batch is made of.
+    What they have in common has the same names; `own` says what is expected of further fields, and whether it holds.
     """
     expected = {
         "a learning rate above 0": 0 < protocol.learning_rate < math.inf,
