@@ -73,8 +73,8 @@ def pretrain(
     which copies count once and on which a WordPiece tokenizer is trained. The protocol is by default masked language
     modelling of 8 blocks of 128 features. The seed is that of weights, split, order, masking, sampling and dropout. The
     device is auto, cpu, cuda, cuda:1 or mps; the dtype float32, bfloat16 (autocast over float32 weights), or auto:
-    bfloat16 on CUDA, float32 elsewhere. The held-out sequences are evaluated every so many steps, by default a twentieth
-    of all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
+    bfloat16 on CUDA, float32 elsewhere. Held-out sequences are evaluated every so many steps, by default a twentieth of
+    all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
     progress is called with the steps that are done, with the loss and the tokens a second.
 
     Raises:
