@@ -19,11 +19,7 @@ from layerprobe.progress import duration
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
-    """Return the layers that decide, the earlier one and the last: the verdict uses no others.
-
-    Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best
-    earlier layer that a baseline would take.
-    """
+    """Return the layers that decide: the recommended one, or without a drop the best of the baselines', and the last."""
     return compared_layers(
         prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
     )

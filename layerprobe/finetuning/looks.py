@@ -81,10 +81,8 @@ def critical_values(planned: int, level: float) -> dict[int, float]:
 def interval_at_look(values: Sequence[float], level: float, *, planned: int) -> tuple[float, float] | None:
     """Return the interval of the mean of the seeds so far; those of all looks together cover it at the level.
 
-    Returns:
-        None where there is no look after n seeds, or none of the error is spent at it. None also where the values
-        are the same and more seeds are to come: scores that are counts, such as accuracy, agree by chance, which
-        Student's t knows nothing of.
+    None where there is no look after n seeds, or none of the error is spent at it, and where the values are the same
+    and more seeds are to come: counts, such as accuracy, agree by chance, which Student's t knows nothing of.
     """
     n = len(values)
     reach = critical_values(planned, level).get(n, math.inf) if n > 1 else math.inf

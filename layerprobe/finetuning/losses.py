@@ -37,11 +37,7 @@ class Loss(nn.Module, abc.ABC):
 
     @torch.inference_mode()
     def outputs(self, u: NDArray[np.float32], v: NDArray[np.float32] | None) -> NDArray[np.float64]:
-        """Return the outputs for arrays.
-
-        Raises:
-            DataError: If an embedding has no cosine.
-        """
+        """Return the outputs for arrays; DataError if an embedding has no cosine."""
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
         outputs = self(*(None if side is None else torch.from_numpy(side).to(device) for side in (u, v)))
         array: NDArray[np.float64] = outputs.double().cpu().numpy()

@@ -16,10 +16,7 @@ SPREAD = 1e-12
 def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     """Return the cosine of each row of `first` with the same row of `second`.
 
-    cos_i = x_i y_i / (|x_i| |y_i|), in float64 whatever the dtype of the input.
-
-    Returns:
-        (n,) of two (n, d), in [-1, 1] up to rounding.
+    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 whatever their dtype; in [-1, 1] up to rounding.
 
     Raises:
         DataError: If an argument is no matrix of real numbers, or the numbers of features differ.

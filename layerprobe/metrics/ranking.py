@@ -47,12 +47,8 @@ def relevant_ranks(
     Documents are ranked by their inner product with the query, the highest first; of equal ones the earlier document
     comes first. Documents of one text are exactly equal.
 
-    Args:
-        queries: (q, d).
-        texts: (t, d), one row a distinct text.
-        documents: (n,) which row of `texts` each document is.
-        relevant: For each query the numbers of its relevant documents.
-        own: (q,) the document that is the query itself and is not ranked, -1 where there is none.
+    Of (q, d) queries and (t, d) distinct texts, `documents` (n,) are rows of `texts`; `relevant` are for each query the
+    numbers of its relevant documents, and `own` (q,) the document that is the query itself and not ranked, or -1.
 
     Raises:
         MisalignedSamplesError: If the numbers of features differ: the two come from different layers or models.

@@ -43,13 +43,10 @@ def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> 
 
 
 def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray[np.float32]) -> Array:
-    """Fit logistic regression and return its output for other features.
+    """Fit logistic regression and return its probabilities, (m, classes), for other features.
 
     Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
     C = 10 / features. Targets are class numbers; every class up to the highest must occur.
-
-    Returns:
-        (m, classes) probabilities.
     """
     from sklearn.exceptions import ConvergenceWarning  # takes a second to load
     from sklearn.linear_model import LogisticRegression

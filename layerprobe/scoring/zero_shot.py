@@ -107,10 +107,7 @@ def score(
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> tuple[LayerScores, Embeddings]:
-    """Embed a split of a task at every layer, or take it from the store, and score every layer by `zero_shot`.
-
-    Returns:
-        The scores, and the embeddings that they are of.
+    """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.

@@ -109,8 +109,7 @@ def epoch_batches(
     The texts are shuffled; within each window of 50 batches they are sorted by length and cut into batches, and
     the batches of the window are shuffled. Nothing but the arguments decides, so an interrupted epoch goes on.
 
-    `rows` are numbers of texts, `lengths` the tokens of all texts, of the others, too. The last batch may have fewer
-    texts.
+    `rows` are numbers of texts, `lengths` the tokens of all texts, of the others, too.
     """
     rng = np.random.default_rng([seed, 1, epoch])
     order = rng.permutation(rows)

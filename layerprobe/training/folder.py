@@ -88,9 +88,7 @@ class ModelFolder(Generic[R]):
     def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
         """Return the real path of a folder that may be written, and the numbers of the model that is there.
 
-        Raises:
-            DataError: If there is something else, or a file.
-            StoreError: If the folder cannot be read.
+        DataError if there is something else, or a file; StoreError if the folder cannot be read.
         """
         target = Path(os.path.realpath(from_home(out)))
         with folder_errors(Path(out), advice=f"choose another place for the {self.what}"):

@@ -63,11 +63,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes away; a directory without a saved step is removed in the end.
-
-        Raises:
-            StoreError: If another process is at it, or the directory cannot be written.
-        """
+        """Keep other processes away, or raise StoreError; a directory without a saved step is removed in the end."""
         make_directory(self.path)
         lock = FileLock(self.path / "lock")
         busy = f"another process {self.doing} for {self.out}: wait until it is done, or choose another folder"
@@ -99,11 +95,7 @@ class RunDirectory:
                     shutil.rmtree(old)
 
     def load(self, *, overwrite: bool) -> None:
-        """Load the last saved step, if there is one; with `overwrite`, one of another run is removed.
-
-        Raises:
-            DataError: If the step is of another run that is to be kept.
-        """
+        """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
         for step in reversed(self._steps()):
             try:
                 saved = from_json(SavedStep, (step / STATE).read_text(encoding="utf-8"))
