@@ -19,7 +19,7 @@ from layerprobe.progress import duration
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
-    """Return the layers that decide: the recommended one, or without a drop the best of the baselines', and the last."""
+    """Return the layers that decide: the recommended one, or without a drop the baselines' best, and the last."""
     return compared_layers(
         prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
     )
