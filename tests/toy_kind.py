@@ -14,7 +14,7 @@ from tests.plugins import install
 
 TOY = """
 import numpy as np
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.losses import Loss
 from layerprobe.metrics.correlation import pearson
 from layerprobe.metrics.names import Metric
 from layerprobe.tasks.kinds.kind import Kind
@@ -29,7 +29,7 @@ def scored(outputs, targets):
     return {"pearson": pearson(outputs, targets), "fit": 1 - float(error)}
 
 
-class Regression(Objective):
+class Regression(Loss):
     def __init__(self, *, width, n_labels):
         super().__init__(width=width, n_labels=n_labels)
         self.head = nn.Linear(width, 1)
@@ -47,13 +47,13 @@ REGRESSION = Kind(
     labelled=False,
     metrics=("pearson", "fit"),
     score=scored,
-    objective="toy_plugin:Regression",
+    loss="toy_plugin:Regression",
     zero_shot="probe",
     probe="layerprobe.scoring.probes:RIDGE",
     target_columns=("grade",),
     detects=lambda cells: "0.5" in cells,
 )
-BROKEN = Kind(**{name: getattr(REGRESSION, name) for name in Kind.__slots__} | {"objective": "toy_plugin:Missing"})
+BROKEN = Kind(**{name: getattr(REGRESSION, name) for name in Kind.__slots__} | {"loss": "toy_plugin:Missing"})
 """
 
 

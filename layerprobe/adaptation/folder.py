@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from huggingface_hub import ModelCardData
-
 from layerprobe.adaptation.values import Adaptation
 from layerprobe.names import short_name
 from layerprobe.serialisation import to_dict
-from layerprobe.training.folder import ModelFolder, as_block
+from layerprobe.training.folder import ModelFolder, as_block, model_card
 from layerprobe.versions import __version__
 
 
 def card(adaptation: Adaptation) -> str:
-    """Return the model card: YAML front matter and Markdown."""
+    """Return the model card."""
     model = adaptation.model
     on_hub = not model.revision.startswith("sha256:") and model.random_init is None
-    data = ModelCardData(
-        library_name="transformers",
-        tags=["feature-extraction", "layerprobe", "masked-language-modelling", "domain-adaptation"],
-        # a local folder is no model that anyone else could look up
-        base_model=model.name.partition("@")[0] if on_hub else None,
-    )
     name = short_name(model.name)
     about = {
         "model": f"{model.name if on_hub else name} ({model.architecture}), revision {model.revision}",
@@ -33,16 +25,17 @@ def card(adaptation: Adaptation) -> str:
     rows = [("step", "held-out loss", "accuracy")] + [
         (str(each.step), f"{each.held_out_loss:.4f}", f"{each.held_out_accuracy:.4f}") for each in adaptation.metrics
     ]
-    parts = (
-        f"---\n{data.to_yaml()}\n---",
+    return model_card(
+        ("masked-language-modelling", "domain-adaptation"),
         "# An encoder adapted to a domain",
         "The model below went on with masked language modelling on other texts. It is loaded as the model was.",
         as_block(f"{key:<17} {value}" for key, value in about.items()),
         "Masked tokens of texts that were held out, before, during and after:",
         as_block("  ".join(cell.rjust(13) for cell in row) for row in rows),
         f"Written by layerprobe {__version__}.",
+        # a local folder is no model that anyone else could look up
+        base_model=model.name.partition("@")[0] if on_hub else None,
     )
-    return "\n\n".join(parts) + "\n"
 
 
 FOLDER = ModelFolder(

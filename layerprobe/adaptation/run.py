@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -27,7 +26,7 @@ from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
 from layerprobe.training.folder import check_intervals
-from layerprobe.training.loop import Schedule, Trainer, steps_per_epoch, train
+from layerprobe.training.loop import Trainer, steps_per_epoch, train
 from layerprobe.training.masking import Masking
 from layerprobe.training.objective import MaskedLanguageModelling
 from layerprobe.training.run_directory import RunDirectory
@@ -50,7 +49,7 @@ def adapt(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Adaptation:
-    """Train the whole model by masked language modelling on texts, and write its encoder as a folder.
+    """Train the whole model by masked language modelling on texts, and write its encoder and the numbers as a folder.
 
     loss = mean over the masked tokens of -log p(original token)
 
@@ -58,20 +57,10 @@ def adapt(
     where it was last saved, in `OUT.adapting` beside the folder, and gives the same weights; a finished one is
     read, not repeated.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        texts: What `load_corpus` or `load_texts` gave, or texts; copies count once.
-        out: The folder to write.
-        protocol: The paper's by default.
-        seed: Split, order, masking, dropout and fresh weights of the head.
-        options: How to load: device, dtype, attention, code of the checkpoint's own. The rest is not used.
-        evaluate_every: Steps from one evaluation on the held-out texts to the next; an epoch by default.
-        checkpoint_every: Steps from one saved step to the next.
-        overwrite: Whether an adapted model at `out`, or an unfinished other one, is replaced.
-        progress: Called with the steps that are done.
-
-    Returns:
-        The numbers before, during and after; they are in the folder, too.
+    Copies of texts count once. The seed is that of split, order, masking, dropout and fresh weights of the head. Of the
+    options those say how to load: device, dtype, attention, code of the checkpoint's own. The held-out texts are
+    evaluated every so many steps, an epoch by default. With `overwrite`, an adapted model at `out`, or an unfinished
+    other one, is replaced. The progress is called with the steps that are done.
 
     Raises:
         ModelError: If the model cannot be loaded, or cannot fill in masked tokens.
@@ -133,31 +122,21 @@ def adapt(
 def trainer(
     encoder: Encoder, head: MaskedLanguageModel, corpus: Corpus, protocol: AdaptationProtocol, *, seed: int
 ) -> Trainer:
-    """Return a run that has not begun; it trains the model under `head` in place.
-
-    Raises:
-        DataError: If there are too few texts.
-        TrainingError: If the encoder computes in float16.
-    """
+    """Return a run that has not begun; it trains the model under `head` in place."""
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
     tokenizer = encoder.tokenizer
-    masking = Masking(
-        mask_id=tokenizer.mask_token_id,
-        # a model's vocabulary can be rounded up to words that no text has
-        vocab_size=min(len(tokenizer), encoder.model.config.vocab_size),
-        # with [UNK] among them, as in the data collator of transformers
-        special_ids=tuple(tokenizer.all_special_ids),
-        rate=protocol.masking_rate,
-        random_share=protocol.random_share,
-        kept_share=protocol.kept_share,
-    )
+    # a model's vocabulary can be rounded up to words that no text has
+    vocab_size = min(len(tokenizer), encoder.model.config.vocab_size)
+    # with [UNK] among the special tokens, as in the data collator of transformers
+    masking = Masking.of(protocol, tokenizer, vocab_size=vocab_size, special_ids=tokenizer.all_special_ids)
     rows, held_out = hold_out(len(corpus), protocol.validation_share, seed=seed)
     whole = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation) * protocol.epochs
     return Trainer(
         MaskedLanguageModelling(head, masking),
         corpus,
-        Schedule.of(protocol, whole if protocol.max_steps is None else min(whole, protocol.max_steps)),
+        protocol,
+        total_steps=whole if protocol.max_steps is None else min(whole, protocol.max_steps),
         rows=rows,
         held_out=held_out,
         seed=seed,
@@ -172,21 +151,8 @@ def _metrics_of(step: StepMetrics) -> AdaptationMetrics:
     assert loss is not None  # the held-out set has masked tokens
     assert accuracy is not None
     return AdaptationMetrics(
-        step=step.step,
-        train_loss=step.train.get("mlm_loss"),
-        held_out_loss=loss,
-        held_out_accuracy=accuracy,
+        step=step.step, train_loss=step.train.get("mlm_loss"), held_out_loss=loss, held_out_accuracy=accuracy
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptedModel:
-    """Where the store keeps a model that was or will be adapted."""
-
-    path: Path
-    """The folder, an ordinary checkpoint once it is there."""
-    adaptation: Adaptation | None
-    """What that gave; None where it is still to be done."""
 
 
 def stored_adaptation(
@@ -196,17 +162,17 @@ def stored_adaptation(
     protocol: AdaptationProtocol,
     seed: int = 0,
     options: Options = DEFAULT_OPTIONS,
-) -> AdaptedModel:
-    """Return the adapted model of the store, in a folder that is named by all that its weights depend on.
+) -> tuple[Path, Adaptation | None]:
+    """Return the folder of an adapted model in the store, named by all that its weights depend on, and its numbers.
 
-    The arguments are those of `adapt_in_store`.
+    These are None where it is still to be adapted.
 
     Raises:
         DataError: If there is something else at that place.
     """
     name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
     path = Store(options.cache_dir).root / "adapted" / name
-    return AdaptedModel(path=path, adaptation=FOLDER.check(path)[1])
+    return path, FOLDER.check(path)[1]
 
 
 def adapt_in_store(
@@ -220,35 +186,19 @@ def adapt_in_store(
 ) -> tuple[Path, Adaptation]:
     """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
 
-    Args:
-        model: A resolved checkpoint.
-        texts: What `load_corpus` gave.
-        protocol: How to train.
-        seed: As for `adapt`.
-        options: How to load, and where the store is.
-        progress: Called with the steps that are done.
-
-    Returns:
-        The folder, an ordinary checkpoint, and what the adaptation gave.
-
-    Raises:
-        ModelError: If the model cannot fill in masked tokens.
-        DataError: If there are too few texts.
-        TrainingError: If the loss is not finite.
-        StoreError: If the disk cannot be written.
+    Arguments and errors are those of `adapt`; `options` says where the store is, too. The folder is an ordinary
+    checkpoint.
     """
-    stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
-    if stored.adaptation is not None:
-        return stored.path, stored.adaptation
-    make_directory(stored.path.parent)
-    lock = FileLock(stored.path.with_name(f"{stored.path.name}.lock"))
+    path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+    if stored is not None:
+        return path, stored
+    make_directory(path.parent)
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
     with store_errors("lock", Path(lock.lock_file)):
-        lock.acquire()
-    try:
-        adaptation = adapt(model, texts, stored.path, protocol=protocol, seed=seed, options=options, progress=progress)
-    finally:
-        lock.release()
-    return stored.path, adaptation
+        held = lock.acquire()
+    with held:
+        adaptation = adapt(model, texts, path, protocol=protocol, seed=seed, options=options, progress=progress)
+    return path, adaptation
 
 
 def _fingerprint(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.errors import DataError
+from layerprobe.training.values import check_protocol, masking_in_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,24 +41,14 @@ class AdaptationProtocol:
     """Share of the texts that is held out."""
 
     def __post_init__(self) -> None:
-        shares = (self.random_share, self.kept_share)
-        expected = {
-            "a learning rate above 0": 0 < self.learning_rate < math.inf,
-            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
+        own = {
             "at least one epoch": self.epochs >= 1,
-            "at least one step": self.max_steps is None or self.max_steps >= 1,
-            "at least one text a batch": self.batch_size >= 1,
-            "at least one batch a step": self.accumulation >= 1,
-            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
-            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
             "room for at least two tokens": self.max_length >= 2,
-            "a masking rate above 0, at most 1": 0 < self.masking_rate <= 1,
-            "random and kept shares from 0, together at most 1": min(shares) >= 0 and sum(shares) <= 1,
+            "at least one step": self.max_steps is None or self.max_steps >= 1,
+            **masking_in_range(self),
             "a validation share between 0 and 1": 0 < self.validation_share < 1,
         }
-        wrong = [what for what, holds in expected.items() if not holds]
-        if wrong:
-            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+        check_protocol(self, own, example="text")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -369,10 +369,10 @@ def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
     numbers = itertools.count(1)
     for adapt, texts in zip(loaded.chain.adaptations, loaded.corpora, strict=True):
         if checkpoint is not None:
-            known = stored_adaptation(
+            adapted, adaptation = stored_adaptation(
                 checkpoint, texts, protocol=adapt.protocol, seed=adapt.seed, options=loaded.options
             )
-            checkpoint = None if known.adaptation is None else loaded.resolve(known.path)
+            checkpoint = None if adaptation is None else loaded.resolve(adapted)
         yield planned(adapt.label, total=1, stored=int(checkpoint is not None))
     at = {} if checkpoint is None else dict.fromkeys(loaded.pairs, checkpoint)
     for number, (step, task) in enumerate(zip(loaded.chain.finetunings, loaded.tasks, strict=True)):

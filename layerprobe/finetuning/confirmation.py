@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
@@ -19,44 +19,32 @@ from layerprobe.progress import duration
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
-    """Return the layers that decide, the earlier one and the last: the verdict uses no others.
-
-    Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best
-    earlier layer that a baseline would take.
-    """
+    """Return the layers that decide: the recommended one, or without a drop the baselines' best, and the last."""
     return compared_layers(
         prediction.recommended_layer, drops=prediction.drops, baselines=prediction.baselines, n_blocks=n_blocks
     )
 
 
 def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutcome:
-    """Put the runs of one layer together.
-
-    Raises:
-        DataError: If the runs are of different layers or metrics, or there are none.
-    """
+    """Put the runs of one layer together; DataError if they are of several layers or metrics, or there are none."""
     runs = sorted(runs, key=lambda run: run.seed)
     if len({run.layer for run in runs}) != 1:
         raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
     primary = runs[0].primary
     if others := {run.primary for run in runs} - {primary}:
         raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
-    test = seed_scores([run.test[primary] for run in runs], level)
+    scores = seed_scores([run.test[primary] for run in runs], level)
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,
         seeds=tuple(run.seed for run in runs),
         primary=primary,
-        test=_by_metric([run.test for run in runs]),
-        validation=_by_metric([run.validation for run in runs]),
-        mean=test.mean,
-        std=test.std,
-        interval=test.interval,
+        test={name: tuple(run.test[name] for run in runs) for name in runs[0].test},
+        validation={name: tuple(run.validation[name] for run in runs) for name in runs[0].validation},
+        mean=scores.mean,
+        std=scores.std,
+        interval=scores.interval,
     )
-
-
-def _by_metric(metrics: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, ...]]:
-    return {name: tuple(each[name] for each in metrics) for name in metrics[0]}
 
 
 def outcomes(runs: Sequence[FineTuningRun], *, level: float = LEVEL) -> tuple[LayerOutcome, ...]:
@@ -77,21 +65,14 @@ def confirmation(
 
     effect = mean over seeds of (test score at the earlier layer - test score at the last layer)
 
-    by the primary metric of the task.
-
-    Where a drop was predicted it is confirmed if the interval of the effect lies above 0, and refuted if it
-    lies below half a point, which is not worth another layer. Where no drop was predicted the two change
+    by the primary metric of the task. A predicted drop is confirmed if the interval of the effect lies above 0, and
+    refuted if it lies below half a point, which is not worth another layer. Where no drop was predicted the two change
     places. An interval between 0 and half a point is above 0: the drop is sure, small as it is, and the earlier
     layer has fewer blocks, too. Anything else, and a single seed, is undecided.
 
-    Args:
-        prediction: What was predicted.
-        runs: Runs of at least the two compared layers, with the same seeds.
-        n_blocks: Blocks of the whole model.
-        level: Confidence level of the intervals.
-        planned: Seeds at most, where there is a look after each seed from the third on and the first settled
-            verdict stands, see `critical_values`; the interval of the effect is then that of the look. By default
-            the runs are all there is.
+    The runs are of at least the two compared layers, with the same seeds. Where at most so many seeds are `planned`,
+    there is a look after each from the third on and the first settled verdict stands, see `critical_values`; the
+    interval of the effect is then that of the look. By default the runs are all there is.
 
     Raises:
         DataError: If a compared layer has no runs, the seeds differ, or there are more than planned.
@@ -105,17 +86,15 @@ def confirmation(
     if by_layer[earlier].seeds != by_layer[last].seeds:
         raise DataError(f"expected the same seeds at layers {earlier} and {last}")
     differences = np.array(by_layer[earlier].scores) - np.array(by_layer[last].scores)
-    n_seeds = len(differences)
+    values, n_seeds = differences.tolist(), len(differences)
     if planned is not None and n_seeds > planned:
         raise DataError(f"expected at most the {planned} seeds that were planned, got {n_seeds}")
-    values = differences.tolist()
     interval = mean_interval(values, level) if planned is None else interval_at_look(values, level, planned=planned)
     verdict = _verdict(interval, predicted_drop=prediction.drops)
     if planned is not None and planned <= FIRST_LOOK:
         planned = None  # the only look is the ordinary one
     early = planned is not None and n_seeds < planned and verdict != "undecided"
-    saved = _saved(runs, planned - n_seeds) if planned is not None and early else None
-    return Confirmation(
+    result = Confirmation(
         verdict=verdict,
         compared_layers=(earlier, last),
         primary=by_layer[last].primary,
@@ -123,20 +102,12 @@ def confirmation(
         interval=interval,
         level=level,
         outcomes=results,
-        sentence=_sentence(
-            verdict,
-            prediction.drops,
-            by_layer[earlier],
-            by_layer[last],
-            differences,
-            interval,
-            level,
-            planned=planned,
-            saved=saved,
-        ),
+        sentence="",
         planned_seeds=planned,
-        saved=saved,
+        saved=_saved(runs, planned - n_seeds) if planned is not None and early else None,
     )
+    sentence = _sentence(result, by_layer[earlier], by_layer[last], predicted_drop=prediction.drops)
+    return replace(result, sentence=sentence)
 
 
 def _saved(runs: Sequence[FineTuningRun], seeds: int) -> SavedSeeds:
@@ -156,34 +127,26 @@ def _verdict(interval: tuple[float, float] | None, *, predicted_drop: bool) -> V
     return "undecided"
 
 
-def _sentence(
-    verdict: Verdict,
-    predicted_drop: bool,
-    earlier: LayerOutcome,
-    last: LayerOutcome,
-    differences: NDArray[np.float64],
-    interval: tuple[float, float] | None,
-    level: float,
-    *,
-    planned: int | None,
-    saved: SavedSeeds | None,
-) -> str:
+def _sentence(result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, *, predicted_drop: bool) -> str:
     claim = "the predicted drop" if predicted_drop else "the prediction of no drop"
-    spread = "no interval" if interval is None else f"{level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
-    seeds = _count(len(differences), "seed") if planned is None else f"{len(differences)} of {planned} seeds"
-    if planned is not None and interval is not None:
-        spread += f" adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
-    stopped = (
-        f" That is settled without the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
-        f"{duration(saved.seconds)}."
-        if saved
-        else ""
+    interval, planned, n_seeds = result.interval, result.planned_seeds, len(last.seeds)
+    spread = "no interval"
+    if interval is not None:
+        spread = f"{result.level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
+        if planned is not None:
+            spread += f" adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
+    seeds = _count(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds"
+    sentence = (
+        f"Fine-tuning {_VERBS[result.verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last "
+        f"layer, {last.layer}, {last.mean:.2f} (effect {result.effect:+.2f} {metric_title(last.primary)} x 100, "
+        f"{spread}, {seeds})."
     )
-    return (
-        f"Fine-tuning {_VERBS[verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last layer, "
-        f"{last.layer}, {last.mean:.2f} (effect {differences.mean():+.2f} {metric_title(last.primary)} x 100, "
-        f"{spread}, {seeds}).{stopped}"
-    )
+    if saved := result.saved:
+        sentence += (
+            f" That is settled without the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
+            f"{duration(saved.seconds)}."
+        )
+    return sentence
 
 
 def _count(n: int, what: str) -> str:

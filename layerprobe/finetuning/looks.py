@@ -51,10 +51,6 @@ def critical_values(planned: int, level: float) -> dict[int, float]:
     Computed from the law of the t of k - 1 samples given that of k, t_(k-1) = sqrt((k-2)/k) (t_k - b) / sqrt(1 - b^2):
     b is the last sample's part in the deviations, of density ~ (1 - b^2)^((k-4)/2).
 
-    Args:
-        planned: Seeds at most, from 2.
-        level: That all intervals cover, such as 0.95.
-
     Returns:
         By look, see `looks`; infinity where no error worth speaking of is spent. A single look has Student's t.
 
@@ -85,15 +81,8 @@ def critical_values(planned: int, level: float) -> dict[int, float]:
 def interval_at_look(values: Sequence[float], level: float, *, planned: int) -> tuple[float, float] | None:
     """Return the interval of the mean of the seeds so far; those of all looks together cover it at the level.
 
-    Args:
-        values: (n,), n at most `planned`.
-        level: Confidence level of all looks together.
-        planned: Seeds at most.
-
-    Returns:
-        None where there is no look after n seeds, or none of the error is spent at it. None also where the values
-        are the same and more seeds are to come: scores that are counts, such as accuracy, agree by chance, which
-        Student's t knows nothing of.
+    None where there is no look after n seeds, or none of the error is spent at it, and where the values are the same
+    and more seeds are to come: counts, such as accuracy, agree by chance, which Student's t knows nothing of.
     """
     n = len(values)
     reach = critical_values(planned, level).get(n, math.inf) if n > 1 else math.inf
@@ -107,14 +96,9 @@ def interval_at_look(values: Sequence[float], level: float, *, planned: int) -> 
 
 
 def _still_open(k: int, grid: Array, before: Array, reached: Array, limit: float) -> Array:
-    """Return, for each t of k samples in `grid`, the probability that no earlier look was beyond its limit.
+    """Return, for each t of k samples in `grid`, from large to 0, the probability that no look was beyond its limit.
 
-    Args:
-        k: Samples.
-        grid: (m,) values of t, from large to 0.
-        before: (m,) the grid of k - 1 samples.
-        reached: (m,) the same probability there.
-        limit: Of the look after k - 1 samples.
+    `before` is the grid of k - 1 samples, `reached` the same probability there, and `limit` that of their look.
     """
     angles = (np.arange(_ANGLES) + 0.5) / _ANGLES * np.pi - np.pi / 2  # b = sin(angle)
     weights = np.cos(angles) ** (k - 3)

@@ -44,10 +44,8 @@ class TokenLimit:
     def run(self, work: Callable[[], T], doing: str, *, but: str = "") -> T:
         """Return what `work` gives, done again with half the tokens of the batch at which memory ran out.
 
-        Args:
-            work: Takes its batches from `watched`, within `tokens`; can be done again.
-            doing: What it is, for the warning.
-            but: What smaller passes change, for the warning.
+        It takes its batches from `watched`, within `tokens`. The warning says what was done, and what smaller passes
+        change.
 
         Raises:
             RuntimeError, MemoryError: As it came, where a batch of one does not fit.

@@ -5,10 +5,10 @@ Knows where a run's result lies; knows nothing of how it was trained.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -29,16 +29,13 @@ from layerprobe.versions import FINETUNING_VERSION, versions
 
 logger = logging.getLogger(__name__)
 
-Keep = Callable[[Path, Encoder, int, Task], contextlib.AbstractContextManager[Path]]
-"""Run directory, encoder, layer, task -> where the checkpoint goes; see `saving_model`."""
-
 T = TypeVar("T", FineTuningRun, FailedRun)
 FAILED = "failed.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFolder:
-    """The runs of one model, task and protocol: a directory a layer and seed."""
+    """The runs of one model, task and protocol: a directory a layer and seed; StoreError if the disk fails."""
 
     path: Path
 
@@ -56,20 +53,11 @@ class RunFolder:
     ) -> RunFolder:
         """Return the folder under `root` that is named by everything the numbers depend on.
 
-        Args:
-            root: Folder of all runs.
-            checkpoint: The pretrained model.
-            task: What to learn.
-            protocol: How to fine-tune.
-            computed_on: Kind of device and precision: their rounding and random draws differ.
-            batch_tokens: As `fine_tune` takes it, where it is given: other passes draw another dropout.
-            attn: Attention implementation, where one is given: others round, and draw dropout, in ways of their own.
+        That includes the kind of device and the precision, and, where they are given, the tokens of a pass, by which
+        another dropout is drawn, and the attention implementation: others round, and draw, in ways of their own.
         """
-        key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol]
-        if batch_tokens is not None:
-            key.append(batch_tokens)
-        if attn != "auto":
-            key.append(attn)
+        given = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
+        key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *given]
         return cls(path=root / "runs" / digest(key)[:32])
 
     def run_path(self, layer: int, seed: int) -> Path:
@@ -77,43 +65,24 @@ class RunFolder:
         return self.path / f"layer-{layer:03d}-seed-{seed}"
 
     def load(self, layer: int, seed: int) -> FineTuningRun | None:
-        """Return the finished run, or None; a garbled result counts as unfinished.
-
-        Raises:
-            StoreError: If the disk does not let it be read.
-        """
+        """Return the finished run, or None; a garbled result counts as unfinished."""
         return _read(FineTuningRun, self.run_path(layer, seed) / "result.json")
 
     def save(self, run: FineTuningRun) -> None:
-        """Write the result of a run, whole or not at all, in place of a mark that it failed.
-
-        Raises:
-            StoreError: If the disk is full or the folder cannot be written.
-        """
+        """Write the result of a run, whole or not at all, in place of a mark that it failed."""
         folder = self.run_path(run.layer, run.seed)
-        make_directory(folder)
-        write_whole(folder / "result.json", to_bytes(run))
+        _write(folder / "result.json", run)
         with store_errors("remove", folder / FAILED):
             (folder / FAILED).unlink(missing_ok=True)
 
     def load_failure(self, layer: int, seed: int) -> FailedRun | None:
-        """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none.
-
-        Raises:
-            StoreError: If the disk does not let it be read.
-        """
+        """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none."""
         failed = _read(FailedRun, self.run_path(layer, seed) / FAILED)
         return failed if failed is not None and failed.versions == versions() else None
 
     def save_failure(self, failed: FailedRun) -> None:
-        """Mark a run as failed: whole or not at all.
-
-        Raises:
-            StoreError: If the disk is full or the folder cannot be written.
-        """
-        folder = self.run_path(failed.layer, failed.seed)
-        make_directory(folder)
-        write_whole(folder / FAILED, to_bytes(failed))
+        """Mark a run as failed: whole or not at all."""
+        _write(self.run_path(failed.layer, failed.seed) / FAILED, failed)
 
     def lock(self, layer: int, seed: int) -> FileLock:
         """Return the lock that a process holds while it makes a run."""
@@ -132,9 +101,9 @@ def _read(kind: type[T], file: Path) -> T | None:
         return None
 
 
-def never(runs: Sequence[FineTuningRun]) -> bool:
-    """Return False: all seeds are wanted."""
-    return False
+def _write(file: Path, result: FineTuningRun | FailedRun) -> None:
+    make_directory(file.parent)
+    write_whole(file, to_bytes(result))
 
 
 def fine_tune_layers(
@@ -146,7 +115,7 @@ def fine_tune_layers(
     protocol: Protocol,
     folder: RunFolder,
     batch_tokens: int | None = None,
-    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
+    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
     prompt: str = "",
     progress: Progress = silent,
@@ -156,23 +125,11 @@ def fine_tune_layers(
     A killed sweep loses the run it was at; the next one starts that run again and gives the same numbers. A run
     that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the same.
 
-    Args:
-        load: Returns the pretrained encoder; called once, and only where a run is missing.
-        layers: Blocks kept.
-        task: What to learn.
-        seeds: One run each.
-        protocol: How to fine-tune.
-        folder: Where runs are kept.
-        batch_tokens: As `fine_tune` takes it.
-        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
-        save_models: Whether the best epoch's checkpoint of every run is kept in its directory; a finished run
-            without one is made again, with the same numbers.
-        prompt: What the task's sentences begin with; written beside the checkpoint.
-        progress: Called with what is done, how much, and of how much.
+    The arguments are those of `finetune` and `fine_tune`, but that `load` returns the pretrained encoder and is called
+    once, and only where a run is missing. The prompt, which the task has already, is written beside checkpoints.
 
     Raises:
-        ModelError: If the model has no such layer.
-        UnsupportedArchitectureError: If a model is to be saved that has no checkpoint.
+        ModelError: If the model has no such layer, or no checkpoint of it can be saved.
         TrainingError: If a run fails, or did before.
         StoreError: If a result cannot be written.
     """
@@ -186,8 +143,7 @@ def fine_tune_layers(
     # a run that is named twice is one run: copies would narrow the intervals over seeds
     layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
     # a block costs about as much as the rest of a step
-    total = sum(layer + 1.0 for layer in layers) * len(seeds)
-    done = 0.0
+    total, done = sum(layer + 1.0 for layer in layers) * len(seeds), 0.0
     runs: list[FineTuningRun] = []
     for seed in seeds:
         for layer in layers:
@@ -199,13 +155,14 @@ def fine_tune_layers(
                 seed=seed,
                 protocol=protocol,
                 batch_tokens=batch_tokens,
-                keep=functools.partial(saving_model, prompt=prompt) if save_models else None,
+                save_model=save_models,
+                prompt=prompt,
                 progress=part_of(progress, start=done, share=layer + 1.0, whole=total),
             )
             assert run is not None  # it was waited for
             runs.append(run)
             done += layer + 1.0
-        if enough(runs):
+        if enough is not None and enough(runs):
             break
     return runs
 
@@ -216,12 +173,8 @@ def warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     texts = list(dict.fromkeys(text for examples in splits for text in examples.texts))
     n_cut = encoder.tokenize(texts, max_length=protocol.max_length).n_truncated
     if n_cut:
-        logger.warning(
-            "%d of %d texts were cut at %d tokens in fine-tuning",
-            n_cut,
-            len(texts),
-            encoder.limit(protocol.max_length),
-        )
+        limit = encoder.limit(protocol.max_length)
+        logger.warning("%d of %d texts were cut at %d tokens in fine-tuning", n_cut, len(texts), limit)
 
 
 def load_or_run(
@@ -233,43 +186,44 @@ def load_or_run(
     seed: int,
     protocol: Protocol,
     batch_tokens: int | None = None,
-    keep: Keep | None = None,
+    save_model: bool = False,
+    prompt: str = "",
     wait: bool = True,
     retry_failed: bool = False,
     progress: Progress = silent,
 ) -> FineTuningRun | None:
     """Return one run, read or made now; for the arguments see `fine_tune_layers`.
 
-    `keep` keeps the checkpoint. Without `wait`, None is returned where another process makes the run. With
+    Without `wait`, None is returned where another process makes the run. With
     `retry_failed`, a run that is marked as failed is made again.
 
     Raises:
         TrainingError: If the run fails, or did before.
         StoreError: If the result cannot be written.
     """
-    finished = _finished(folder, layer, seed, with_model=keep is not None)
-    if finished is not None:
+    if finished := _finished(folder, layer, seed, with_model=save_model):
         return finished
     lock = folder.lock(layer, seed)
     with store_errors("lock", Path(lock.lock_file)):
         try:
-            lock.acquire(timeout=0)
+            held = lock.acquire(timeout=0)
         except Timeout:
             if not wait:
                 return None
             logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
-            lock.acquire()
-    try:
-        finished = _finished(folder, layer, seed, with_model=keep is not None)
-        if finished is not None:
+            held = lock.acquire()
+    with held:
+        if finished := _finished(folder, layer, seed, with_model=save_model):
             return finished
-        if not retry_failed:
-            _raise_if_failed(folder, layer, seed)
-        encoder = load()
         where = folder.run_path(layer, seed)
+        if not retry_failed and (failed := folder.load_failure(layer, seed)):
+            mark = where / FAILED
+            raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
+        encoder = load()
         remove_leftovers(where)
         try:
-            with keep(where, encoder, layer, task) if keep else contextlib.nullcontext() as save_to:
+            saving = saving_model(where, encoder, layer, task, prompt=prompt) if save_model else nullcontext()
+            with saving as save_to:
                 run = fine_tune(
                     encoder,
                     layer,
@@ -283,21 +237,11 @@ def load_or_run(
         except InsufficientMemoryError:
             raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
-            folder.save_failure(
-                FailedRun(layer=layer, seed=seed, message=str(error), step=error.step, versions=versions())
-            )
+            failed = FailedRun(layer=layer, seed=seed, message=str(error), step=error.step, versions=versions())
+            folder.save_failure(failed)
             raise
         folder.save(run)
         return run
-    finally:
-        lock.release()
-
-
-def _raise_if_failed(folder: RunFolder, layer: int, seed: int) -> None:
-    failed = folder.load_failure(layer, seed)
-    if failed is not None:
-        mark = folder.run_path(layer, seed) / FAILED
-        raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
 
 
 def _finished(folder: RunFolder, layer: int, seed: int, *, with_model: bool) -> FineTuningRun | None:

@@ -60,9 +60,7 @@ def has_model(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def saving_model(directory: Path, encoder: Encoder, layer: int, task: Task, *, prompt: str) -> Iterator[Path]:
-    """Give a folder for the checkpoint of a run; it becomes the run's `model/` when all is written.
-
-    The caller holds the run's lock.
+    """Give a folder for the checkpoint of a locked run; it becomes the run's `model/` when all is written.
 
     Raises:
         UnsupportedArchitectureError: Before any training, if this layer has no checkpoint.
@@ -116,11 +114,8 @@ def load_saved_run(directory: Path) -> SavedRun | None:
     with store_errors("read", directory):
         texts = result.read_bytes(), origin.read_bytes()
     try:
-        return SavedRun(
-            path=directory / MODEL,
-            run=from_json(FineTuningRun, texts[0].decode()),
-            origin=from_json(RunOrigin, texts[1].decode()),
-        )
+        run, started_from = from_json(FineTuningRun, texts[0].decode()), from_json(RunOrigin, texts[1].decode())
+        return SavedRun(path=directory / MODEL, run=run, origin=started_from)
     except ValueError as error:  # DataError is one
         raise DataError(f"the run {directory} cannot be read: {error}") from error
 

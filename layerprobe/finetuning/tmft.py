@@ -26,8 +26,8 @@ from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups,
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
+from layerprobe.finetuning.losses import Loss, loss_of
 from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
-from layerprobe.finetuning.objectives import Objective, objective_of
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
@@ -36,6 +36,7 @@ from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
 from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.rng import restore_rng, rng_states, seeded
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
@@ -93,26 +94,17 @@ def fine_tune(
 ) -> FineTuningRun:
     """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
 
-    The loss, the head and the metrics are those of the task's kind, see `Objective`.
+    Loss, head and metrics are those of the task's kind, see `Loss`.
 
     The examples of a step go through the model in groups of like lengths, whose gradients add up to that of the
     step. How they are grouped changes the numbers by no more than float rounding where nothing is dropped out;
     with dropout, another grouping is another draw. Where memory runs out the groups are made smaller, and the step
     is done again.
 
-    Args:
-        encoder: The pretrained encoder; it is not changed.
-        layer: Blocks kept, 0 .. n_blocks.
-        task: What to learn; the best epoch is the one with the highest primary metric on the validation split.
-        protocol: The paper's by default.
-        seed: The head's first weights, the order of the examples and dropout.
-        batch_tokens: Tokens of a group at most, padding included, also in evaluation. By default 1,024 on a CPU and
-            all of a step elsewhere; 4,096 in evaluation.
-        save_to: Folder for the fine-tuned encoder of the best epoch, without a head.
-        progress: Called with what is done, how much, and of how much.
-
-    Returns:
-        The run, scores x 100.
+    The encoder is not changed. The best epoch is the one with the highest primary metric on the validation split;
+    `save_to` is a folder for its encoder, without a head. The seed is that of the head's first weights, the order of
+    examples and dropout. `batch_tokens` are the tokens of a group at most, padding included, also in evaluation: by
+    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. Scores are x 100.
 
     Raises:
         DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
@@ -125,21 +117,19 @@ def fine_tune(
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
     start = time.perf_counter()
-    _reset_peak_memory(encoder.device)
+    if encoder.device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(encoder.device)
     train, validation, test = (
         prepare(encoder, examples, max_length=protocol.max_length)
         for examples in (task.train, task.validation, task.test)
     )
-    # dropout draws from the global generator: leave it as it was found
-    devices = [encoder.device] if encoder.device.type == "cuda" else []
-    with _memory_errors(encoder, layer), torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+    with _memory_errors(encoder, layer), seeded(seed, encoder.device):
         model = TruncatedEncoder(encoder, layer)
-        objective = objective_of(task, width=encoder.description.hidden_size).to(encoder.device)
+        criterion = loss_of(task, width=encoder.description.hidden_size).to(encoder.device)
         rng = np.random.default_rng(seed)
         steps_per_epoch = math.ceil(len(train.targets) / protocol.batch_size)
-        trainer = Trainer(
-            encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=objective, batch_tokens=batch_tokens
+        trainer = FineTuner(
+            encoder, model, protocol, steps_per_epoch=steps_per_epoch, criterion=criterion, batch_tokens=batch_tokens
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
         history: list[EpochMetrics] = []
@@ -147,15 +137,15 @@ def fine_tune(
         weights: list[dict[str, Tensor]] = []
         for epoch in range(1, protocol.epochs + 1):
             loss = trainer.epoch(train, rng, progress=progress, task=f"TMFT layer {layer} seed {seed}")
-            scores = evaluate(encoder, model, validation, protocol, objective, kind=task.kind, limit=limit)
+            scores = evaluate(encoder, model, validation, protocol, criterion, kind=task.kind, limit=limit)
             history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=scores.metrics))
             if scores.metrics[task.primary] > best.metrics[task.primary]:
                 best, chosen = scores, epoch
-                weights = [copy.deepcopy(part.state_dict()) for part in (model, objective)]
+                weights = [copy.deepcopy(part.state_dict()) for part in (model, criterion)]
         model.load_state_dict(weights[0])
-        objective.load_state_dict(weights[1])
+        criterion.load_state_dict(weights[1])
         tested = evaluate(
-            encoder, model, test, protocol, objective, kind=task.kind, threshold=best.threshold, limit=limit
+            encoder, model, test, protocol, criterion, kind=task.kind, threshold=best.threshold, limit=limit
         )
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
@@ -205,7 +195,7 @@ def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
         ) from error
 
 
-class Trainer:
+class FineTuner:
     """The optimiser, its schedule, and one plain epoch."""
 
     def __init__(
@@ -215,10 +205,10 @@ class Trainer:
         protocol: Protocol,
         *,
         steps_per_epoch: int,
-        objective: Objective,
+        criterion: Loss,
         batch_tokens: int | None = None,
     ) -> None:
-        self.encoder, self.model, self.protocol, self.objective = encoder, model, protocol, objective
+        self.encoder, self.model, self.protocol, self.criterion = encoder, model, protocol, criterion
         on_cpu = encoder.device.type == "cpu"
         self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
         # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
@@ -230,11 +220,8 @@ class Trainer:
         self._losses: list[Tensor] = []
         self.tables = TableGradients(model) if on_cpu else None
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-        trained = [p for part in (model, objective) for p in part.parameters() if p.requires_grad]
-        self.trained = trained
-        self.optimizer = adamw(
-            trained, learning_rate=protocol.learning_rate, weight_decay=protocol.weight_decay, fused=True
-        )
+        self.trained = [p for part in (model, criterion) for p in part.parameters() if p.requires_grad]
+        self.optimizer = adamw(self.trained, protocol, fused=True)
         share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
 
@@ -270,10 +257,10 @@ class Trainer:
 
     def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
         """Take one step on the examples `rows`; return the loss, the mean over them."""
-        rng_states = _rng_states(self.encoder.device)
+        states = rng_states(self.encoder.device)
 
         def work() -> Tensor:
-            _restore_rng(self.encoder.device, rng_states)
+            restore_rng(states, self.encoder.device)
             return self._gradients(examples, rows)
 
         but = ", so that what is dropped out is another draw than with more memory"
@@ -285,11 +272,7 @@ class Trainer:
         return loss
 
     def _gradients(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
-        """Leave the gradients of the mean loss of the examples `rows`; return it.
-
-        Examples of like lengths go through the model together, so that little is padding: the gradients of such
-        groups, by their share of the examples, add up to those of all.
-        """
+        """Leave the gradients of the mean loss of the examples `rows`, those of its groups added up; return it."""
         if self.tables:
             self.tables.clear()
         self.optimizer.zero_grad()
@@ -310,48 +293,22 @@ class Trainer:
         embeddings = embed(self.encoder, self.model, examples.texts, np.concatenate(sides).tolist(), self.protocol)
         u, v = embeddings[: len(rows)], embeddings[len(rows) :]
         targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
-        return self.objective.loss(self.objective(u, v if len(sides) == 2 else None), targets)
-
-
-def _rng_states(device: torch.device) -> tuple[Tensor, ...]:
-    """Return the states of the generators that dropout on `device` draws from."""
-    on_device = (torch.cuda.get_rng_state(device),) if device.type == "cuda" else ()
-    return torch.get_rng_state(), *on_device
-
-
-def _restore_rng(device: torch.device, states: tuple[Tensor, ...]) -> None:
-    torch.set_rng_state(states[0])
-    for state in states[1:]:
-        torch.cuda.set_rng_state(state, device)
+        return self.criterion.loss(self.criterion(u, v if len(sides) == 2 else None), targets)
 
 
 def embed(
-    encoder: Encoder,
-    model: TruncatedEncoder,
-    texts: TokenizedTexts,
-    rows: Sequence[int],
-    protocol: Protocol,
+    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, rows: Sequence[int], protocol: Protocol
 ) -> Tensor:
     """Return the pooled embeddings of the texts `rows`, (text, feature).
 
     They go through one forward pass, or one for each length where padding would change what comes out.
     """
     lengths = [len(texts.features["input_ids"][row]) for row in rows]
-    if encoder.padding_invariant or len(set(lengths)) == 1:
-        return _embed_padded(encoder, model, texts, rows, protocol)
-    batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
-    parts = [_embed_padded(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
-    places = torch.tensor([i for batch in batches for i in batch]).argsort()
-    return torch.cat(parts)[places.to(encoder.device)]
-
-
-def _embed_padded(
-    encoder: Encoder,
-    model: TruncatedEncoder,
-    texts: TokenizedTexts,
-    rows: Sequence[int],
-    protocol: Protocol,
-) -> Tensor:
+    if not encoder.padding_invariant and len(set(lengths)) > 1:
+        batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
+        parts = [embed(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
+        places = torch.tensor([i for batch in batches for i in batch]).argsort()
+        return torch.cat(parts)[places.to(encoder.device)]
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
         states = model(batch)
@@ -364,7 +321,7 @@ def evaluate(
     model: TruncatedEncoder,
     examples: PreparedExamples,
     protocol: Protocol,
-    objective: Objective,
+    criterion: Loss,
     *,
     kind: str,
     threshold: float | None = None,
@@ -372,33 +329,23 @@ def evaluate(
 ) -> Evaluation:
     """Return the metrics of a kind of task, at a threshold where it has one: by default the best on `examples`."""
     model.eval()
-    limit = limit or TokenLimit(EVALUATION_BATCH_TOKENS)
-    embeddings = limit.run(
-        lambda: _embed_all(encoder, model, examples.texts, protocol, limit), "while embeddings were scored"
-    )
+    limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), examples.texts.lengths
+
+    def work() -> NDArray[np.float32]:
+        embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
+        assert limit.tokens is not None
+        batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
+        for rows in limit.watched(batches, lengths):
+            embeddings[rows] = embed(encoder, model, examples.texts, rows, protocol).float().cpu().numpy()
+        return embeddings
+
+    embeddings = limit.run(work, "while embeddings were scored")
     try:
         second = None if examples.second is None else embeddings[examples.second]
-        outputs = objective.outputs(embeddings[examples.first], second)
+        outputs = criterion.outputs(embeddings[examples.first], second)
         return evaluate_outputs(kind, outputs, examples.targets, threshold=threshold)
     except DataError as error:
         raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error
-
-
-def _embed_all(
-    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, protocol: Protocol, limit: TokenLimit
-) -> NDArray[np.float32]:
-    lengths = texts.lengths
-    embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
-    assert limit.tokens is not None
-    batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
-    for rows in limit.watched(batches, lengths):
-        embeddings[rows] = embed(encoder, model, texts, rows, protocol).float().cpu().numpy()
-    return embeddings
-
-
-def _reset_peak_memory(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
 
 
 def _peak_memory(device: torch.device) -> int | None:

@@ -13,7 +13,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
-from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, never
+from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, Protocol
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, silent
@@ -31,23 +31,16 @@ def finetune(
     seeds: Sequence[int] = PAPER_SEEDS,
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
-    enough: Callable[[Sequence[FineTuningRun]], bool] = never,
+    enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
     progress: Progress = silent,
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        layers: Blocks kept, 0 .. n_blocks.
-        task: What to learn.
-        seeds: One run each.
-        protocol: The paper's by default.
-        options: How to load, and the prompt; pooling and length are the protocol's.
-        enough: Asked after each seed, given all runs so far; where it says so, no further seed is added.
-        save_models: Whether the best epoch's checkpoint of every run is kept, see `saved_models`; a finished
-            run without one is made again, with the same numbers.
-        progress: Called with what is done, how much, and of how much.
+    There is a run a seed and layer, of 0 .. n_blocks kept blocks, by the paper's protocol unless another is given.
+    Pooling and length are the protocol's, all else how to load the options'. After each seed `enough` is asked, given
+    all runs so far, whether no further one is needed. With `save_models` the best epoch's checkpoint of every run is
+    kept, see `saved_models`; a finished run without one is made again, with the same numbers.
 
     Raises:
         ModelError: If the model cannot be loaded, or a layer has no checkpoint to save.
@@ -93,14 +86,12 @@ def confirm(
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 
-    The verdict uses no other layers. Where no drop is predicted, the best zero-shot layer is held against the last.
-    Of more than three seeds, no more are run than settle the verdict; it is looked at after each from the third on,
-    and the intervals are so much wider that all looks together err no more often than the level says. Seeds count in
-    their order, whatever runs are there already.
+    Fine-tunes as `finetune`, with the same arguments; the verdict, see `confirmation`, does not use the further
+    `layers`. Where no drop is predicted, the best zero-shot layer is held against the last.
 
-    Fine-tunes as `finetune`, with the same arguments; `layers` are further ones, such as the other flagged ones. With
-    a single seed the verdict is undecided. With `all_seeds` all are run, and looked at once: the interval of the
-    effect is then the ordinary one.
+    Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
+    the third on, and the intervals are so much wider that all looks together err no more often than the level says.
+    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -110,26 +101,26 @@ def confirm(
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     n_blocks = count_blocks(checkpoint.config)
-    wanted = sorted({*layers, *layers_to_confirm(prediction, n_blocks)})
     planned = None if all_seeds else len(set(seeds))
 
     def settled(runs: Sequence[FineTuningRun]) -> bool:
-        if planned is None:
-            return False
         return confirmation(prediction, runs, n_blocks, level=level, planned=planned).verdict != "undecided"
 
     runs = finetune(
-        checkpoint, wanted, task, seeds=seeds, protocol=protocol, options=options, enough=settled, progress=progress
+        checkpoint,
+        sorted({*layers, *layers_to_confirm(prediction, n_blocks)}),
+        task,
+        seeds=seeds,
+        protocol=protocol,
+        options=options,
+        enough=None if all_seeds else settled,
+        progress=progress,
     )
     return confirmation(prediction, runs, n_blocks, level=level, planned=planned)
 
 
 def saved_models(
-    model: ModelLike,
-    runs: Sequence[FineTuningRun],
-    task: Task,
-    *,
-    options: Options = DEFAULT_OPTIONS,
+    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, options: Options = DEFAULT_OPTIONS
 ) -> list[Path]:
     """Return the directory of every run that `finetune` made with the same arguments; the checkpoint is `model` in it.
 
@@ -142,9 +133,8 @@ def saved_models(
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     """Return the folder in which `finetune` keeps its runs."""
-    root = Store(options.cache_dir).root
     return RunFolder.of(
-        root,
+        Store(options.cache_dir).root,
         checkpoint,
         with_prompt(task, options.prompt),
         protocol,
@@ -157,10 +147,9 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
 def agreed(protocol: Protocol | None, options: Options) -> Protocol:
     """Return the protocol, the paper's by default; extraction and fine-tuning must pool alike."""
     protocol = protocol or Protocol(pooling=options.pooling)
-    if protocol.pooling != options.pooling:
-        raise DataError(
-            f"expected one way of pooling, got {options.pooling} in the options and {protocol.pooling} in the protocol"
-        )
+    given, pooling = options.pooling, protocol.pooling
+    if pooling != given:
+        raise DataError(f"expected one way of pooling, got {given} in the options and {pooling} in the protocol")
     return protocol
 
 
@@ -173,8 +162,7 @@ def check_precision(options: Options) -> None:
 def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
     """Raise DataError if the model has no such layer."""
     n_blocks = count_blocks(checkpoint.config)
-    wrong = [str(layer) for layer in layers if not 0 <= layer <= n_blocks]
-    if wrong:
+    if wrong := [str(layer) for layer in layers if not 0 <= layer <= n_blocks]:
         raise DataError(f"expected layers from 0 to {n_blocks} of {checkpoint.label}, got {', '.join(wrong)}")
 
 

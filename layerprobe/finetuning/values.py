@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +10,7 @@ from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
+from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
@@ -43,19 +43,12 @@ class Protocol:
         for name in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
             # 0 and 0.0 are one protocol, and must be one text in the names of folders
             object.__setattr__(self, name, float(getattr(self, name)))
-        expected = {
-            "a learning rate above 0": 0 < self.learning_rate < math.inf,
-            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
+        own = {
             "at least one epoch": self.epochs >= 1,
-            "at least one example a batch": self.batch_size >= 1,
-            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
-            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
             "room for at least two tokens": self.max_length >= 2,
             f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
         }
-        wrong = [what for what, holds in expected.items() if not holds]
-        if wrong:
-            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+        check_protocol(self, own, example="example")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

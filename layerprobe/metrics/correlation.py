@@ -16,14 +16,7 @@ SPREAD = 1e-12
 def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     """Return the cosine of each row of `first` with the same row of `second`.
 
-    cos_i = x_i y_i / (|x_i| |y_i|), in float64 whatever the dtype of the input.
-
-    Args:
-        first: (n, d) embeddings.
-        second: (n, d) embeddings of the other sentences.
-
-    Returns:
-        (n,), in [-1, 1] up to rounding.
+    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 whatever their dtype; in [-1, 1] up to rounding.
 
     Raises:
         DataError: If an argument is no matrix of real numbers, or the numbers of features differ.
@@ -43,14 +36,7 @@ def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
 
 
 def spearman(x: ArrayLike, y: ArrayLike) -> float:
-    """Return the rank correlation of two series; equal values share their mean rank.
-
-    Args:
-        x: (n,) scores, n >= 2.
-        y: (n,) scores of the same pairs.
-
-    Returns:
-        The coefficient, in [-1, 1].
+    """Return the rank correlation of two series, in [-1, 1]; equal values share their mean rank.
 
     Raises:
         DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
@@ -60,30 +46,17 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
         >>> round(spearman([0.1, 0.2, 0.9], [1.0, 2.0, 3.0]), 12)
         1.0
     """
-    first, second = _checked_pair(x, y)
-    return float(stats.spearmanr(first, second).statistic)
+    return float(stats.spearmanr(*_checked_pair(x, y)).statistic)
 
 
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
-    """Return the linear correlation of two series.
-
-    Args:
-        x: (n,) scores, n >= 2.
-        y: (n,) scores of the same pairs.
-
-    Returns:
-        The coefficient, in [-1, 1].
-
-    Raises:
-        DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
-        MisalignedSamplesError: If the lengths differ.
+    """Return the linear correlation of two series, in [-1, 1]; errors are those of `spearman`.
 
     Example:
         >>> round(pearson([0.0, 1.0, 2.0], [5.0, 3.0, 1.0]), 12)
         -1.0
     """
-    first, second = _checked_pair(x, y)
-    return float(stats.pearsonr(first, second).statistic)
+    return float(stats.pearsonr(*_checked_pair(x, y)).statistic)
 
 
 def _checked_pair(x: ArrayLike, y: ArrayLike) -> tuple[Array, Array]:

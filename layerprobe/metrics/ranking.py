@@ -47,12 +47,8 @@ def relevant_ranks(
     Documents are ranked by their inner product with the query, the highest first; of equal ones the earlier document
     comes first. Documents of one text are exactly equal.
 
-    Args:
-        queries: (q, d).
-        texts: (t, d), one row a distinct text.
-        documents: (n,) which row of `texts` each document is.
-        relevant: For each query the numbers of its relevant documents.
-        own: (q,) the document that is the query itself and is not ranked, -1 where there is none.
+    Of (q, d) queries and (t, d) distinct texts, `documents` (n,) are rows of `texts`; `relevant` are for each query the
+    numbers of its relevant documents, and `own` (q,) the document that is the query itself and not ranked, or -1.
 
     Raises:
         MisalignedSamplesError: If the numbers of features differ: the two come from different layers or models.
@@ -97,12 +93,7 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
     """Return the normalised discounted cumulative gain of the first `cutoff` documents, 0 .. 1.
 
     DCG = sum of gain_i / log2(rank_i + 1) over documents of rank <= cutoff, divided by the highest DCG that an order
-    of the same gains can have. The gain is linear, as in trec_eval and BEIR.
-
-    Args:
-        ranks: (r,) of all documents with a gain.
-        gains: (r,) above 0.
-        cutoff: How many documents count.
+    of the same gains can have. The gain is linear, as in trec_eval and BEIR. Ranks are of all documents with a gain.
 
     Source: Jarvelin and Kekalainen 2002 (ACM TOIS 20), with the discount of Burges et al. 2005.
 

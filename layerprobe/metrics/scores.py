@@ -14,11 +14,7 @@ Array = NDArray[np.float64]
 
 
 def correlations(outputs: Array, targets: Array) -> dict[str, float]:
-    """Return how (n,) outputs go with (n,) gold scores.
-
-    Raises:
-        DataError: If outputs or targets are all the same.
-    """
+    """Return how (n,) outputs go with (n,) gold scores; DataError if either are all the same."""
     return {"spearman": spearman(outputs, targets), "pearson": pearson(outputs, targets)}
 
 
@@ -66,10 +62,6 @@ def best_threshold(outputs: Array, targets: Array) -> float:
     """Return the threshold that maximises F1 of `outputs >= threshold`.
 
     It lies midway between two neighbouring outputs, or at the lowest one; of equals the highest is taken.
-
-    Args:
-        outputs: (n,).
-        targets: (n,) 0 or 1.
 
     Example:
         >>> best_threshold(np.array([0.9, 0.2, 0.6, 0.4]), np.array([1.0, 0.0, 1.0, 0.0]))

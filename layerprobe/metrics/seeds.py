@@ -27,11 +27,7 @@ class SeedScores:
 
 
 def seed_scores(values: Sequence[float], level: float = LEVEL) -> SeedScores:
-    """Return values of seeds with mean, deviation and interval.
-
-    Args:
-        values: (n,), at least one.
-        level: Confidence level of the interval.
+    """Return values of seeds, at least one, with mean, deviation and the interval at a confidence level.
 
     Example:
         >>> seed_scores([71.0, 73.0]).std
@@ -83,4 +79,4 @@ def best_of(scores: Sequence[float]) -> int:
         >>> best_of([1.0, 3.0, 3.0])
         1
     """
-    return max(range(len(scores)), key=lambda layer: (scores[layer], -layer))
+    return max(range(len(scores)), key=scores.__getitem__)

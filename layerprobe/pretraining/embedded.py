@@ -19,7 +19,7 @@ import dataclasses
 import logging
 import multiprocessing
 import os
-import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -94,13 +94,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m layerprobe.pretraining.embedded", description=main.__doc__)
     parser.add_argument("directory", type=Path, help="where the checkpoints mlm and rtd are written")
     directory = parser.parse_args().directory
-    context = multiprocessing.get_context("spawn")
-    jobs = [context.Process(target=_make_in_process, args=(name, directory)) for name in ("mlm", "rtd")]
-    for job in jobs:
-        job.start()
-    for job in jobs:
-        job.join()
-    sys.exit(any(job.exitcode for job in jobs))
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        list(pool.map(_make_in_process, ("mlm", "rtd"), (directory, directory)))
 
 
 if __name__ == "__main__":

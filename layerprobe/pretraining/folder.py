@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from huggingface_hub import ModelCardData
-
 from layerprobe.pretraining.models import GENERATOR
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import Pretraining
 from layerprobe.serialisation import to_dict
-from layerprobe.training.folder import ModelFolder, as_block
+from layerprobe.training.folder import ModelFolder, as_block, model_card
 from layerprobe.training.values import StepMetrics
 from layerprobe.versions import __version__
 
@@ -16,9 +14,8 @@ RECORD = "pretraining.json"
 
 
 def card(pretraining: Pretraining) -> str:
-    """Return the model card: YAML front matter and Markdown."""
+    """Return the model card."""
     protocol = pretraining.protocol
-    data = ModelCardData(library_name="transformers", tags=["feature-extraction", "layerprobe", protocol.objective])
     settings = {key: value for key, value in to_dict(protocol).items() if key not in ("size", "objective")}
     about = {
         "objective": protocol.objective,
@@ -32,7 +29,6 @@ def card(pretraining: Pretraining) -> str:
         **{key.replace("_", " "): str(value) for key, value in settings.items()},
     }
     parts = [
-        f"---\n{data.to_yaml()}\n---",
         "# A small encoder for experiments",
         f"It was {OBJECTIVES[protocol.objective].about}. `AutoModel` loads it, and layerprobe takes it as a model or a "
         "reference.",
@@ -43,7 +39,7 @@ def card(pretraining: Pretraining) -> str:
     if pretraining.metrics:
         parts += ["Measured on sequences that were held out:", as_block(_aligned(metrics_table(pretraining.metrics)))]
     parts.append(f"Written by layerprobe {__version__}; all numbers are in `{RECORD}`.")
-    return "\n\n".join(parts) + "\n"
+    return model_card([protocol.objective], *parts)
 
 
 def metrics_table(metrics: tuple[StepMetrics, ...]) -> list[list[str]]:

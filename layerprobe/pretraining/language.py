@@ -1,7 +1,7 @@
 """A small synthetic language: scenes, the sentences that tell them, and how alike two scenes are.
 
-Knows words, meanings and chance; knows no tensors and no models. Everything is drawn from seeds, so the
-language, its corpus and its sentence pairs are the same on every machine.
+Knows words and meanings; knows no tensors and no models. Everything is drawn from seeds, so the language, its corpus
+and its sentence pairs are the same on every machine.
 
 The language has what makes masked words predictable in a natural one: topics in Zipf order with words of
 their own, selectional preferences (each agent has actions it likes, each action its patients and tools, each
@@ -87,10 +87,9 @@ def scene_similarity(a: Scene, b: Scene) -> float:
     total = score = 0.0
     for slot, weight in SLOT_WEIGHTS.items():
         x, y = getattr(a, slot), getattr(b, slot)
-        if x is None and y is None:
-            continue
-        total += weight
-        score += weight * concept_similarity(x, y)
+        if x is not None or y is not None:
+            total += weight
+            score += weight * concept_similarity(x, y)
     return score / total
 
 
@@ -176,19 +175,16 @@ class Language:
         action = self._with(rng, agent, "action")
         patient = self._with(rng, action, "agent" if rng.random() < 0.3 else "thing")
         scene = Scene(agent=agent, action=action, patient=patient)
-        filled = {slot: self._fill(rng, slot, scene) for slot, chance in DETAILS.items() if rng.random() < chance}
+        filled = {slot: self._fill(rng, slot, scene) for slot, share in DETAILS.items() if rng.random() < share}
         return replace(scene, **filled)
 
     def _fill(self, rng: random.Random, slot: str, scene: Scene) -> Concept:
         """Draw what usually stands in `slot` of such a scene."""
-        if slot == "agent":
-            return self._any(rng, "agent", scene.agent.topic)
-        if slot == "time":
-            return self._any(rng, "time", scene.action.topic)
-        if slot == "patient":
-            return self._with(rng, scene.action, scene.patient.role)
+        if slot in ("agent", "time"):
+            return self._any(rng, slot, (scene.agent if slot == "agent" else scene.action).topic)
         neighbour, role = {
             "action": (scene.agent, "action"),
+            "patient": (scene.action, scene.patient.role),
             "agent_quality": (scene.agent, "quality"),
             "patient_quality": (scene.patient, "quality"),
             "place": (scene.action, "place"),
@@ -241,8 +237,7 @@ class Language:
         for _ in range(n):
             first = self.scene(rng)
             second = self._variation(rng, first)
-            score = round(5 * scene_similarity(first, second), 1)
-            yield self.tell(first, rng), self.tell(second, rng), score
+            yield self.tell(first, rng), self.tell(second, rng), round(5 * scene_similarity(first, second), 1)
 
     def _variation(self, rng: random.Random, scene: Scene) -> Scene:
         """Return a scene somewhere between the same and an unrelated one."""
@@ -259,6 +254,4 @@ class Language:
         """Draw something else for `slot`: nothing, something usual there, or something of another scene."""
         if slot in DETAILS and rng.random() < 0.3:
             return None
-        if rng.random() < 0.5:
-            return self._fill(rng, slot, scene)
-        return self._fill(rng, slot, self.scene(rng))
+        return self._fill(rng, slot, scene if rng.random() < 0.5 else self.scene(rng))

@@ -33,11 +33,7 @@ def build_encoder(protocol: PretrainingProtocol, *, vocab_size: int, pad_id: int
 
 
 def build_objective(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking, *, seed: int) -> Objective:
-    """Return the objective of the protocol with `encoder` as its model; heads and generator are fresh.
-
-    Raises:
-        ValueError: If it trains nothing.
-    """
+    """Return the objective of the protocol with `encoder` as its model; heads and generator are fresh."""
     with torch.random.fork_rng(devices=[]):
         # not the seed itself: a generator would begin with the encoder's numbers. Torch reads 32 bits of a seed.
         torch.default_generator.manual_seed(int(np.random.SeedSequence([seed, 1]).generate_state(1)[0]))
@@ -50,14 +46,8 @@ def masking_of(protocol: PretrainingProtocol, tokenizer: Any) -> Masking:
     As in the code of BERT and ELECTRA, only [CLS], [SEP] and padding never are, and a [MASK] that a text has, as in
     ELECTRA's. An unknown word is a word: [UNK] is selected like any other.
     """
-    return Masking(
-        mask_id=tokenizer.mask_token_id,
-        vocab_size=len(tokenizer),
-        special_ids=tuple(number for number in tokenizer.all_special_ids if number != tokenizer.unk_token_id),
-        rate=protocol.masking_rate,
-        random_share=protocol.random_share,
-        kept_share=protocol.kept_share,
-    )
+    special_ids = [number for number in tokenizer.all_special_ids if number != tokenizer.unk_token_id]
+    return Masking.of(protocol, tokenizer, vocab_size=len(tokenizer), special_ids=special_ids)
 
 
 def save_models(objective: Objective | None, encoder: ElectraModel, tokenizer: Any, folder: Path) -> None:

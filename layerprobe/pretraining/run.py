@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -16,9 +16,9 @@ from layerprobe.encoders.loading import autocast_dtype, resolve_device
 from layerprobe.errors import DataError
 from layerprobe.pretraining.folder import FOLDER
 from layerprobe.pretraining.language import Language
-from layerprobe.pretraining.models import save_models
+from layerprobe.pretraining.models import count, save_models
 from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
-from layerprobe.pretraining.training import Run, plan, prepare
+from layerprobe.pretraining.training import Run, prepare, seconds_a_step
 from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest
@@ -39,10 +39,7 @@ MOST_SENTENCES = 2_000_000
 Texts = TextFile | Sequence[str] | Literal["language"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Hardware:
-    """The device and the precision."""
-
+class _Hardware(NamedTuple):
     device: torch.device
     autocast: torch.dtype | None
 
@@ -64,7 +61,7 @@ def pretrain(
     overwrite: bool = False,
     progress: Progress = silent,
 ) -> Pretraining:
-    """Pretrain a small encoder and write it as a folder.
+    """Pretrain a small encoder and write it as a folder, with the numbers that are returned.
 
     Runs with one seed, corpus and size whose objectives differ begin with the same weights and see the same batches in
     the same order with the same tokens masked: only the objective differs. The folder is an ordinary checkpoint, which
@@ -72,22 +69,13 @@ def pretrain(
     was last saved, in `OUT.pretraining` beside the folder, and gives the same weights; a finished one is read, not
     repeated.
 
-    Args:
-        out: The folder to write.
-        corpus: "language", the embedded one: as many sentences as the steps read; or what `load_corpus` gave, or texts.
-            Copies count once. A WordPiece tokenizer is trained on texts; the language has one of its own.
-        protocol: Objective, size and budget; masked language modelling of 8 blocks of 128 features by default.
-        seed: Of weights, split, order, masking, sampling and dropout.
-        device: auto, cpu, cuda, cuda:1 or mps.
-        dtype: float32, bfloat16 (autocast over float32 weights), or auto: bfloat16 on CUDA, float32 elsewhere.
-        evaluate_every: Steps from one evaluation on the held-out sequences to the next; a twentieth of all, at least
-            50, by default.
-        checkpoint_every: Steps from one saved step to the next.
-        overwrite: Whether a pretrained model at `out`, or an unfinished other one, is replaced.
-        progress: Called with the steps that are done, with the loss and the tokens a second.
-
-    Returns:
-        The numbers before, during and after; they are in the folder, too.
+    The corpus is "language", the embedded one, of which as many sentences are made as the steps read; or texts, of
+    which copies count once and on which a WordPiece tokenizer is trained. The protocol is by default masked language
+    modelling of 8 blocks of 128 features. The seed is that of weights, split, order, masking, sampling and dropout. The
+    device is auto, cpu, cuda, cuda:1 or mps; the dtype float32, bfloat16 (autocast over float32 weights), or auto:
+    bfloat16 on CUDA, float32 elsewhere. Held-out sequences are evaluated every so many steps, by default a twentieth of
+    all, at least 50. With `overwrite`, a pretrained model at `out`, or an unfinished other one, is replaced. The
+    progress is called with the steps that are done, with the loss and the tokens a second.
 
     Raises:
         DataError: If there are too few texts, no generator takes the seed, or there is something else at `out`.
@@ -107,7 +95,7 @@ def pretrain(
     )
 
     def work(run_directory: RunDirectory) -> tuple[Pretraining, Callable[[Path], None]]:
-        run, warnings = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+        run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
         if run.trainer is not None:
             train(
                 run.trainer,
@@ -118,26 +106,19 @@ def pretrain(
                 show_loss=True,
                 progress=progress,
             )
+        trained: dict[str, Any] = {"metrics": (), "n_tokens": 0, "seconds": 0.0, "tokens_per_second": 0.0}
+        if run.trainer is not None:
+            trained = {name: getattr(run.trainer, name) for name in trained} | {"metrics": tuple(run.trainer.metrics)}
         pretraining = Pretraining(
-            protocol=protocol,
+            **_described(run, protocol, hardware),
             seed=seed,
             corpus=given.name,
             corpus_digest=texts_digest,
             tokenizer_digest=content_digest(run.tokenizer),
-            vocab_size=len(run.tokenizer),
-            n_texts=run.n_texts,
-            n_held_out=run.n_held_out,
-            n_tokens=run.trainer.n_tokens if run.trainer else 0,
-            encoder_parameters=run.encoder_parameters,
-            trained_parameters=run.trained_parameters,
-            computed_on=hardware.name,
-            metrics=tuple(run.trainer.metrics) if run.trainer else (),
-            seconds=run.trainer.seconds if run.trainer else 0.0,
-            tokens_per_second=run.trainer.tokens_per_second if run.trainer else 0.0,
+            **trained,
             fingerprint=fingerprint,
             versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            warnings=warnings,
         )
         return pretraining, partial(save_models, run.objective, run.encoder, run.tokenizer)
 
@@ -153,9 +134,7 @@ def plan_pretraining(
     dtype: str = "auto",
     progress: Progress = silent,
 ) -> PretrainingPlan:
-    """Return parameters, tokens and estimated time of what `pretrain` would do; nothing is written.
-
-    The arguments are those of `pretrain`.
+    """Return parameters, tokens and estimated time of what `pretrain` would do with the arguments; nothing is written.
 
     Raises:
         DataError: If there are too few texts, or no generator takes the seed.
@@ -164,8 +143,27 @@ def plan_pretraining(
     protocol, hardware = protocol or PretrainingProtocol(), _hardware(device, dtype)
     given = texts_of(corpus, protocol)
     texts = tuple(dict.fromkeys(given.texts))
-    run, warnings = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
-    return plan(run, protocol, computed_on=hardware.name, warnings=warnings)
+    run = _prepared(given, texts, protocol, seed=seed, hardware=hardware, progress=progress)
+    steps = 0 if run.trainer is None else protocol.steps
+    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
+    return PretrainingPlan(
+        **_described(run, protocol, hardware),
+        epochs=epochs,
+        n_tokens=round(epochs * run.n_tokens),
+        seconds=0.0 if run.trainer is None else steps * seconds_a_step(run.trainer),
+    )
+
+
+def _described(run: Run, protocol: PretrainingProtocol, hardware: _Hardware) -> dict[str, Any]:
+    """Return what a plan and a finished run both say."""
+    return {
+        "protocol": protocol,
+        "vocab_size": len(run.tokenizer),
+        "encoder_parameters": count(run.encoder),
+        "trained_parameters": 0 if run.objective is None else count(run.objective),
+        "computed_on": hardware.name,
+        **{name: getattr(run, name) for name in ("n_texts", "n_held_out", "warnings")},
+    }
 
 
 def _prepared(
@@ -176,8 +174,8 @@ def _prepared(
     seed: int,
     hardware: _Hardware,
     progress: Progress,
-) -> tuple[Run, tuple[str, ...]]:
-    """Return a run that has not begun, and what a user should know of it."""
+) -> Run:
+    """Return a run that has not begun, with all that a user should know of it."""
     if len(texts) < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
     tokenizer: Any
@@ -203,7 +201,7 @@ def _prepared(
         autocast=hardware.autocast,
         progress=progress,
     )
-    return run, (*warnings, *run.warnings)
+    return replace(run, warnings=(*warnings, *run.warnings))
 
 
 def texts_of(corpus: Texts, protocol: PretrainingProtocol) -> TextFile:

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from layerprobe.pretraining.language import Language
 from layerprobe.serialisation import digest
 
-PAD, UNK, CLS, SEP, MASK = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_, UNK, CLS, SEP, _ = SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 NORMALIZER = normalizers.BertNormalizer(lowercase=True)
 # Letters beyond the most frequent ones are unknown: texts from the web have thousands that occur once.
 MOST_LETTERS = 1000
@@ -35,10 +35,7 @@ def train_tokenizer(texts: Sequence[str], *, vocab_size: int, max_length: int) -
     by those numbers, so the same texts give another vocabulary in every process (its issue 1794). Here a first pass
     finds those pieces, and the second is given them in alphabetical order.
 
-    Args:
-        texts: The texts.
-        vocab_size: Words at most, special tokens and letters among them; few texts give fewer, and many letters more.
-        max_length: Tokens a text at most.
+    `vocab_size` is of words at most, with special tokens and letters; few texts give fewer, and many letters more.
     """
     letters = _letters(texts)
     pieces = [word for word in _trained(texts, letters, SPECIAL_TOKENS, vocab_size=0) if word.startswith("##")]
@@ -93,10 +90,6 @@ def _finished(tokenizer: Tokenizer, *, max_length: int) -> PreTrainedTokenizerFa
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=tokenizer,
         model_max_length=max_length,
-        pad_token=PAD,
-        unk_token=UNK,
-        cls_token=CLS,
-        sep_token=SEP,
-        mask_token=MASK,
+        **{f"{token.strip('[]').lower()}_token": token for token in SPECIAL_TOKENS},
         model_input_names=["input_ids", "attention_mask"],
     )

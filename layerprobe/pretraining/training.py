@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,13 +15,14 @@ from transformers import ElectraModel
 
 from layerprobe.encoders.batching import tokenize
 from layerprobe.errors import DataError
-from layerprobe.pretraining.models import build_encoder, build_objective, count, masking_of
+from layerprobe.pretraining.models import build_encoder, build_objective, masking_of
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.pretraining.values import PretrainingPlan, PretrainingProtocol
+from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
-from layerprobe.training.loop import Schedule, Trainer
+from layerprobe.training.loop import Trainer
 from layerprobe.training.objective import Objective
+from layerprobe.training.rng import seeded
 
 # Steps of an untrained model by which the duration of a run is estimated.
 TIMED_STEPS = 5
@@ -32,8 +33,6 @@ class Run:
     """Models on their device, and what trains them."""
 
     encoder: ElectraModel
-    objective: Objective | None
-    """None where nothing is trained."""
     trainer: Trainer | None
     """None where nothing is trained."""
     tokenizer: Any
@@ -46,14 +45,9 @@ class Run:
     warnings: tuple[str, ...]
 
     @property
-    def encoder_parameters(self) -> int:
-        """Parameters of the encoder alone."""
-        return count(self.encoder)
-
-    @property
-    def trained_parameters(self) -> int:
-        """Parameters of all models with their heads, shared ones counted once; 0 where nothing is trained."""
-        return 0 if self.objective is None else count(self.objective)
+    def objective(self) -> Objective | None:
+        """None where nothing is trained."""
+        return None if self.trainer is None else self.trainer.objective
 
 
 def prepare(
@@ -72,15 +66,8 @@ def prepare(
     Two runs with one seed and corpus whose protocols differ in the objective begin with the same encoder and see the
     same batches in the same order with the same positions masked.
 
-    Args:
-        texts: Distinct texts.
-        tokenizer: Theirs.
-        protocol: How to train.
-        endless: Whether there are as many texts as are needed, so that all sequences that are asked for are held out.
-        seed: Of weights, split, order, masking, sampling and dropout.
-        device: Where to train.
-        autocast: The reduced precision to compute in; None for float32.
-        progress: Called with the texts that are tokenised.
+    The texts are distinct; where they are `endless`, as many as are needed, all sequences that are asked for are held
+    out. With `autocast` None the models compute in float32. The progress is called with the texts that are tokenised.
 
     Raises:
         DataError: If there are too few texts, or no token of the held-out ones is masked.
@@ -99,18 +86,19 @@ def prepare(
             "texts, or lower --batch-size"
         )
     encoder = build_encoder(protocol, vocab_size=len(tokenizer), pad_id=tokenizer.pad_token_id, seed=seed)
-    objective = trainer = None
+    trainer = None
     if OBJECTIVES[protocol.objective].builder is not None:
         objective = build_objective(encoder, protocol, masking_of(protocol, tokenizer), seed=seed).to(device)
         trainer = Trainer(
             objective,
             corpus,
-            Schedule.of(protocol, protocol.steps),
+            protocol,
+            total_steps=protocol.steps,
             rows=rows,
             held_out=held_out,
             seed=seed,
             device=device,
-            precision=partial(_precision, device, autocast),
+            precision=nullcontext if autocast is None else partial(torch.autocast, device.type, dtype=autocast),
             fused=True,
         )
     generator = protocol.generator
@@ -121,7 +109,6 @@ def prepare(
         )
     return Run(
         encoder=encoder,
-        objective=objective,
         trainer=trainer,
         tokenizer=tokenizer,
         n_texts=len(rows),
@@ -131,35 +118,13 @@ def prepare(
     )
 
 
-def plan(run: Run, protocol: PretrainingProtocol, *, computed_on: str, warnings: tuple[str, ...]) -> PretrainingPlan:
-    """Return what a run will be; its time is estimated from a few steps of a copy of it."""
-    steps = 0 if run.trainer is None else protocol.steps
-    epochs = steps * protocol.batch_size * protocol.accumulation / run.n_texts
-    return PretrainingPlan(
-        protocol=protocol,
-        vocab_size=len(run.tokenizer),
-        n_texts=run.n_texts,
-        n_held_out=run.n_held_out,
-        epochs=epochs,
-        n_tokens=round(epochs * run.n_tokens),
-        encoder_parameters=run.encoder_parameters,
-        trained_parameters=run.trained_parameters,
-        computed_on=computed_on,
-        seconds=0.0 if run.trainer is None else protocol.steps * _seconds_a_step(run.trainer),
-        warnings=warnings,
-    )
-
-
-def _seconds_a_step(trainer: Trainer) -> float:
+def seconds_a_step(trainer: Trainer) -> float:
+    """Return the time of a step, estimated from a few of a copy of an untrained run."""
     timed = copy.copy(trainer)
     timed.step = 0
-    with torch.random.fork_rng(devices=[timed.device] if timed.device.type == "cuda" else []):
+    with seeded(None, timed.device):
         timed.advance()  # the first step makes the optimiser's state
         start = time.perf_counter()
         for _ in range(TIMED_STEPS):
             timed.advance()
     return (time.perf_counter() - start) / TIMED_STEPS
-
-
-def _precision(device: torch.device, autocast: torch.dtype | None) -> contextlib.AbstractContextManager[Any]:
-    return contextlib.nullcontext() if autocast is None else torch.autocast(device.type, dtype=autocast)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from layerprobe.errors import DataError
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
-from layerprobe.training.values import StepMetrics
+from layerprobe.training.values import StepMetrics, check_protocol, masking_in_range
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +42,8 @@ class EncoderSize:
         heads = max(1, round(fraction * self.heads))
         while hidden % heads:
             heads -= 1
-        return EncoderSize(
-            n_blocks=self.n_blocks,
-            hidden_size=hidden,
-            heads=heads,
-            intermediate_size=max(1, round(fraction * self.intermediate_size)),
-        )
+        intermediate = max(1, round(fraction * self.intermediate_size))
+        return replace(self, hidden_size=hidden, heads=heads, intermediate_size=intermediate)
 
 
 # 8 blocks show at which depth something happens; small has the shape of ELECTRA-small.
@@ -102,27 +98,17 @@ class PretrainingProtocol:
 
     def __post_init__(self) -> None:
         OBJECTIVES.check(self.objective)
-        shares = (self.random_share, self.kept_share)
-        expected = {
+        own = {
             "a generator size above 0, at most 4": 0 < self.generator_size <= 4,
             "a discriminator weight above 0": 0 < self.discriminator_weight < math.inf,
             "at least one step": self.steps >= 1,
-            "at least one sequence a batch": self.batch_size >= 1,
-            "at least one batch a step": self.accumulation >= 1,
-            "a learning rate above 0": 0 < self.learning_rate < math.inf,
-            "a warm-up from 0 to 1": 0 <= self.warmup <= 1,
-            "a weight decay of 0 or more": 0 <= self.weight_decay < math.inf,
-            "a gradient norm above 0": 0 < self.max_grad_norm < math.inf,
             "a dropout from 0, below 1": 0 <= self.dropout < 1,
-            "a masking rate above 0, at most 1": 0 < self.masking_rate <= 1,
-            "random and kept shares from 0, together at most 1": min(shares) >= 0 and sum(shares) <= 1,
-            "at least 10 words": self.vocab_size >= 10,
+            **masking_in_range(self),
             "room for at least three tokens": self.max_length >= 3,
+            "at least 10 words": self.vocab_size >= 10,
             "at least one held-out sequence": self.held_out >= 1,
         }
-        wrong = [what for what, holds in expected.items() if not holds]
-        if wrong:
-            raise DataError(f"expected {' and '.join(wrong)}, got {self}")
+        check_protocol(self, own, example="sequence")
 
     @property
     def has_generator(self) -> bool:

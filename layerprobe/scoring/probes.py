@@ -43,18 +43,10 @@ def logistic_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> 
 
 
 def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray[np.float32]) -> Array:
-    """Fit logistic regression and return its output for other features.
+    """Fit logistic regression and return its probabilities, (m, classes), for other features.
 
     Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
-    C = 10 / features.
-
-    Args:
-        train: (n, features).
-        targets: (n,) class numbers; every class up to the highest must occur.
-        features: (m, features).
-
-    Returns:
-        (m, classes) probabilities.
+    C = 10 / features. Targets are class numbers; every class up to the highest must occur.
     """
     from sklearn.exceptions import ConvergenceWarning  # takes a second to load
     from sklearn.linear_model import LogisticRegression
@@ -72,25 +64,14 @@ def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray
 
 def ridge_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> Array:
     """Return u, or (|u - v|, u * v), which does not depend on which text comes first."""
-    first = u.astype(np.float64)
-    if v is None:
-        return first
-    second = v.astype(np.float64)
-    return np.concatenate([np.abs(first - second), first * second], axis=1)
+    first, second = u.astype(np.float64), None if v is None else v.astype(np.float64)
+    return first if second is None else np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
 def ridge_probe(train: Array, targets: Array, features: Array) -> Array:
     """Fit ridge regression and return its output for other features.
 
     Each feature is divided by its standard deviation in `train`; the penalty is chosen by leave-one-out.
-
-    Args:
-        train: (n, features).
-        targets: (n,) gold scores.
-        features: (m, features).
-
-    Returns:
-        (m,) predicted scores.
     """
     from sklearn.linear_model import RidgeCV  # takes a second to load
 

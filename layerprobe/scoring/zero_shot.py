@@ -37,13 +37,8 @@ def zero_shot(
     By the cosines of pairs, where the kind has a threshold at the one that is best on the validation split; or by the
     probe of the kind, see `probed`.
 
-    Args:
-        embeddings: What `extract` gave for the texts of the split.
-        task: What to score.
-        split: Which of its splits.
-        fitted: What `extract` gave for the texts of the split that `fitted_on` of the kind names; by default
-            `embeddings` has those texts too.
-        progress: Called with the layers that have a probe.
+    The embeddings are what `extract` gave for the texts of the split, and `fitted` for those of the split that
+    `fitted_on` of the kind names; by default `embeddings` has them too. The progress is called with probed layers.
 
     Raises:
         MisalignedSamplesError: If a text was not embedded.
@@ -84,8 +79,7 @@ def probed(
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    kept = stored_result(embeddings.store, probe.kept, key, LayerScores)
-    if kept is not None:
+    if (kept := stored_result(embeddings.store, probe.kept, key, LayerScores)) is not None:
         return kept
     train, examples = task.train, task.split(split)
     if len(train) < 2:
@@ -113,17 +107,7 @@ def score(
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> tuple[LayerScores, Embeddings]:
-    """Embed a split of a task at every layer, or take it from the store, and score every layer by `zero_shot`.
-
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        task: What to score.
-        split: Which of its splits.
-        options: How to load and embed.
-        progress: Called with what is done, how much, and of how much.
-
-    Returns:
-        The scores, and the embeddings that they are of.
+    """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -173,6 +157,5 @@ def _sides(
     embeddings: Embeddings, layer: int, examples: Examples
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values = embeddings.layer(layer)
-    second = examples.second
+    values, second = embeddings.layer(layer), examples.second
     return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]

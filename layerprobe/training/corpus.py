@@ -58,13 +58,7 @@ class Corpus:
 def tokenize_corpus(
     tokenize: Callable[[list[str]], TokenizedTexts], texts: Sequence[str], *, progress: Progress = silent
 ) -> Corpus:
-    """Return `texts` as token ids.
-
-    Args:
-        tokenize: Returns token ids of some texts; what it raises is passed on.
-        texts: The texts.
-        progress: Called with the texts that are done.
-    """
+    """Return `texts` as token ids; what `tokenize` raises is passed on."""
     parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
     padding, side = 0, "right"
     for start in range(0, len(texts), CHUNK):
@@ -74,13 +68,8 @@ def tokenize_corpus(
         n_cut += tokenized.n_truncated
         padding, side = tokenized.padding["input_ids"], tokenized.padding_side
         progress("tokenizing", min(start + CHUNK, len(texts)), len(texts))
-    return Corpus(
-        ids=np.concatenate(parts),
-        ends=np.cumsum(lengths, dtype=np.int64),
-        pad_id=padding,
-        padding_side=side,
-        n_cut=n_cut,
-    )
+    ends = np.cumsum(lengths, dtype=np.int64)
+    return Corpus(ids=np.concatenate(parts), ends=ends, pad_id=padding, padding_side=side, n_cut=n_cut)
 
 
 def pack(corpus: Corpus, *, max_length: int, n_leading: int) -> Corpus:
@@ -89,30 +78,22 @@ def pack(corpus: Corpus, *, max_length: int, n_leading: int) -> Corpus:
     [CLS] a [SEP], [CLS] b [SEP] become [CLS] a [SEP] b [SEP]: no text is cut in two, and a text that does not fit
     begins the next sequence.
 
-    Args:
-        corpus: Texts of at most `max_length` tokens each.
-        max_length: Tokens a sequence at most.
-        n_leading: Special tokens at the beginning of a text, kept of the first text of a sequence only.
+    The texts must have at most `max_length` tokens each. Their `n_leading` special tokens at the beginning are kept of
+    the first text of a sequence only.
     """
     parts: list[NDArray[np.int32]] = []
-    ends, length = [0], 0
+    lengths: list[int] = []
     for start, end in itertools.pairwise(corpus.ends.tolist()):
-        if length and length + end - start - n_leading > max_length:
-            ends.append(ends[-1] + length)
-            length = 0
-        parts.append(corpus.ids[start + (n_leading if length else 0) : end])
-        length += len(parts[-1])
-    if length:
-        ends.append(ends[-1] + length)
-    return replace(corpus, ids=np.concatenate(parts or [corpus.ids]), ends=np.array(ends, dtype=np.int64))
+        if not lengths or lengths[-1] + end - start - n_leading > max_length:
+            lengths.append(0)
+        parts.append(corpus.ids[start + (n_leading if lengths[-1] else 0) : end])
+        lengths[-1] += len(parts[-1])
+    ends = np.cumsum([0, *lengths], dtype=np.int64)
+    return replace(corpus, ids=np.concatenate(parts or [corpus.ids]), ends=ends)
 
 
 def hold_out(n_texts: int, share: float, *, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the numbers of the texts to train on and of those held out, at least one of each, both ascending.
-
-    Raises:
-        DataError: If there are fewer than two texts.
-    """
+    """Return the numbers of the texts to train on and of those held out, ascending; DataError with fewer than two."""
     if n_texts < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {n_texts}")
     n_held_out = min(max(1, round(share * n_texts)), n_texts - 1)
@@ -128,12 +109,7 @@ def epoch_batches(
     The texts are shuffled; within each window of 50 batches they are sorted by length and cut into batches, and
     the batches of the window are shuffled. Nothing but the arguments decides, so an interrupted epoch goes on.
 
-    Args:
-        rows: Numbers of the texts.
-        lengths: Tokens of every text, of the others, too.
-        batch_size: Texts a batch; the last one may have fewer.
-        seed: Of the order.
-        epoch: From 0.
+    `rows` are numbers of texts, `lengths` the tokens of all texts, of the others, too.
     """
     rng = np.random.default_rng([seed, 1, epoch])
     order = rng.permutation(rows)

@@ -6,10 +6,12 @@ Knows folders, records and locks; knows nothing of training.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+
+from huggingface_hub import ModelCardData
 
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
@@ -55,12 +57,8 @@ class ModelFolder(Generic[R]):
     ) -> R:
         """Train a model into a folder, or return the numbers of the one that is there; one process at a time.
 
-        Args:
-            out: The folder.
-            work: What is done where there is no such model.
-            fingerprint: Of the model.
-            overwrite: Whether such a model there, or an unfinished other one, is replaced; nothing else ever is.
-            source: A local model that must not be replaced by what becomes of it.
+        With `overwrite`, such a model there, or an unfinished other one, is replaced; nothing else ever is, and never
+        `source`, the local model that is trained.
 
         Raises:
             DataError: If there is another model, something else, or a file.
@@ -90,9 +88,7 @@ class ModelFolder(Generic[R]):
     def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
         """Return the real path of a folder that may be written, and the numbers of the model that is there.
 
-        Raises:
-            DataError: If there is something else, or a file.
-            StoreError: If the folder cannot be read.
+        DataError if there is something else, or a file; StoreError if the folder cannot be read.
         """
         target = Path(os.path.realpath(from_home(out)))
         with folder_errors(Path(out), advice=f"choose another place for the {self.what}"):
@@ -113,17 +109,21 @@ class ModelFolder(Generic[R]):
         return target, record
 
 
+def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) -> str:
+    """Return a card of such parts: YAML front matter and Markdown."""
+    data = ModelCardData(
+        library_name="transformers", tags=["feature-extraction", "layerprobe", *tags], base_model=base_model
+    )
+    return "\n\n".join((f"---\n{data.to_yaml()}\n---", *parts)) + "\n"
+
+
 def as_block(lines: Iterable[str]) -> str:
     """Return lines as an indented block, in which Markdown sees no markup."""
     return "\n".join(f"    {' '.join(line.splitlines())}".rstrip() for line in lines)
 
 
 def check_intervals(checkpoint_every: int, evaluate_every: int | None) -> None:
-    """Raise unless there is at least one step between two saved or evaluated ones.
-
-    Raises:
-        DataError: With both.
-    """
+    """Raise DataError unless there is at least one step between two saved or evaluated ones."""
     if checkpoint_every < 1 or (evaluate_every is not None and evaluate_every < 1):
         raise DataError(
             "expected at least one step between two saved or evaluated ones, got "

@@ -11,7 +11,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of
 from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.rng import restore_rng, rng_states, seeded
 from layerprobe.training.run_directory import RunDirectory, SavedStep
 from layerprobe.training.values import StepMetrics
 
@@ -33,47 +33,17 @@ logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_TOKENS = 4096
 MODEL, OPTIMIZER, RNG = "model.", "optimizer.", "rng."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """How many steps of what size."""
-
-    total_steps: int
-    batch_size: int
-    """Texts a forward pass."""
-    accumulation: int
-    """Forward passes a step."""
-    learning_rate: float
-    """Peak of AdamW's linear schedule."""
-    warmup: float
-    """Share of the steps with a rising learning rate."""
-    weight_decay: float
-    """On matrices only."""
-    max_grad_norm: float
-    """Gradients are clipped to this norm."""
-
-    @classmethod
-    def of(cls, protocol: Any, total_steps: int) -> Schedule:
-        """Return that of a protocol of adaptation or pretraining, whose fields have the same names."""
-        names = [f.name for f in fields(cls) if f.name != "total_steps"]
-        return cls(total_steps=total_steps, **{name: getattr(protocol, name) for name in names})
+# Numbers of a `Trainer` that a saved step keeps.
+COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
 
 
 class Trainer:
     """An objective, its optimiser, and how far they are.
 
-    Args:
-        objective: The models, on `device`; they are trained in place.
-        corpus: The texts.
-        schedule: How to train.
-        rows: Numbers of the texts to train on.
-        held_out: Numbers of the held-out texts.
-        seed: Order, masking, sampling and dropout.
-        device: Where the models are.
-        precision: Returns the context in which they compute.
-        same_length: Whether held-out texts are never padded.
-        fused: Whether the optimiser's step is one kernel; its rounding differs.
+    The models are on the device and trained in place, by a protocol of adaptation or pretraining: its batches, schedule
+    and optimiser. `rows` and `held_out` are numbers of texts; the seed is that of order, masking, sampling and dropout;
+    `precision` returns the context in which the models compute. With `same_length` held-out texts are never padded;
+    with `fused` the optimiser's step is one kernel, whose rounding differs.
 
     Raises:
         DataError: If no token of the held-out texts is masked.
@@ -83,8 +53,9 @@ class Trainer:
         self,
         objective: Objective,
         corpus: Corpus,
-        schedule: Schedule,
+        protocol: Any,
         *,
+        total_steps: int,
         rows: NDArray[np.int64],
         held_out: NDArray[np.int64],
         seed: int,
@@ -93,15 +64,13 @@ class Trainer:
         same_length: bool = False,
         fused: bool = False,
     ) -> None:
-        self.objective, self.corpus, self.schedule, self.seed = objective, corpus, schedule, seed
+        self.objective, self.corpus, self.protocol, self.seed = objective, corpus, protocol, seed
+        self.total_steps = total_steps
         self.rows, self.held_out = rows, held_out
         self.device, self.precision = device, precision
-        self.steps_per_epoch = steps_per_epoch(len(rows), schedule.batch_size, schedule.accumulation)
+        self.steps_per_epoch = steps_per_epoch(len(rows), protocol.batch_size, protocol.accumulation)
         self.parameters = {name: p for name, p in objective.named_parameters() if p.requires_grad}
-        trained = list(self.parameters.values())
-        self.optimizer = adamw(
-            trained, learning_rate=schedule.learning_rate, weight_decay=schedule.weight_decay, fused=fused
-        )
+        self.optimizer = adamw(list(self.parameters.values()), protocol, fused=fused)
         self.masking_rng = torch.Generator().manual_seed(seed)
         self.sampling_rng = torch.Generator(device).manual_seed(seed)
         self.step, self.n_tokens = 0, 0
@@ -123,9 +92,9 @@ class Trainer:
         for batch in batches:
             for part, n in self.objective.counts(batch).items():
                 counts[part] += n
-        share = rate(self.step, total_steps=self.schedule.total_steps, warmup=self.schedule.warmup)
+        share = rate(self.step, total_steps=self.total_steps, warmup=self.protocol.warmup)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.schedule.learning_rate * share
+            group["lr"] = self.protocol.learning_rate * share
         self.optimizer.zero_grad()
         sums: dict[str, Tensor] = {}
         for batch in batches:
@@ -134,7 +103,7 @@ class Trainer:
                 self.weighted(losses, counts).backward()  # type: ignore[no-untyped-call]
             for part, loss in losses.items():
                 sums[part] = sums.get(part, torch.zeros((), device=self.device)) + loss.detach()
-        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.schedule.max_grad_norm)
+        norm = nn.utils.clip_grad_norm_(self.parameters.values(), self.protocol.max_grad_norm)
         self.step += 1
         # the device is waited for once a step
         *summed, length = torch.stack([*sums.values(), norm.to(self.device)]).tolist()
@@ -171,20 +140,20 @@ class Trainer:
     def _check_finite(self, loss: float, norm: float) -> None:
         if math.isfinite(loss) and math.isfinite(norm):
             return
-        what = f"loss became {loss:g}" if not math.isfinite(loss) else f"gradient's norm became {norm:g}"
+        what = f"gradient's norm became {norm:g}" if math.isfinite(loss) else f"loss became {loss:g}"
         raise TrainingError(
-            f"the {what} at step {self.step} of {self.schedule.total_steps}: expected a finite one; lower the learning "
-            f"rate (now {self.schedule.learning_rate:g}) or use float32"
+            f"the {what} at step {self.step} of {self.total_steps}: expected a finite one; lower the learning "
+            f"rate (now {self.protocol.learning_rate:g}) or use float32"
         )
 
     def _batches_of_step(self) -> list[NDArray[np.int64]]:
         epoch, within = divmod(self.step, self.steps_per_epoch)
         if epoch != self.epoch:
-            size, lengths = self.schedule.batch_size, self.corpus.lengths
-            self.batches = epoch_batches(self.rows, lengths, batch_size=size, seed=self.seed, epoch=epoch)
+            size = self.protocol.batch_size
+            self.batches = epoch_batches(self.rows, self.corpus.lengths, batch_size=size, seed=self.seed, epoch=epoch)
             self.epoch = epoch
-        first = within * self.schedule.accumulation
-        return self.batches[first : first + self.schedule.accumulation]
+        first = within * self.protocol.accumulation
+        return self.batches[first : first + self.protocol.accumulation]
 
     # ---- the held-out set --------------------------------------------------------------------------------
 
@@ -222,45 +191,30 @@ class Trainer:
         for part, summed in tallies.items():
             held_out[f"{part}_loss"] = summed["loss"] / summed["n"]
             held_out |= {f"{part}_{name}": value for name, value in rates_of(summed).items()}
-        train = {} if before else {f"{part}_loss": loss for part, loss in self._mean_losses().items()}
+        # the mean loss of every part since the last evaluation
+        parts = [] if before else [name.removesuffix(".loss") for name in self.totals if name.endswith(".loss")]
+        train = {f"{part}_loss": self.totals[f"{part}.loss"] / n for part in parts if (n := self.totals[f"{part}.n"])}
         self.metrics.append(StepMetrics(step=self.step, train=train, held_out=held_out))
         self.totals.clear()
         self.seconds += time.perf_counter() - start
-        shown = ", ".join(
-            f"{name.replace('_', ' ')} {value:.4f}" for name, value in held_out.items() if value is not None
-        )
-        logger.info("step %d of %d: held-out %s", self.step, self.schedule.total_steps, shown)
-
-    def _mean_losses(self) -> dict[str, float]:
-        """Return the mean loss of every part since the last evaluation."""
-        parts = [name.removesuffix(".loss") for name in self.totals if name.endswith(".loss")]
-        return {part: self.totals[f"{part}.loss"] / n for part in parts if (n := self.totals[f"{part}.n"])}
+        known = {name.replace("_", " "): value for name, value in held_out.items() if value is not None}
+        shown = ", ".join(f"{name} {value:.4f}" for name, value in known.items())
+        logger.info("step %d of %d: held-out %s", self.step, self.total_steps, shown)
 
     # ---- to disk and back --------------------------------------------------------------------------------
 
     def saved(self, fingerprint: str) -> SavedStep:
         """Return where the run is, but for its tensors."""
-        return SavedStep(
-            fingerprint=fingerprint,
-            step=self.step,
-            n_tokens=self.n_tokens,
-            seconds=self.seconds,
-            training_seconds=self.training_seconds,
-            totals=dict(self.totals),
-            metrics=tuple(self.metrics),
-        )
+        counted = {name: getattr(self, name) for name in COUNTED}
+        return SavedStep(fingerprint=fingerprint, totals=dict(self.totals), metrics=tuple(self.metrics), **counted)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, optimiser and states of the generators; the learning rate follows from the step."""
         tensors = {MODEL + name: p.detach() for name, p in self.parameters.items()}
         for number, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"{OPTIMIZER}{number}.{name}": tensor for name, tensor in state.items()}
-        tensors[f"{RNG}masking"] = self.masking_rng.get_state()
-        tensors[f"{RNG}sampling"] = self.sampling_rng.get_state()
-        tensors[f"{RNG}cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            tensors[f"{RNG}cuda"] = torch.cuda.get_rng_state(self.device)
-        return tensors
+        own = {"masking": self.masking_rng.get_state(), "sampling": self.sampling_rng.get_state()}
+        return tensors | {RNG + name: state for name, state in {**own, **rng_states(self.device)}.items()}
 
     @torch.no_grad()
     def restore(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
@@ -273,14 +227,13 @@ class Trainer:
                 number, _, field = name.removeprefix(OPTIMIZER).partition(".")
                 state.setdefault(int(number), {})[field] = tensor
         self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
-        self.masking_rng.set_state(tensors[f"{RNG}masking"])
-        self.sampling_rng.set_state(tensors[f"{RNG}sampling"])
-        torch.set_rng_state(tensors[f"{RNG}cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(tensors[f"{RNG}cuda"], self.device)
-        self.step, self.n_tokens, self.metrics = saved.step, saved.n_tokens, list(saved.metrics)
-        self.seconds, self.training_seconds = saved.seconds, saved.training_seconds
-        self.totals = defaultdict(float, saved.totals)
+        rngs = {name.removeprefix(RNG): tensor for name, tensor in tensors.items() if name.startswith(RNG)}
+        self.masking_rng.set_state(rngs["masking"])
+        self.sampling_rng.set_state(rngs["sampling"])
+        restore_rng(rngs, self.device)
+        for name in COUNTED:
+            setattr(self, name, getattr(saved, name))
+        self.metrics, self.totals = list(saved.metrics), defaultdict(float, saved.totals)
 
     @property
     def tokens_per_second(self) -> float:
@@ -300,31 +253,22 @@ def train(
 ) -> None:
     """Take the steps of a run that are left.
 
-    A run that goes on from a saved step gives the same weights as one that was never interrupted.
-
-    Args:
-        run: What is trained.
-        run_directory: Where steps are saved, and the one to go on from, locked by the caller; by default none are.
-        checkpoint_every: Steps from one saved step to the next.
-        evaluate_every: Steps from one evaluation to the next; an epoch by default.
-        task: What the progress is called.
-        show_loss: Whether it shows loss and speed.
-        progress: Called with the steps that are done.
+    A run that goes on from a saved step gives the same weights as one that was never interrupted. It is saved in its
+    directory, locked by the caller, and evaluated every so many steps; by default nowhere, and after every epoch. The
+    progress is called with the steps that are done; with `show_loss` its task shows loss and speed.
 
     Raises:
         TrainingError: If the loss or its gradient is not finite.
         StoreError: If a step cannot be saved.
     """
     evaluate_every = evaluate_every or run.steps_per_epoch
-    total = run.schedule.total_steps
+    total = run.total_steps
 
     def report() -> None:
         detail = f" loss {run.last_loss:.3f}, {run.tokens_per_second:,.0f} tokens/s" if show_loss else ""
         progress(task + detail, run.step, total)
 
-    # dropout draws from the global generators: leave them as they were found
-    with torch.random.fork_rng(devices=[run.device] if run.device.type == "cuda" else []):
-        torch.manual_seed(run.seed)
+    with seeded(run.seed, run.device):
         if run_directory is None or run_directory.last is None:
             run.evaluate(before=True)
         else:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -54,14 +56,20 @@ class Masking:
     kept_share: float = 0.1
     """Share of them that are shown as they are; the rest is shown as the mask."""
 
-    def mask(self, ids: Tensor, attention_mask: Tensor, rng: torch.Generator) -> MaskedBatch:
-        """Return a batch with some tokens masked; padding and special tokens never are.
+    @classmethod
+    def of(cls, protocol: Any, tokenizer: Any, *, vocab_size: int, special_ids: Iterable[int]) -> Masking:
+        """Return that of a protocol of adaptation or pretraining, whose fields have the same names."""
+        return cls(
+            mask_id=tokenizer.mask_token_id,
+            vocab_size=vocab_size,
+            special_ids=tuple(special_ids),
+            rate=protocol.masking_rate,
+            random_share=protocol.random_share,
+            kept_share=protocol.kept_share,
+        )
 
-        Args:
-            ids: (text, token) token ids.
-            attention_mask: (text, token): 1 for tokens, 0 for padding.
-            rng: Of the CPU, as the ids.
-        """
+    def mask(self, ids: Tensor, attention_mask: Tensor, rng: torch.Generator) -> MaskedBatch:
+        """Return (text, token) ids with some of them masked, on the CPU; padding and special tokens never are."""
         special = torch.isin(ids, torch.tensor(self.special_ids, dtype=ids.dtype)) | (attention_mask == 0)
         selected = (torch.rand(ids.shape, generator=rng) < self.rate) & ~special
         masked = ids.masked_fill(selected, self.mask_id)

@@ -114,12 +114,7 @@ class Objective(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, PartOutput]:
-        """Return the output of every part.
-
-        Args:
-            batch: On the device of the models.
-            rng: Of a generator's samples, on that device too.
-        """
+        """Return the output of every part; batch, and `rng` of a generator's samples, are on the models' device."""
 
 
 class MaskedLanguageModelling(Objective):

@@ -50,13 +50,9 @@ class SavedStep:
 
 
 class RunDirectory:
-    """The directory of an unfinished run; one process at a time.
+    """The directory of an unfinished run beside `out`, which it will become; one process at a time.
 
-    Args:
-        out: The folder that the run will become.
-        suffix: What the directory beside it is called, behind that name.
-        doing: What another process does there, for the message that it is busy.
-        fingerprint: Of the run.
+    Its name is that of `out` with `suffix`; `doing` is what another process does there, for the message that says so.
     """
 
     def __init__(self, out: Path, *, suffix: str, doing: str, fingerprint: str) -> None:
@@ -67,11 +63,7 @@ class RunDirectory:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes away; a directory without a saved step is removed in the end.
-
-        Raises:
-            StoreError: If another process is at it, or the directory cannot be written.
-        """
+        """Keep other processes away, or raise StoreError; a directory without a saved step is removed in the end."""
         make_directory(self.path)
         lock = FileLock(self.path / "lock")
         busy = f"another process {self.doing} for {self.out}: wait until it is done, or choose another folder"
@@ -92,11 +84,7 @@ class RunDirectory:
                 shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
-        """Write a step, whole or not at all, then remove the one before.
-
-        Raises:
-            StoreError: If the disk is full or cannot be written.
-        """
+        """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
         target = self.path / f"step-{saved.step:09d}"
         with folder_errors(target, advice=_ADVICE):
             with new_folder(target, replace=True) as folder:
@@ -107,14 +95,7 @@ class RunDirectory:
                     shutil.rmtree(old)
 
     def load(self, *, overwrite: bool) -> None:
-        """Load the last saved step, if there is one.
-
-        Args:
-            overwrite: Whether a step of another run is removed.
-
-        Raises:
-            DataError: If the step is of another run that is to be kept.
-        """
+        """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
         for step in reversed(self._steps()):
             try:
                 saved = from_json(SavedStep, (step / STATE).read_text(encoding="utf-8"))

@@ -131,7 +131,7 @@ def test_a_step_is_the_mean_over_the_masked_tokens_of_all_its_batches(encoder: E
         return batches[-1]
 
     run.masked_batch = masked_batch  # type: ignore[method-assign]
-    run.schedule = dataclasses.replace(run.schedule, max_grad_norm=1e9)
+    run.protocol = dataclasses.replace(run.protocol, max_grad_norm=1e9)
     run.advance()  # the first step of the warm-up has rate 0: no weight moves
     assert len(batches) == 2
     found = {name: p.grad.clone() for name, p in run.parameters.items() if p.grad is not None}

@@ -50,8 +50,8 @@ from transformers.utils import logging as transformers_logging
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
-from layerprobe.finetuning.objectives import CosineScore
-from layerprobe.finetuning.tmft import Trainer, prepare
+from layerprobe.finetuning.losses import CosineScore
+from layerprobe.finetuning.tmft import FineTuner, prepare
 from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
 from layerprobe.tasks.loading import load_task
@@ -87,12 +87,12 @@ def ours(work: Work, tell: Tell, *, autocast: torch.dtype | None = None, small: 
     """Take the steps by layerprobe."""
     encoder = dataclasses.replace(work.encoder, autocast=autocast)
     model = TruncatedEncoder(encoder, work.layer)
-    trainer = Trainer(
+    trainer = FineTuner(
         encoder,
         model,
         PROTOCOL,
         steps_per_epoch=work.n_steps,
-        objective=CosineScore(width=encoder.description.hidden_size, n_labels=0),
+        criterion=CosineScore(width=encoder.description.hidden_size, n_labels=0),
         batch_tokens=work.small if small else None,
     )
     prepared = prepare(encoder, work.examples, max_length=PROTOCOL.max_length)

@@ -20,8 +20,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.objectives import CosineScore
-from layerprobe.finetuning.tmft import Trainer, evaluate, fine_tune, prepare
+from layerprobe.finetuning.losses import CosineScore
+from layerprobe.finetuning.tmft import FineTuner, evaluate, fine_tune, prepare
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import Evaluation
@@ -50,9 +50,9 @@ def broken(encoder: Encoder, change: Callable[[Any], None]) -> Encoder:
     return dataclasses.replace(encoder, model=model)
 
 
-def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_per_epoch: int = 8) -> Trainer:
+def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_per_epoch: int = 8) -> FineTuner:
     model = TruncatedEncoder(encoder, layer)
-    return Trainer(encoder, model, protocol, steps_per_epoch=steps_per_epoch, objective=STS)
+    return FineTuner(encoder, model, protocol, steps_per_epoch=steps_per_epoch, criterion=STS)
 
 
 @pytest.fixture(scope="module")

@@ -19,9 +19,9 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.losses import Loss
 from layerprobe.finetuning.tables import TableGradients
-from layerprobe.finetuning.tmft import PreparedExamples, Trainer, fine_tune, prepare
+from layerprobe.finetuning.tmft import FineTuner, PreparedExamples, fine_tune, prepare
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kinds.kind import KINDS
@@ -48,34 +48,34 @@ def examples(kind: str) -> Examples:
     )
 
 
-def objective_of(kind: str) -> Objective:
+def loss_for(kind: str) -> Loss:
     torch.manual_seed(0)
-    objective: Objective = KINDS[kind].load_objective()(width=16, n_labels=2)
-    return objective
+    criterion: Loss = KINDS[kind].load_loss()(width=16, n_labels=2)
+    return criterion
 
 
-def one_pass(trainer: Trainer, prepared: PreparedExamples, rows: np.ndarray) -> Tensor:
+def one_pass(trainer: FineTuner, prepared: PreparedExamples, rows: np.ndarray) -> Tensor:
     """The gradients of the batch, padded to its longest text, from one forward pass; the loss."""
     trainer.optimizer.zero_grad()
     sides = [prepared.first[rows]] if prepared.second is None else [prepared.first[rows], prepared.second[rows]]
     batch = collate(prepared.texts, np.concatenate(sides).tolist())
     embeddings = pool(trainer.model(batch), batch["attention_mask"], trainer.protocol.pooling)
     parts = embeddings.split(len(rows))
-    outputs = trainer.objective(parts[0], parts[1] if len(parts) == 2 else None)
-    loss: Tensor = trainer.objective.loss(outputs, torch.from_numpy(prepared.targets[rows]).float())
+    outputs = trainer.criterion(parts[0], parts[1] if len(parts) == 2 else None)
+    loss: Tensor = trainer.criterion.loss(outputs, torch.from_numpy(prepared.targets[rows]).float())
     loss.backward()  # type: ignore[no-untyped-call]
     return loss.detach()
 
 
-def gradients(trainer: Trainer) -> list[Tensor]:
+def gradients(trainer: FineTuner) -> list[Tensor]:
     return [p.grad.to_dense().clone() for p in trainer.trained if p.grad is not None]
 
 
-def trainer_of(encoder: Encoder, kind: str, *, layer: int = 2, batch_tokens: int | None = None) -> Trainer:
+def trainer_of(encoder: Encoder, kind: str, *, layer: int = 2, batch_tokens: int | None = None) -> FineTuner:
     model = TruncatedEncoder(encoder, layer).train()
     protocol = Protocol(max_grad_norm=1e9)
-    objective = objective_of(kind)
-    return Trainer(encoder, model, protocol, steps_per_epoch=2, objective=objective, batch_tokens=batch_tokens)
+    criterion = loss_for(kind)
+    return FineTuner(encoder, model, protocol, steps_per_epoch=2, criterion=criterion, batch_tokens=batch_tokens)
 
 
 def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
@@ -148,7 +148,7 @@ def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name
             for batch in [collate(prepared.texts, [int(side[row])])]
         )
         targets = torch.tensor([prepared.targets[row]]).float()
-        total = total + trainer.objective.loss(trainer.objective(u, v), targets) / len(rows)
+        total = total + trainer.criterion.loss(trainer.criterion(u, v), targets) / len(rows)
     trainer.optimizer.zero_grad()
     total.backward()
     expected = {n: p.grad.to_dense().clone() for n, p in trainer.model.named_parameters() if p.grad is not None}

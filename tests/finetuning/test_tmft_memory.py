@@ -16,7 +16,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
-from layerprobe.finetuning.tmft import Trainer, fine_tune, prepare
+from layerprobe.finetuning.tmft import FineTuner, fine_tune, prepare
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.test_tmft import numbers, trainer_of, without_dropout
@@ -114,7 +114,7 @@ def test_gradients_of_a_failed_step_are_dropped(encoder: Encoder, task: Task, mo
     encoder = without_dropout(encoder)
     prepared = prepare(encoder, task.train, max_length=64)
 
-    def gradient(trainer: Trainer) -> list[Tensor]:
+    def gradient(trainer: FineTuner) -> list[Tensor]:
         trainer.model.train()
         trainer.update(prepared, np.arange(16))
         return [p.grad.clone() for p in trainer.trained if p.grad is not None]
@@ -213,17 +213,17 @@ def test_the_first_step_without_a_finite_loss_is_named(
     encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, step: int, epoch: int, looks_every: int
 ) -> None:
     """Also where an accelerator looks at many losses at once."""
-    update = Trainer.update
+    update = FineTuner.update
     taken = 0
 
-    def spoilt(self: Trainer, *arguments: Any) -> Tensor:
+    def spoilt(self: FineTuner, *arguments: Any) -> Tensor:
         nonlocal taken
         self.looks_every = looks_every
         loss = update(self, *arguments)
         taken += 1
         return loss * float("nan") if taken >= step else loss
 
-    monkeypatch.setattr(Trainer, "update", spoilt)
+    monkeypatch.setattr(FineTuner, "update", spoilt)
     message = rf"the loss at layer 1 became nan at step {step} of 16, in epoch {epoch}: expected a finite one; lower"
     with pytest.raises(TrainingError, match=message) as raised:
         fine_tune(encoder, 1, task, protocol=PROTOCOL)

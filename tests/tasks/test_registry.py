@@ -12,7 +12,7 @@ import pytest
 
 import layerprobe
 from layerprobe.errors import DataError
-from layerprobe.finetuning.objectives import Objective
+from layerprobe.finetuning.losses import Loss
 from layerprobe.metrics.names import metric_title
 from layerprobe.scoring.probes import Probe
 from layerprobe.tasks.kinds.kind import KINDS, OWN, detect_kind
@@ -33,7 +33,7 @@ def test_a_kind_holds_together(name: str) -> None:
     kind = KINDS[name]
     assert kind.name == name
     assert all(metric_title(metric) for metric in kind.metrics)
-    assert issubclass(kind.load_objective(), Objective)
+    assert issubclass(kind.load_loss(), Loss)
     assert kind.zero_shot == "cosine" or kind.probe is not None
     assert kind.pairs or kind.zero_shot == "probe"
     assert isinstance(kind.load_probe(), Probe | None)
@@ -62,9 +62,9 @@ def test_kinds_from_outside_are_asked_first(toy: None) -> None:
     )
 
 
-def test_an_objective_that_is_not_there(toy: None) -> None:
+def test_a_loss_that_is_not_there(toy: None) -> None:
     with pytest.raises(DataError, match=r"toy_plugin:Missing cannot be loaded: .*has no attribute 'Missing'"):
-        KINDS["broken"].load_objective()
+        KINDS["broken"].load_loss()
 
 
 # ---- nothing else names a kind -------------------------------------------------------------------------

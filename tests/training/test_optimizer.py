@@ -8,13 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from layerprobe.finetuning.values import Protocol
 from layerprobe.training.optimizer import adamw, rate
 
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_only_matrices_decay(fused: bool) -> None:
     model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Embedding(5, 2))
-    optimizer = adamw(list(model.parameters()), learning_rate=0.1, weight_decay=0.5, fused=fused)
+    optimizer = adamw(list(model.parameters()), Protocol(learning_rate=0.1, weight_decay=0.5), fused=fused)
     decayed, others = optimizer.param_groups
     assert (decayed["weight_decay"], others["weight_decay"]) == (0.5, 0.0)
     assert [p.shape for p in decayed["params"]] == [(4, 3), (5, 2)]
@@ -25,7 +26,7 @@ def test_only_matrices_decay(fused: bool) -> None:
 @pytest.mark.parametrize(("total", "warmup"), [(1, 0.0), (1, 1.0), (7, 0.1), (12, 0.1), (10, 1.0), (999, 0.06)])
 def test_both_loops_have_the_same_rate_at_every_step(total: int, warmup: float) -> None:
     """LambdaLR, which fine-tuning steps, and the formula, which the loop on texts sets: the same floats."""
-    optimizer = adamw([nn.Parameter(torch.zeros(2, 2))], learning_rate=3e-4, weight_decay=0.0, fused=False)
+    optimizer = adamw([nn.Parameter(torch.zeros(2, 2))], Protocol(learning_rate=3e-4, weight_decay=0.0), fused=False)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(rate, total_steps=total, warmup=warmup))
     rising = round(warmup * total)
     for step in range(total + 1):

@@ -6,15 +6,13 @@ Source: Clark et al. 2020 (arXiv 2003.10555), section 3.5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import ElectraModel
 
-from layerprobe.encoders.heads import MaskedLanguageModel
-from layerprobe.pretraining.models import build_generator, with_token_head
+from layerprobe.pretraining.models import with_token_head
 from layerprobe.pretraining.objectives.generators import GeneratorObjective
 from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking
@@ -30,9 +28,10 @@ class AllTokensMLM(GeneratorObjective):
     D(t) is a sigmoid of the last layer's state. The paper gives the second term no weight, so it has 1 here.
     """
 
-    def __init__(self, generator: MaskedLanguageModel, model: Any, masking: Masking) -> None:
-        super().__init__(generator, model, masking)
-        self.copy = nn.Linear(model.config.hidden_size, 1)
+    def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
+        super().__init__(encoder, protocol, masking)
+        self.model = with_token_head(encoder).model
+        self.copy = nn.Linear(protocol.size.hidden_size, 1)
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
         """Return the masked positions and those of all tokens."""
@@ -92,8 +91,3 @@ class CopyLogits:
             "masked": self.masked.sum(),
             "masked_hits": (hits & self.masked).sum(),
         }
-
-
-def build(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> AllTokensMLM:
-    """Return the objective with `encoder` as its model."""
-    return AllTokensMLM(build_generator(encoder, protocol), with_token_head(encoder).model, masking)

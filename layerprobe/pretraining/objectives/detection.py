@@ -5,13 +5,10 @@ Source: Clark et al. 2020 (arXiv 2003.10555), sections 2 and 3.5.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from transformers import ElectraModel
 
-from layerprobe.encoders.heads import MaskedLanguageModel
-from layerprobe.pretraining.models import build_generator, with_detection_head
+from layerprobe.pretraining.models import with_detection_head
 from layerprobe.pretraining.objectives.generators import GeneratorObjective
 from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking
@@ -26,9 +23,10 @@ class ReplacedTokenDetection(GeneratorObjective):
     A sample that equals the original counts as original.
     """
 
-    def __init__(self, generator: MaskedLanguageModel, model: Any, masking: Masking, *, weight: float) -> None:
-        super().__init__(generator, model, masking)
-        self.weights = {"generator": 1.0, "discriminator": weight}
+    def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
+        super().__init__(encoder, protocol, masking)
+        self.model = with_detection_head(encoder)
+        self.weights = {"generator": 1.0, "discriminator": protocol.discriminator_weight}
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
         """Return the masked positions and those of the discriminator's loss."""
@@ -51,19 +49,3 @@ class MaskedTokenDetection(ReplacedTokenDetection):
     def positions(self, batch: MaskedBatch) -> Tensor:
         """Return the masked positions."""
         return batch.selected
-
-
-def build(
-    encoder: ElectraModel,
-    protocol: PretrainingProtocol,
-    masking: Masking,
-    kind: type[ReplacedTokenDetection] = ReplacedTokenDetection,
-) -> ReplacedTokenDetection:
-    """Return the objective with `encoder` as the discriminator."""
-    generator = build_generator(encoder, protocol)
-    return kind(generator, with_detection_head(encoder), masking, weight=protocol.discriminator_weight)
-
-
-def build_masked(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> ReplacedTokenDetection:
-    """Return the objective at the masked positions."""
-    return build(encoder, protocol, masking, MaskedTokenDetection)

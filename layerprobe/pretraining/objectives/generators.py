@@ -21,14 +21,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import ElectraModel
 
-from layerprobe.encoders.heads import MaskedLanguageModel
+from layerprobe.pretraining.models import build_generator
+from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking
 from layerprobe.training.objective import Objective, PartOutput, TokenLogits
 
 
 class GeneratorObjective(Objective):
-    """A small generator fills masked positions; what the encoder outputs is left to the children.
+    """A small generator fills masked positions; the encoder's head, `model`, and its output are left to the children.
 
     No gradient flows through the sampling. The generator's embeddings (token, position, token type and their norm, as
     in the code published with the paper) are those of the encoder.
@@ -36,12 +38,11 @@ class GeneratorObjective(Objective):
 
     weights: Mapping[str, float] = {"generator": 1.0, "mlm": 1.0}
 
-    def __init__(self, generator: MaskedLanguageModel, model: Any, masking: Masking) -> None:
+    def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
         super().__init__(masking)
-        self._generator = generator
-        self.generator: Any = generator.model
-        self.model = model
-        self.generator.base_model.embeddings = model.base_model.embeddings
+        self._generator = build_generator(encoder, protocol)
+        self.generator: Any = self._generator.model
+        self.generator.base_model.embeddings = encoder.embeddings
         self.generator.tie_weights()
 
     def forward(self, batch: MaskedBatch, rng: torch.Generator) -> dict[str, PartOutput]:
@@ -53,10 +54,8 @@ class GeneratorObjective(Objective):
         logits = self._generator.logits(only_masks, batch.selected).float()
         corrupted = batch.ids.clone()
         corrupted[batch.selected] = sample(logits.detach(), rng)
-        return {
-            "generator": TokenLogits(logits=logits, targets=batch.targets),
-            **self.encoder_output(corrupted, batch),
-        }
+        generated = TokenLogits(logits=logits, targets=batch.targets)
+        return {"generator": generated, **self.encoder_output(corrupted, batch)}
 
     @abstractmethod
     def encoder_output(self, corrupted: Tensor, batch: MaskedBatch) -> dict[str, PartOutput]:
@@ -65,10 +64,5 @@ class GeneratorObjective(Objective):
 
 @torch.no_grad()
 def sample(logits: Tensor, rng: torch.Generator) -> Tensor:
-    """Return one token a row, drawn from the softmax: the largest of the logits with Gumbel noise.
-
-    Args:
-        logits: (position, vocabulary).
-        rng: On the device of the logits.
-    """
+    """Return one token a row of (position, vocabulary), drawn from the softmax: the largest with Gumbel noise."""
     return (logits - torch.empty_like(logits).exponential_(generator=rng).log()).argmax(dim=-1)

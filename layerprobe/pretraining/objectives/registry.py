@@ -24,17 +24,13 @@ class PretrainingObjective:
     about: str
     """What an encoder was trained for, as in: It was trained to fill in masked tokens."""
     builder: str | None
-    """`module:function` from a fresh encoder, the protocol and its masking to the `Objective`; None for no training.
+    """`module:attribute` from a fresh encoder, the protocol and its masking to the `Objective`; None for no training.
     Torch's generator is seeded before it is called."""
     has_generator: bool = False
     """Whether a generator is trained beside the encoder."""
 
     def build(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> Objective:
-        """Return the objective with `encoder` under a fresh head, and a fresh generator where it has one.
-
-        Raises:
-            ValueError: If it trains nothing.
-        """
+        """Return the objective with `encoder` under a fresh head; ValueError if it trains nothing."""
         if self.builder is None:
             raise ValueError(f"expected an objective that trains, got one whose encoder is {self.about}")
         builder: Callable[[Any, Any, Any], Objective] = pkgutil.resolve_name(self.builder)
@@ -46,23 +42,23 @@ _PACKAGE = __name__.rpartition(".")[0]
 MLM = PretrainingObjective(about="trained to fill in masked tokens (BERT)", builder=f"{_PACKAGE}.mlm:build")
 RTD = PretrainingObjective(
     about="trained to tell which tokens are not the original but samples of a small generator (ELECTRA)",
-    builder=f"{_PACKAGE}.detection:build",
+    builder=f"{_PACKAGE}.detection:ReplacedTokenDetection",
     has_generator=True,
 )
 ELECTRA_15 = PretrainingObjective(
     about="trained as ELECTRA, with the discriminator's loss at the masked positions alone",
-    builder=f"{_PACKAGE}.detection:build_masked",
+    builder=f"{_PACKAGE}.detection:MaskedTokenDetection",
     has_generator=True,
 )
 REPLACE_MLM = PretrainingObjective(
     about="trained to fill in masked tokens in whose place it read samples of a small generator",
-    builder=f"{_PACKAGE}.replacement:build",
+    builder=f"{_PACKAGE}.replacement:ReplaceMLM",
     has_generator=True,
 )
 ALL_TOKENS_MLM = PretrainingObjective(
     about="trained to predict every token, with a copy mechanism, from a text in which masked tokens are samples of a "
     "small generator",
-    builder=f"{_PACKAGE}.all_tokens:build",
+    builder=f"{_PACKAGE}.all_tokens:AllTokensMLM",
     has_generator=True,
 )
 RANDOM = PretrainingObjective(about="not trained: its weights are random", builder=None)

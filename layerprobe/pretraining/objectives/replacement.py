@@ -8,8 +8,7 @@ from __future__ import annotations
 from torch import Tensor
 from transformers import ElectraModel
 
-from layerprobe.encoders.heads import MaskedLanguageModel
-from layerprobe.pretraining.models import build_generator, with_token_head
+from layerprobe.pretraining.models import with_token_head
 from layerprobe.pretraining.objectives.generators import GeneratorObjective
 from layerprobe.pretraining.values import PretrainingProtocol
 from layerprobe.training.masking import MaskedBatch, Masking
@@ -22,9 +21,10 @@ class ReplaceMLM(GeneratorObjective):
     loss = generator's cross entropy + cross entropy of the original tokens at the masked positions
     """
 
-    def __init__(self, generator: MaskedLanguageModel, head: MaskedLanguageModel, masking: Masking) -> None:
-        super().__init__(generator, head.model, masking)
-        self._head = head
+    def __init__(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> None:
+        super().__init__(encoder, protocol, masking)
+        self._head = with_token_head(encoder)
+        self.model = self._head.model
 
     def counts(self, batch: MaskedBatch) -> dict[str, int]:
         """Return the masked positions, twice."""
@@ -35,8 +35,3 @@ class ReplaceMLM(GeneratorObjective):
         inputs = {"input_ids": corrupted, "attention_mask": batch.attention_mask}
         logits = self._head.logits(inputs, batch.selected).float()
         return {"mlm": TokenLogits(logits=logits, targets=batch.targets)}
-
-
-def build(encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> ReplaceMLM:
-    """Return the objective with `encoder` as its model."""
-    return ReplaceMLM(build_generator(encoder, protocol), with_token_head(encoder), masking)

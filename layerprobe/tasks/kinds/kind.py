@@ -50,7 +50,7 @@ def _plain_label(cell: str, place: str) -> str:
 class Kind:
     """What is learnt: how files of it look, how outputs are scored, and what is trained.
 
-    `objective` and `probe` are written `module:attribute`, so that data are read without torch and scikit-learn.
+    `loss` and `probe` are written `module:attribute`, so that data are read without torch and scikit-learn.
     """
 
     name: str
@@ -63,8 +63,8 @@ class Kind:
     """Names in `METRICS`: epochs and layers are chosen by the first, and verdicts are about it."""
     score: Callable[..., dict[str, float]]
     """Outputs and targets, and the threshold where there is one -> the metrics, 0 .. 1."""
-    objective: str
-    """The `Objective` with the head and the loss."""
+    loss: str
+    """The `Loss`, with its head."""
     zero_shot: Literal["cosine", "probe"]
     """How untrained embeddings are scored: the cosines of pairs as outputs, or those of the probe."""
     probe: str | None = None
@@ -99,13 +99,13 @@ class Kind:
             return "train"
         return "validation" if self.threshold is not None else None
 
-    def load_objective(self) -> Any:
+    def load_loss(self) -> Any:
         """Return the class that is trained.
 
         Raises:
             DataError: If it cannot be loaded.
         """
-        return _load(self.objective)
+        return _load(self.loss)
 
     def load_probe(self) -> Any:
         """Return the probe; None where there is none.

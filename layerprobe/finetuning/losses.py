@@ -1,4 +1,4 @@
-"""What kinds of tasks train: a loss, and a head on top of the embeddings. Knows tensors, not texts.
+"""What kinds of tasks train: losses, with a head on the embeddings where they need one. Knows tensors, not texts.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 (STSB) and appendix (MRPC, SICK).
 """
@@ -18,12 +18,10 @@ from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 
 
-class Objective(nn.Module, abc.ABC):
-    """Embeddings -> outputs -> loss; its parameters, where it has any, are those of a head.
+class Loss(nn.Module, abc.ABC):
+    """Embeddings of `width` features -> outputs -> loss; its parameters, where it has any, are those of a head.
 
-    Args:
-        width: Features of an embedding.
-        n_labels: Classes; 0 where targets are scores.
+    `n_labels` is the number of classes, 0 where targets are scores.
     """
 
     def __init__(self, *, width: int, n_labels: int) -> None:
@@ -31,12 +29,7 @@ class Objective(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
-        """Return the outputs: (n,), or (n, classes).
-
-        Args:
-            u: (n, width) embeddings of the first texts.
-            v: (n, width) of the second ones; None for single texts.
-        """
+        """Return the outputs, (n,) or (n, classes), for (n, width) of first texts and, of pairs, second ones."""
 
     @abc.abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -44,18 +37,14 @@ class Objective(nn.Module, abc.ABC):
 
     @torch.inference_mode()
     def outputs(self, u: NDArray[np.float32], v: NDArray[np.float32] | None) -> NDArray[np.float64]:
-        """Return the outputs for arrays.
-
-        Raises:
-            DataError: If an embedding has no cosine.
-        """
+        """Return the outputs for arrays; DataError if an embedding has no cosine."""
         device = next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
         outputs = self(*(None if side is None else torch.from_numpy(side).to(device) for side in (u, v)))
         array: NDArray[np.float64] = outputs.double().cpu().numpy()
         return array
 
 
-class _Cosine(Objective):
+class _Cosine(Loss):
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
         assert v is not None
         return F.cosine_similarity(u, v)
@@ -81,7 +70,7 @@ class CosineDecision(_Cosine):
         return F.binary_cross_entropy_with_logits(outputs, targets)
 
 
-class TextClasses(Objective):
+class TextClasses(Loss):
     """W u + b, trained on cross entropy."""
 
     parts = 1
@@ -107,11 +96,7 @@ class PairClasses(TextClasses):
     parts = 3
 
 
-def objective_of(task: Task, *, width: int) -> Objective:
-    """Return the objective of a task with a fresh head, for embeddings of `width` features.
-
-    Raises:
-        DataError: If what the kind names is none.
-    """
-    objective: Objective = KINDS[task.kind].load_objective()(width=width, n_labels=len(task.labels))
-    return objective
+def loss_of(task: Task, *, width: int) -> Loss:
+    """Return the loss of a task with a fresh head; DataError if what its kind names cannot be loaded."""
+    loss: Loss = KINDS[task.kind].load_loss()(width=width, n_labels=len(task.labels))
+    return loss

@@ -15,8 +15,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.objectives import Objective, TextClasses, objective_of
-from layerprobe.finetuning.tmft import Trainer, evaluate, fine_tune, prepare
+from layerprobe.finetuning.losses import Loss, TextClasses, loss_of
+from layerprobe.finetuning.tmft import FineTuner, evaluate, fine_tune, prepare
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.tasks.evaluation import Evaluation
@@ -28,14 +28,14 @@ rng = np.random.default_rng(0)
 U, V = rng.normal(size=(2, 5, 3)).astype(np.float32)
 
 
-def objective_for(kind: str, *, n_labels: int = 0) -> Objective:
-    objective: Objective = KINDS[kind].load_objective()(width=3, n_labels=n_labels)
-    return objective
+def loss_for(kind: str, *, n_labels: int = 0) -> Loss:
+    criterion: Loss = KINDS[kind].load_loss()(width=3, n_labels=n_labels)
+    return criterion
 
 
-def arrays(objective: Objective) -> tuple[np.ndarray, np.ndarray]:
-    assert isinstance(objective, TextClasses)
-    return objective.head.weight.detach().double().numpy(), objective.head.bias.detach().double().numpy()
+def arrays(criterion: Loss) -> tuple[np.ndarray, np.ndarray]:
+    assert isinstance(criterion, TextClasses)
+    return criterion.head.weight.detach().double().numpy(), criterion.head.bias.detach().double().numpy()
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -49,49 +49,49 @@ def cosines() -> np.ndarray:
 # ---- losses by hand -----------------------------------------------------------------------------------
 
 
-def loss_of(objective: Objective, targets: np.ndarray, *, pairs: bool = True) -> float:
-    outputs = objective(torch.from_numpy(U), torch.from_numpy(V) if pairs else None)
-    return objective.loss(outputs, torch.from_numpy(targets).float()).item()
+def value_of(criterion: Loss, targets: np.ndarray, *, pairs: bool = True) -> float:
+    outputs = criterion(torch.from_numpy(U), torch.from_numpy(V) if pairs else None)
+    return criterion.loss(outputs, torch.from_numpy(targets).float()).item()
 
 
 def test_sts_is_the_squared_error_of_the_cosine() -> None:
     gold = np.array([0, 0.25, 0.5, 1, 0.75])
-    assert loss_of(objective_for("sts"), gold) == pytest.approx(np.mean((cosines() - gold) ** 2), rel=1e-5)
+    assert value_of(loss_for("sts"), gold) == pytest.approx(np.mean((cosines() - gold) ** 2), rel=1e-5)
 
 
 def test_paraphrase_takes_the_cosine_as_a_logit() -> None:
     gold = np.array([0.0, 1, 1, 0, 1])
     probability = 1 / (1 + np.exp(-cosines()))
     expected = -np.mean(gold * np.log(probability) + (1 - gold) * np.log(1 - probability))
-    assert loss_of(objective_for("paraphrase", n_labels=2), gold) == pytest.approx(expected, rel=1e-5)
+    assert value_of(loss_for("paraphrase", n_labels=2), gold) == pytest.approx(expected, rel=1e-5)
 
 
 def test_entailment_sees_both_texts_and_their_difference() -> None:
-    objective, gold = objective_for("entailment", n_labels=4), np.array([0, 3, 1, 2, 3])
-    W, b = arrays(objective)
+    criterion, gold = loss_for("entailment", n_labels=4), np.array([0, 3, 1, 2, 3])
+    W, b = arrays(criterion)
     assert W.shape == (4, 9)
     logits = np.concatenate([U, V, np.abs(U - V)], axis=1) @ W.T + b
-    assert loss_of(objective, gold) == pytest.approx(-log_softmax(logits)[range(5), gold].mean(), rel=1e-5)
+    assert value_of(criterion, gold) == pytest.approx(-log_softmax(logits)[range(5), gold].mean(), rel=1e-5)
 
 
 def test_classification_sees_one_text() -> None:
-    objective, gold = objective_for("classification", n_labels=2), np.array([0, 1, 1, 0, 1])
-    W, b = arrays(objective)
+    criterion, gold = loss_for("classification", n_labels=2), np.array([0, 1, 1, 0, 1])
+    W, b = arrays(criterion)
     assert W.shape == (2, 3)
     expected = -log_softmax(U @ W.T + b)[range(5), gold].mean()
-    assert loss_of(objective, gold, pairs=False) == pytest.approx(expected, rel=1e-5)
+    assert value_of(criterion, gold, pairs=False) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
-    objective = objective_for(kind, n_labels=3)
+    criterion = loss_for(kind, n_labels=3)
     v = None if kind == "classification" else V
-    outputs = objective(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
-    np.testing.assert_allclose(objective.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
+    outputs = criterion(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
+    np.testing.assert_allclose(criterion.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
 
 
 def test_only_classes_have_a_head() -> None:
-    sizes = {kind: sum(p.numel() for p in objective_for(kind, n_labels=2).parameters()) for kind in KINDS}
+    sizes = {kind: sum(p.numel() for p in loss_for(kind, n_labels=2).parameters()) for kind in KINDS}
     assert sizes == {"sts": 0, "paraphrase": 0, "entailment": 2 * 9 + 2, "classification": 2 * 3 + 2}
 
 
@@ -123,20 +123,20 @@ def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: str, protocol
 def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("entailment")
     torch.manual_seed(3)
-    objective = objective_of(task, width=16)
+    criterion = loss_of(task, width=16)
     model = TruncatedEncoder(encoder, 1)
-    trainer = Trainer(encoder, model, protocol, steps_per_epoch=8, objective=objective)
-    before = arrays(objective)
+    trainer = FineTuner(encoder, model, protocol, steps_per_epoch=8, criterion=criterion)
+    before = arrays(criterion)
     decay = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
-    assert isinstance(objective, TextClasses)
-    assert decay[id(objective.head.weight)] == protocol.weight_decay
-    assert decay[id(objective.head.bias)] == 0.0
+    assert isinstance(criterion, TextClasses)
+    assert decay[id(criterion.head.weight)] == protocol.weight_decay
+    assert decay[id(criterion.head.bias)] == 0.0
     examples = prepare(encoder, task.train, max_length=64)
     for _ in range(3):
         trainer.update(examples, np.arange(8))
-    assert all((old != new).any() for old, new in zip(before, arrays(objective), strict=True))
+    assert all((old != new).any() for old, new in zip(before, arrays(criterion), strict=True))
     torch.manual_seed(3)
-    np.testing.assert_array_equal(arrays(objective_of(task, width=16))[0], before[0])
+    np.testing.assert_array_equal(arrays(loss_of(task, width=16))[0], before[0])
 
 
 def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
@@ -147,9 +147,9 @@ def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
     scores = iter([(10.0, 0.1), (30.0, 0.3), (20.0, 0.2), (1.0, 0.9)])
 
     def recording(*arguments: object, threshold: float | None = None, **settings: object) -> Evaluation:
-        objective = arguments[4]
-        assert isinstance(objective, Objective)
-        heads.append(arrays(objective))
+        criterion = arguments[4]
+        assert isinstance(criterion, Loss)
+        heads.append(arrays(criterion))
         thresholds.append(threshold)
         score, found = next(scores)
         return Evaluation(metrics={"macro f1": score, "accuracy": 0.0}, threshold=found)
@@ -164,10 +164,10 @@ def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
 
 def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("paraphrase")
-    model, objective = TruncatedEncoder(encoder, 2), objective_of(task, width=16)
+    model, criterion = TruncatedEncoder(encoder, 2), loss_of(task, width=16)
     validation, test = (prepare(encoder, part, max_length=64) for part in (task.validation, task.test))
-    chosen = evaluate(encoder, model, validation, protocol, objective, kind="paraphrase")
-    found = evaluate(encoder, model, test, protocol, objective, kind="paraphrase", threshold=chosen.threshold)
+    chosen = evaluate(encoder, model, validation, protocol, criterion, kind="paraphrase")
+    found = evaluate(encoder, model, test, protocol, criterion, kind="paraphrase", threshold=chosen.threshold)
     assert chosen.threshold is not None
 
     texts = task.test.texts

@@ -1,0 +1,31 @@
+"""Torch's global generators, from which dropout draws. Knows devices; knows no model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+
+@contextlib.contextmanager
+def seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """Seed the generators, unless the seed is None, and leave them in the end as they were."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+def rng_states(device: torch.device) -> dict[str, Tensor]:
+    """Return the states of the generators that dropout on a device draws from."""
+    on_device = {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else {}
+    return {"cpu": torch.get_rng_state(), **on_device}
+
+
+def restore_rng(states: dict[str, Tensor], device: torch.device) -> None:
+    """Go back to such states."""
+    torch.set_rng_state(states["cpu"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
