@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerprobe.adaptation.values import Adaptation
+from layerprobe.adaptation.values import Adaptation, AdaptationMetrics
 from layerprobe.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.chains.toml import chain_to_toml
 from layerprobe.chains.values import AdaptStep, ChainResult, ChainSimilarity, FinetuneStep
@@ -15,7 +15,7 @@ from layerprobe.names import short_name
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import seeds_reading
 from layerprobe.pages.markup import Markup, element
-from layerprobe.pages.parts import definitions, folded, listed, row, section, table
+from layerprobe.pages.parts import Row, definitions, folded, listed, section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.serialisation import to_json
@@ -153,34 +153,28 @@ def _scores(result: ChainResult) -> Section:
 
 
 def _table(result: ChainResult) -> Section:
-    steps = result.chain.finetunings
-    names = [f"{s.task_name} {metric_title(o[0].primary)}" for s, o in zip(steps, result.trail.outcomes, strict=True)]
-    head = ["Layer", "Parameters", *names]
-    head += ["The last step alone", "Effect", f"{numbers.percent(result.level)} interval"] if result.effects else []
-    head += [f"Random weights {control.random_init}" for control in result.controls]
-    head += ["CKA with before"] if result.similarities is not None else []
     best = _best(result).layer
-    rows = (
-        row(str(outcome.layer), _cells(result, index), "chosen" if outcome.layer == best else None)
-        for index, outcome in enumerate(result.outcomes)
-    )
-    return section("chain-layers", "Table of layers", table("Table of layers", head, rows), kind="dense")
+    kinds = ("chosen" if outcome.layer == best else None for outcome in result.outcomes)
+    rows = (_cells(result, index) for index in range(len(result.outcomes)))
+    return section("chain-layers", "Table of layers", table("Table of layers", rows, kinds), kind="dense")
 
 
-def _cells(result: ChainResult, index: int) -> Iterator[str]:
-    outcome = result.outcomes[index]
-    yield numbers.millions(outcome.parameters)
-    for outcomes in result.trail.outcomes:
-        yield _score(outcomes[index])
+def _cells(result: ChainResult, index: int) -> Row:
+    layer = result.outcomes[index].layer
+    yield "Layer", str(layer)
+    yield "Parameters", numbers.millions(result.outcomes[index].parameters)
+    for step, outcomes in zip(result.chain.finetunings, result.trail.outcomes, strict=True):
+        yield f"{step.task_name} {metric_title(outcomes[0].primary)}", _score(outcomes[index])
     if result.effects:
         effect = result.effects[index]
-        yield _score(result.direct[index])
-        yield numbers.signed(effect.value)
-        yield numbers.interval(effect.interval) if effect.interval else "–"
+        yield "The last step alone", _score(result.direct[index])
+        yield "Effect", numbers.signed(effect.value)
+        ends = numbers.interval(effect.interval) if effect.interval else "–"
+        yield f"{numbers.percent(result.level)} interval", ends
     for control in result.controls:
-        yield _score(control.outcomes[-1][index])
-    for each in _cut_at(result, outcome.layer):
-        yield numbers.number(each.to_start.values[-1], 3)
+        yield f"Random weights {control.random_init}", _score(control.outcomes[-1][index])
+    for each in _cut_at(result, layer):
+        yield "CKA with before", numbers.number(each.to_start.values[-1], 3)
 
 
 def _score(outcome: LayerOutcome) -> str:
@@ -222,23 +216,19 @@ def _cka_figures(result: ChainResult) -> Iterator[Figure]:
 
 def _adaptations(result: ChainResult) -> Section:
     named = zip(result.chain.adaptations, result.trail.adaptations, strict=True)
-    head = ("Step", "Held-out loss", "Accuracy", "Training loss")
     tables = (
-        folded(
-            numbers.capitalised(step.label),
-            table(step.label, head, [_metrics_row(done, index) for index in range(len(done.metrics))]),
-            opened=True,
-        )
+        folded(numbers.capitalised(step.label), table(step.label, map(_metrics_cells, done.metrics)), opened=True)
         for step, done in named
     )
     return section("adaptations", "Adaptation", *tables)
 
 
-def _metrics_row(done: Adaptation, index: int) -> Markup:
-    each = done.metrics[index]
-    trained = "–" if each.train_loss is None else numbers.number(each.train_loss, 3)
-    return row(
-        str(each.step), (numbers.number(each.held_out_loss, 3), numbers.percent(each.held_out_accuracy), trained)
+def _metrics_cells(each: AdaptationMetrics) -> Row:
+    return (
+        ("Step", str(each.step)),
+        ("Held-out loss", numbers.number(each.held_out_loss, 3)),
+        ("Accuracy", numbers.percent(each.held_out_accuracy)),
+        ("Training loss", "–" if each.train_loss is None else numbers.number(each.train_loss, 3)),
     )
 
 

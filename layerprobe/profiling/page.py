@@ -15,7 +15,7 @@ from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup
 from layerprobe.pages.numbers import significant
-from layerprobe.pages.parts import facts_table, folded, row, section, table
+from layerprobe.pages.parts import Row, facts_table, folded, section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.profiling.figures import Scores, latency, score_for_cost, smallest_batch, throughput
@@ -24,7 +24,6 @@ from layerprobe.serialisation import to_json
 from layerprobe.study.values import Study
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-COLUMNS = ("Parameters", "GFLOPs a text", "ms a batch", "5–95\u00a0%", "Texts/s", "Tokens/s", "Memory (MB)")
 CSV_COLUMNS = (
     *("model", "layer", "parameters", "length", "batch_size", "flops", "seconds", "seconds_low", "seconds_high"),
     *("texts_per_second", "tokens_per_second", "repeats", "peak_memory", "metric", "tmft_mean"),
@@ -270,38 +269,34 @@ def _costs(shown: _Shown) -> Section:
     return section("costs", "Every layer and shape", letters, *tables)
 
 
-def _cost_table(shown: _Shown, length: int, size: int) -> Markup:
-    columns = (*COLUMNS, f"TMFT {metric_title(shown.metric)}") if shown.metric else COLUMNS
-    head = [
-        f"{letter}: {name}" if len(shown.profiles) > 1 else name
-        for letter, _ in zip(LETTERS, shown.profiles, strict=False)
-        for name in columns
-    ]
-    by_layer = [{each.layer: each for each in profile.layers} for profile in shown.profiles]
-
-    def cells(layer: int) -> Iterator[str]:
-        for profiled, scored in zip(by_layer, shown.scores, strict=True):
-            if layer in profiled:
-                outcome = scored.get(layer)
-                score = ("–" if outcome is None else numbers.number(outcome.mean),) if shown.metric else ()
-                yield from (*_cost_cells(profiled[layer], profiled[layer].cost(length, size)), *score)
-            else:
-                yield from ("–",) * len(columns)
-
-    rows = (row(str(layer), cells(layer)) for layer in sorted(set().union(*by_layer)))
-    return table(f"Costs of {length} tokens in batches of {size}", ("Layer", *head), rows)
+def _cost_table(shown: _Shown, length: int, size: int) -> Markup | None:
+    layers = sorted({each.layer for profile in shown.profiles for each in profile.layers})
+    rows = ([("Layer", str(layer)), *_all_costs(shown, layer, length, size)] for layer in layers)
+    return table(f"Costs of {length} tokens in batches of {size}", rows)
 
 
-def _cost_cells(each: LayerProfile, cost: Cost) -> tuple[str, ...]:
-    return (
-        numbers.millions(each.parameters),
-        significant(cost.flops / 1e9),
-        significant(1e3 * cost.seconds),
-        _quantiles(cost),
-        significant(cost.texts_per_second),
-        significant(cost.tokens_per_second),
-        "–" if cost.peak_memory is None else megabytes(cost.peak_memory),
-    )
+def _all_costs(shown: _Shown, layer: int, length: int, size: int) -> Row:
+    """Yield the costs of a layer in every profile, with dashes where a profile has no such layer."""
+    several = len(shown.profiles) > 1
+    for letter, profile, scored in zip(LETTERS, shown.profiles, shown.scores, strict=False):
+        profiled = {each.layer: each for each in profile.layers}
+        for head, cell in _costs_of(profiled.get(layer, profile.layers[0]), scored, shown.metric, length, size):
+            yield f"{letter}: {head}" if several else head, cell if layer in profiled else "–"
+
+
+def _costs_of(
+    each: LayerProfile, scored: Mapping[int, LayerOutcome], metric: str | None, length: int, size: int
+) -> Row:
+    cost = each.cost(length, size)
+    yield "Parameters", numbers.millions(each.parameters)
+    yield "GFLOPs a text", significant(cost.flops / 1e9)
+    yield "ms a batch", significant(1e3 * cost.seconds)
+    yield "5–95\u00a0%", _quantiles(cost)
+    yield "Texts/s", significant(cost.texts_per_second)
+    yield "Tokens/s", significant(cost.tokens_per_second)
+    yield "Memory (MB)", "–" if cost.peak_memory is None else megabytes(cost.peak_memory)
+    if metric:
+        yield f"TMFT {metric_title(metric)}", numbers.number(scored[each.layer].mean) if each.layer in scored else "–"
 
 
 def _facts(profile: Profile) -> dict[str, str]:
