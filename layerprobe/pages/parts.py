@@ -33,10 +33,7 @@ def fill(what: str, command: str) -> tuple[str, ...]:
 def table(caption: str, rows: Iterable[Row], kinds: Iterable[str | None] = ()) -> Markup | None:
     """Return a table that scrolls by itself, also by keyboard; None without rows.
 
-    Args:
-        caption: What it is called where it is read out.
-        rows: Each with heads beside its cells, the same heads in all; the first cell names the row.
-        kinds: CSS class of each row.
+    Each row has heads beside its cells, the same in all; the first cell names the row, and `kinds` are CSS classes.
     """
     lines = [list(row) for row in rows]
     if not lines:
