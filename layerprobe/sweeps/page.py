@@ -60,10 +60,8 @@ def _by_task(result: SweepResult) -> list[tuple[str, list[SweepCurve]]]:
 
 
 def _progress(result: SweepResult) -> str:
-    left = ""
-    if result.n_left:
-        time = "" if result.seconds_left is None else f", about {duration(result.seconds_left)}"
-        left = f", {result.n_left} to come{time}"
+    time = "" if result.seconds_left is None else f", about {duration(result.seconds_left)}"
+    left = f", {result.n_left} to come{time}" if result.n_left else ""
     failed = f", {result.n_failed} failed" if result.n_failed else ""
     return f"{result.n_done} of {numbers.counted(result.n_runs, 'run')} done{failed}{left}."
 
