@@ -8,7 +8,7 @@ from pathlib import Path
 from layerprobe.adaptation.values import Adaptation, AdaptationMetrics
 from layerprobe.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.chains.toml import chain_to_toml
-from layerprobe.chains.values import AdaptStep, ChainResult, ChainSimilarity, FinetuneStep
+from layerprobe.chains.values import AdaptStep, ChainResult, ChainSimilarity
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
@@ -41,7 +41,7 @@ def chain_page(result: ChainResult) -> Page:
             _steps(result),
             _scores(result),
             _table(result),
-            _cka(result),
+            section("cka", "CKA before and after", *_cka(result)),
             _adaptations(result),
             section("notes", "How the data was understood", listed("ul", result.notes)),
         ),
@@ -89,10 +89,9 @@ def _cards(result: ChainResult) -> Iterator[Card]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
         yield Card("From random weights", numbers.number(there.mean), numbers.mean_and_std(there.tested))
     for each in _cut_at(result, best.layer):
-        curve = each.to_start
-        ends = None if curve.lower is None or curve.upper is None else (curve.lower[-1], curve.upper[-1])
+        ends = each.to_start.interval(-1)
         detail = f"{numbers.interval(ends, 3)}, seed {each.seed}" if ends else f"seed {each.seed}"
-        yield Card("CKA with before", numbers.number(curve.values[-1], 3), detail)
+        yield Card("CKA with before", numbers.number(each.to_start.values[-1], 3), detail)
 
 
 def _cut_at(result: ChainResult, layer: int) -> list[ChainSimilarity]:
@@ -110,7 +109,9 @@ def _steps(result: ChainResult) -> Section:
             if number == 0
             else "At the same layer and with the same seed, the best epoch of the step before goes on with"
         )
-        items.append(f"{begin} {step.task_name}: {_protocol_words(step)}.")
+        how = step.protocol
+        epochs = f"{numbers.counted(how.epochs, 'epoch')} in batches of {how.batch_size}"
+        items.append(f"{begin} {step.task_name}: {epochs}, peak learning rate {how.learning_rate:g}.")
     beside = ["the last step straight from the start"] if result.direct else []
     if result.controls:
         random = ", ".join(str(control.random_init) for control in result.controls)
@@ -133,12 +134,6 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
         f" of {done.protocol.batch_size * done.protocol.accumulation} texts; the held-out loss goes from {loss[0]} to"
         f" {loss[1]}."
     )
-
-
-def _protocol_words(step: FinetuneStep) -> str:
-    how = step.protocol
-    epochs = numbers.counted(how.epochs, "epoch")
-    return f"{epochs} in batches of {how.batch_size}, peak learning rate {how.learning_rate:g}"
 
 
 def _scores(result: ChainResult) -> Section:
@@ -181,11 +176,7 @@ def _score(outcome: LayerOutcome) -> str:
     return numbers.number(outcome.mean) + ("" if outcome.std is None else f" ± {numbers.number(outcome.std)}")
 
 
-def _cka(result: ChainResult) -> Section:
-    return section("cka", "CKA before and after", *_cka_figures(result))
-
-
-def _cka_figures(result: ChainResult) -> Iterator[Figure]:
+def _cka(result: ChainResult) -> Iterator[Figure]:
     similarities = result.similarities
     if similarities is None:
         return

@@ -74,12 +74,8 @@ def _by_size(result: LabResult) -> list[tuple[str, list[ZooEntry]]]:
     return [(size, entries) for size, entries in sizes if entries]
 
 
-def _effects(result: LabResult, measure: str, **where: object) -> list[ObjectiveEffect]:
-    return [
-        each
-        for each in result.effects
-        if each.measure == measure and all(getattr(each, name) == value for name, value in where.items())
-    ]
+def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
+    return [each for each in result.effects if all(getattr(each, name) == value for name, value in where.items())]
 
 
 # ---- sections -----------------------------------------------------------------------------------------
@@ -94,7 +90,7 @@ def _drops(result: LabResult) -> Iterator[Part]:
             f"Budget {budget}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
             "Filled marks drop: the last layer lies below the best one by more than the noise of the seeds.",
         )
-    effects = _effects(result, "drop")
+    effects = _effects(result, measure="drop")
     kinds = ("chosen" if each.certain else None for each in effects)
     yield table("Differences in the drop", (_effect_cells(each, result.level) for each in effects), kinds)
 
@@ -126,7 +122,7 @@ def _scores(result: LabResult) -> Iterator[Part]:
                 f"Test {title} after fine-tuning, size {size}, budget {budget}.",
                 "Thick: mean over seeds; thin: each seed; grey: MLM.",
             )
-            effects = _effects(result, "score", size=size, budget=budget)
+            effects = _effects(result, measure="score", size=size, budget=budget)
             yield _by_layer(f"Differences from the MLM twin, {size}, {budget}", effects, digits=2)
 
 
@@ -139,7 +135,7 @@ def _similarities(result: LabResult) -> Iterator[Part]:
                 f"CKA with the MLM model of another seed, size {size}.",
                 f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
             )
-            effects = _effects(result, "CKA", size=size)
+            effects = _effects(result, measure="CKA", size=size)
             yield _by_layer(f"Differences from the noise floor, {size}", effects, digits=3)
 
 
