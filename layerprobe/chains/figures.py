@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -46,14 +45,10 @@ def cka_with_start(similarities: ChainSimilarities, n_blocks: int) -> go.Figure:
 
 def cka_with_reference(similarities: ChainSimilarities, n_blocks: int, reference: str) -> go.Figure:
     """Return the similarity of each layer with the reference, before and after."""
-    figure = go.Figure()
-    if similarities.start_to_reference is not None:
-        figure.add_traces(
-            _shaded("before", similarities.start_to_reference, REFERENCE, "rgba(119,128,140,0.2)", "dash")
-        )
-    figure.add_traces(
-        _trained([(each, each.to_reference) for each in similarities.trained if each.to_reference is not None])
-    )
+    before = similarities.start_to_reference
+    traces = [] if before is None else _shaded("before", before, REFERENCE, "rgba(119,128,140,0.2)", "dash")
+    after = [(each, each.to_reference) for each in similarities.trained if each.to_reference is not None]
+    figure = go.Figure([*traces, *_trained(after)])
     return _similarity_axes(figure, n_blocks, f"CKA with {text(reference)}")
 
 
@@ -77,16 +72,19 @@ def _trained(curves: Sequence[tuple[ChainSimilarity, ChainCurve]]) -> list[go.Sc
         thin = _line(f"kept to layer {each.layer}", curve, MODEL, "solid", width=1.2)
         traces.append(thin.update(mode="lines", legendgroup="cut", showlegend=False, opacity=0.45))
     if cut:
-        ends = [(len(curve.values) - 1, curve) for _, curve in cut]
+        last = [len(curve.values) - 1 for _, curve in cut]
+        bounds = [(curve.values[-1], *ends) for _, curve in cut if (ends := curve.interval(-1))]
         points = line(
-            [curve.values[-1] for _, curve in ends],
+            [curve.values[-1] for _, curve in cut],
             name="after the whole chain",
             colour=MODEL,
-            x=[layer for layer, _ in ends],
+            x=last,
             marker={"size": 9, "color": MODEL},
-            texts=[f"the last layer kept<br>{_said(curve, layer)}" for layer, curve in ends],
+            texts=[
+                f"the last layer kept<br>{_said(curve, layer)}" for layer, (_, curve) in zip(last, cut, strict=True)
+            ],
             legendgroup="cut",
-            error_y=_ends([curve for _, curve in ends]),
+            error_y=bars(bounds, MODEL) if len(bounds) == len(cut) else None,
         )
         traces.append(points.update(mode="markers"))
     return traces
@@ -106,13 +104,8 @@ def _line(name: str, curve: ChainCurve, colour: str, dash: str, *, width: float 
 
 
 def _said(curve: ChainCurve, layer: int) -> str:
-    bounds = None if curve.lower is None or curve.upper is None else (curve.lower[layer], curve.upper[layer])
+    bounds = curve.interval(layer)
     ends = f"<br>{numbers.interval(bounds, 3)}" if bounds else ""
     other = curve.other_layers[layer]
     where = f"layer {layer}" if other == layer else f"layer {layer}, other layer {other}"
     return f"{where}: {numbers.number(curve.values[layer], 3)}{ends}"
-
-
-def _ends(curves: Sequence[ChainCurve]) -> dict[str, Any] | None:
-    bounds = [(c.values[-1], c.lower[-1], c.upper[-1]) for c in curves if c.lower is not None and c.upper is not None]
-    return bars(bounds, MODEL) if len(bounds) == len(curves) else None

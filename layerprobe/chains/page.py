@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerprobe.adaptation.values import Adaptation
+from layerprobe.adaptation.values import Adaptation, AdaptationMetrics
 from layerprobe.chains.figures import chain_scores, cka_with_reference, cka_with_start
 from layerprobe.chains.toml import chain_to_toml
-from layerprobe.chains.values import AdaptStep, ChainResult, ChainSimilarity, FinetuneStep
+from layerprobe.chains.values import AdaptStep, ChainResult, ChainSimilarity
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_name
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import seeds_reading
 from layerprobe.pages.markup import Markup, element
-from layerprobe.pages.parts import definitions, folded, listed, row, section, table
+from layerprobe.pages.parts import Row, definitions, folded, listed, section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.serialisation import to_json
@@ -41,7 +41,7 @@ def chain_page(result: ChainResult) -> Page:
             _steps(result),
             _scores(result),
             _table(result),
-            _cka(result),
+            section("cka", "CKA before and after", *_cka(result)),
             _adaptations(result),
             section("notes", "How the data was understood", listed("ul", result.notes)),
         ),
@@ -89,10 +89,9 @@ def _cards(result: ChainResult) -> Iterator[Card]:
         (there,) = (outcome for outcome in control.outcomes[-1] if outcome.layer == best.layer)
         yield Card("From random weights", numbers.number(there.mean), numbers.mean_and_std(there.tested))
     for each in _cut_at(result, best.layer):
-        curve = each.to_start
-        ends = None if curve.lower is None or curve.upper is None else (curve.lower[-1], curve.upper[-1])
+        ends = each.to_start.interval(-1)
         detail = f"{numbers.interval(ends, 3)}, seed {each.seed}" if ends else f"seed {each.seed}"
-        yield Card("CKA with before", numbers.number(curve.values[-1], 3), detail)
+        yield Card("CKA with before", numbers.number(each.to_start.values[-1], 3), detail)
 
 
 def _cut_at(result: ChainResult, layer: int) -> list[ChainSimilarity]:
@@ -110,7 +109,9 @@ def _steps(result: ChainResult) -> Section:
             if number == 0
             else "At the same layer and with the same seed, the best epoch of the step before goes on with"
         )
-        items.append(f"{begin} {step.task_name}: {_protocol_words(step)}.")
+        how = step.protocol
+        epochs = f"{numbers.counted(how.epochs, 'epoch')} in batches of {how.batch_size}"
+        items.append(f"{begin} {step.task_name}: {epochs}, peak learning rate {how.learning_rate:g}.")
     beside = ["the last step straight from the start"] if result.direct else []
     if result.controls:
         random = ", ".join(str(control.random_init) for control in result.controls)
@@ -135,12 +136,6 @@ def _adapted_words(step: AdaptStep, done: Adaptation) -> str:
     )
 
 
-def _protocol_words(step: FinetuneStep) -> str:
-    how = step.protocol
-    epochs = numbers.counted(how.epochs, "epoch")
-    return f"{epochs} in batches of {how.batch_size}, peak learning rate {how.learning_rate:g}"
-
-
 def _scores(result: ChainResult) -> Section:
     best = _best(result)
     finding = f"After the whole chain, layer {best.layer} scores best: {numbers.mean_and_std(best.tested)}."
@@ -153,45 +148,35 @@ def _scores(result: ChainResult) -> Section:
 
 
 def _table(result: ChainResult) -> Section:
-    steps = result.chain.finetunings
-    names = [f"{s.task_name} {metric_title(o[0].primary)}" for s, o in zip(steps, result.trail.outcomes, strict=True)]
-    head = ["Layer", "Parameters", *names]
-    head += ["The last step alone", "Effect", f"{numbers.percent(result.level)} interval"] if result.effects else []
-    head += [f"Random weights {control.random_init}" for control in result.controls]
-    head += ["CKA with before"] if result.similarities is not None else []
     best = _best(result).layer
-    rows = (
-        row(str(outcome.layer), _cells(result, index), "chosen" if outcome.layer == best else None)
-        for index, outcome in enumerate(result.outcomes)
-    )
-    return section("chain-layers", "Table of layers", table("Table of layers", head, rows), kind="dense")
+    kinds = ("chosen" if outcome.layer == best else None for outcome in result.outcomes)
+    rows = (_cells(result, index) for index in range(len(result.outcomes)))
+    return section("chain-layers", "Table of layers", table("Table of layers", rows, kinds), kind="dense")
 
 
-def _cells(result: ChainResult, index: int) -> Iterator[str]:
-    outcome = result.outcomes[index]
-    yield numbers.millions(outcome.parameters)
-    for outcomes in result.trail.outcomes:
-        yield _score(outcomes[index])
+def _cells(result: ChainResult, index: int) -> Row:
+    layer = result.outcomes[index].layer
+    yield "Layer", str(layer)
+    yield "Parameters", numbers.millions(result.outcomes[index].parameters)
+    for step, outcomes in zip(result.chain.finetunings, result.trail.outcomes, strict=True):
+        yield f"{step.task_name} {metric_title(outcomes[0].primary)}", _score(outcomes[index])
     if result.effects:
         effect = result.effects[index]
-        yield _score(result.direct[index])
-        yield numbers.signed(effect.value)
-        yield numbers.interval(effect.interval) if effect.interval else "–"
+        yield "The last step alone", _score(result.direct[index])
+        yield "Effect", numbers.signed(effect.value)
+        ends = numbers.interval(effect.interval) if effect.interval else "–"
+        yield f"{numbers.percent(result.level)} interval", ends
     for control in result.controls:
-        yield _score(control.outcomes[-1][index])
-    for each in _cut_at(result, outcome.layer):
-        yield numbers.number(each.to_start.values[-1], 3)
+        yield f"Random weights {control.random_init}", _score(control.outcomes[-1][index])
+    for each in _cut_at(result, layer):
+        yield "CKA with before", numbers.number(each.to_start.values[-1], 3)
 
 
 def _score(outcome: LayerOutcome) -> str:
     return numbers.number(outcome.mean) + ("" if outcome.std is None else f" ± {numbers.number(outcome.std)}")
 
 
-def _cka(result: ChainResult) -> Section:
-    return section("cka", "CKA before and after", *_cka_figures(result))
-
-
-def _cka_figures(result: ChainResult) -> Iterator[Figure]:
+def _cka(result: ChainResult) -> Iterator[Figure]:
     similarities = result.similarities
     if similarities is None:
         return
@@ -222,23 +207,19 @@ def _cka_figures(result: ChainResult) -> Iterator[Figure]:
 
 def _adaptations(result: ChainResult) -> Section:
     named = zip(result.chain.adaptations, result.trail.adaptations, strict=True)
-    head = ("Step", "Held-out loss", "Accuracy", "Training loss")
     tables = (
-        folded(
-            numbers.capitalised(step.label),
-            table(step.label, head, [_metrics_row(done, index) for index in range(len(done.metrics))]),
-            opened=True,
-        )
+        folded(numbers.capitalised(step.label), table(step.label, map(_metrics_cells, done.metrics)), opened=True)
         for step, done in named
     )
     return section("adaptations", "Adaptation", *tables)
 
 
-def _metrics_row(done: Adaptation, index: int) -> Markup:
-    each = done.metrics[index]
-    trained = "–" if each.train_loss is None else numbers.number(each.train_loss, 3)
-    return row(
-        str(each.step), (numbers.number(each.held_out_loss, 3), numbers.percent(each.held_out_accuracy), trained)
+def _metrics_cells(each: AdaptationMetrics) -> Row:
+    return (
+        ("Step", str(each.step)),
+        ("Held-out loss", numbers.number(each.held_out_loss, 3)),
+        ("Accuracy", numbers.percent(each.held_out_accuracy)),
+        ("Training loss", "–" if each.train_loss is None else numbers.number(each.train_loss, 3)),
     )
 
 

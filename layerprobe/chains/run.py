@@ -90,13 +90,8 @@ def run_chain(
 
     CKA after the last fine-tuning is that of the first seed: the weights of all seeds would have to be kept.
 
-    Args:
-        chain: What `load_chain` read, or one made by hand.
-        data: What its steps learn from, where that is loaded; by default what the chain names.
-        level: Confidence level of all intervals.
-        options: How to load, and the prompt; pooling is the chain's, and `max_length` for CKA that of the last step
-            where the options have none.
-        progress: Called with what is done, how much, and of how much.
+    What its steps learn from can be given, loaded, as `data`. Of the options, pooling is the chain's, and
+    `max_length` for CKA that of the last step where they have none.
 
     Raises:
         ModelError: If a model cannot be loaded or fill in masked tokens, or a layer has no checkpoint to go on from.
@@ -108,13 +103,14 @@ def run_chain(
     """
     check_level(level)
     loaded = _LoadedChain.of(chain, data, options)
-    loaded.check_layer_zero()
-    initial = _embed_start(loaded, level, progress) if chain.cka else None
+    before = _embed_start(loaded, level, progress) if chain.cka else None
     fine_tuning = _ChainProgress(progress, loaded)
     done = _run_steps(loaded, loaded.start, fine_tuning)
-    direct = _run_last_step_alone(loaded, fine_tuning) if chain.compares else ()
+    direct: tuple[FineTuningRun, ...] = ()
+    if chain.compares:
+        alone = dict.fromkeys(loaded.pairs, loaded.start)
+        direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, fine_tuning, keeps=False)
     controls = [_run_steps(loaded, control, fine_tuning) for control in loaded.controls]
-    last = done.runs[-1]
     warnings = [task.warnings for task in loaded.tasks]
     warnings += [adaptation.warnings for each in (done, *controls) for adaptation in each.adaptations]
     return ChainResult(
@@ -123,9 +119,9 @@ def run_chain(
         n_blocks=loaded.n_blocks,
         trail=done.trail(level),
         direct=outcomes(direct, level=level),
-        effects=_effects(loaded.layers, last, direct, level) if direct else (),
+        effects=_effects(done.runs[-1], direct, level) if direct else (),
         controls=tuple(each.trail(level) for each in controls),
-        similarities=None if initial is None else _similarities(loaded, initial, done, level, progress),
+        similarities=None if before is None else _similarities(loaded, *before, done, level, progress),
         computed_on=computed_on(loaded.options),
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -141,21 +137,11 @@ def plan_chain(chain: Chain, *, data: ChainData | None = None, options: Options 
         LayerProbeError: As `run_chain` does for what is wrong before any training.
     """
     loaded = _LoadedChain.of(chain, data, options)
-    loaded.check_layer_zero()
     steps = [planned for start in (loaded.start, *loaded.controls) for planned in _planned(loaded, start)]
     if chain.compares:
-        step, task = chain.finetunings[-1], loaded.tasks[-1]
-        done = [_finished(loaded, loaded.start, task, step, pair, keep=False) for pair in loaded.pairs]
-        steps.append(
-            PlannedStep(
-                start=loaded.start.label,
-                number=len(chain.steps),
-                label=step.label,
-                total=len(done),
-                stored=sum(path is not None for path in done),
-                after=False,
-            )
-        )
+        alone = dict.fromkeys(loaded.pairs, loaded.start)
+        stored = len(_finished(loaded, alone, len(loaded.tasks) - 1, keeps=False))
+        steps.append(replace(steps[-1], start=loaded.start.label, stored=stored, after=False))
     return ChainPlan(chain=chain, layers=loaded.layers, steps=tuple(steps))
 
 
@@ -193,7 +179,7 @@ class _LoadedChain:
             check_masked_lm(start)
         layers = tuple(range(count_blocks(start.config) + 1)) if chain.layers is None else chain.layers
         check_layers(start, layers)
-        return cls(
+        loaded = cls(
             chain=chain,
             options=options,
             start=start,
@@ -203,6 +189,8 @@ class _LoadedChain:
             tasks=data.tasks,
             corpora=data.corpora,
         )
+        loaded._check_layer_zero()
+        return loaded
 
     @property
     def n_blocks(self) -> int:
@@ -212,7 +200,7 @@ class _LoadedChain:
     def pairs(self) -> tuple[LayerSeed, ...]:
         return tuple((layer, seed) for seed in self.chain.seeds for layer in self.layers)
 
-    def check_layer_zero(self) -> None:
+    def _check_layer_zero(self) -> None:
         """Refuse layer 0, before any training, where later steps or CKA need a checkpoint that it does not have."""
         if 0 not in self.layers or not (self.chain.cka or len(self.chain.finetunings) > 1):
             return
@@ -232,8 +220,7 @@ class _ChainProgress:
 
     def __init__(self, progress: Progress, loaded: _LoadedChain) -> None:
         self.progress = progress
-        n_starts = 1 + len(loaded.controls)
-        times = [n_starts] * len(loaded.tasks)
+        times = [1 + len(loaded.controls)] * len(loaded.tasks)
         times[-1] += loaded.chain.compares
         steps = zip(loaded.chain.finetunings, loaded.tasks, times, strict=True)
         self._whole = sum(count * _cost(step, task, loaded.pairs) for step, task, count in steps)
@@ -284,8 +271,8 @@ def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgr
         adapted.append(loaded.resolve(path))
     at = dict.fromkeys(loaded.pairs, adapted[-1])
     runs = []
-    for number, (step, task) in enumerate(zip(loaded.chain.finetunings, loaded.tasks, strict=True)):
-        done, at = _fine_tuned(loaded, at, number, step, task, fine_tuning)
+    for number in range(len(loaded.tasks)):
+        done, at = _fine_tuned(loaded, at, number, fine_tuning)
         runs.append(done)
     return _ChainRuns(
         start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), runs=tuple(runs), trained=at
@@ -296,15 +283,17 @@ def _fine_tuned(
     loaded: _LoadedChain,
     at: dict[LayerSeed, Checkpoint],
     number: int,
-    step: FinetuneStep,
-    task: Task,
     fine_tuning: _ChainProgress,
+    *,
+    keeps: bool = True,
 ) -> tuple[tuple[FineTuningRun, ...], dict[LayerSeed, Checkpoint]]:
-    """Return the runs of a step, and the checkpoints that it left."""
+    """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
+    step, task = loaded.chain.finetunings[number], loaded.tasks[number]
     # runs from one checkpoint are made together, so that it is loaded once
     groups: dict[tuple[int, bool], dict[LayerSeed, Checkpoint]] = {}
     for pair, checkpoint in at.items():
-        groups.setdefault((id(checkpoint), loaded.chain.keeps_weights(number, pair[1])), {})[pair] = checkpoint
+        keep = keeps and loaded.chain.keeps_weights(number, pair[1])
+        groups.setdefault((id(checkpoint), keep), {})[pair] = checkpoint
     runs: list[FineTuningRun] = []
     left: dict[LayerSeed, Checkpoint] = {}
     for (_, keep), pairs in groups.items():
@@ -327,30 +316,12 @@ def _fine_tuned(
     return tuple(runs), left
 
 
-def _run_last_step_alone(loaded: _LoadedChain, fine_tuning: _ChainProgress) -> tuple[FineTuningRun, ...]:
-    """Do the last step from the start, without those before it."""
-    step, task = loaded.chain.finetunings[-1], loaded.tasks[-1]
-    return tuple(
-        finetune(
-            loaded.start,
-            loaded.layers,
-            task,
-            seeds=loaded.chain.seeds,
-            protocol=step.protocol,
-            options=loaded.options,
-            progress=fine_tuning.part(step, task, loaded.pairs),
-        )
-    )
-
-
-def _effects(
-    layers: Sequence[int], after: Sequence[FineTuningRun], alone: Sequence[FineTuningRun], level: float
-) -> tuple[ChainEffect, ...]:
+def _effects(after: Sequence[FineTuningRun], alone: Sequence[FineTuningRun], level: float) -> tuple[ChainEffect, ...]:
     """Return the mean over seeds of the paired difference at each layer, with Student's t intervals."""
     first, second = ({(run.layer, run.seed): run.test[run.primary] for run in runs} for runs in (after, alone))
-    differences: dict[int, list[float]] = {layer: [] for layer in sorted(layers)}
+    differences: dict[int, list[float]] = {}
     for layer, seed in sorted(first):
-        differences[layer].append(first[layer, seed] - second[layer, seed])
+        differences.setdefault(layer, []).append(first[layer, seed] - second[layer, seed])
     return tuple(
         ChainEffect.of(layer, values, level=level, n_layers=len(differences)) for layer, values in differences.items()
     )
@@ -375,109 +346,93 @@ def _planned(loaded: _LoadedChain, start: Checkpoint) -> Iterator[PlannedStep]:
             checkpoint = None if adaptation is None else loaded.resolve(adapted)
         yield planned(adapt.label, total=1, stored=int(checkpoint is not None))
     at = {} if checkpoint is None else dict.fromkeys(loaded.pairs, checkpoint)
-    for number, (step, task) in enumerate(zip(loaded.chain.finetunings, loaded.tasks, strict=True)):
-        done: dict[LayerSeed, Path] = {}
-        for pair, start_of in at.items():
-            keep = loaded.chain.keeps_weights(number, pair[1])
-            path = _finished(loaded, start_of, task, step, pair, keep=keep)
-            if path is not None:
-                done[pair] = path
+    for number, step in enumerate(loaded.chain.finetunings):
+        done = _finished(loaded, at, number)
         yield planned(step.label, total=len(loaded.pairs), stored=len(done))
         if number < len(loaded.tasks) - 1:
             at = {pair: loaded.resolve(path / MODEL) for pair, path in done.items()}
 
 
 def _finished(
-    loaded: _LoadedChain, checkpoint: Checkpoint, task: Task, step: FinetuneStep, pair: LayerSeed, *, keep: bool
-) -> Path | None:
-    """Return the directory of a run that need not be made again, or None."""
-    folder = run_folder(checkpoint, task, step.protocol, loaded.options)
-    path = folder.run_path(*pair)
-    return None if folder.load(*pair) is None or (keep and not has_model(path)) else path
+    loaded: _LoadedChain, at: dict[LayerSeed, Checkpoint], number: int, *, keeps: bool = True
+) -> dict[LayerSeed, Path]:
+    """Return the directories of the runs of a step that need not be made again."""
+    done = {}
+    for pair, checkpoint in at.items():
+        folder = run_folder(checkpoint, loaded.tasks[number], loaded.chain.finetunings[number].protocol, loaded.options)
+        path, keep = folder.run_path(*pair), keeps and loaded.chain.keeps_weights(number, pair[1])
+        if folder.load(*pair) is not None and (not keep or has_model(path)):
+            done[pair] = path
+    return done
 
 
 # ---- CKA before and after --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _StartEmbeddings:
-    """The start and the reference on the texts of the last task's test split."""
+def _embed_start(
+    loaded: _LoadedChain, level: float, progress: Progress
+) -> tuple[tuple[Embeddings, ...], ChainCurve | None]:
+    """Return the start and the reference on the texts of the last task's test split, and start against reference.
 
-    texts: tuple[str, ...]
-    start: Embeddings
-    reference: Embeddings | None
-    partners: tuple[int, ...] | None
-    """The reference's layer that each layer of the start is compared with."""
-    curve: ChainCurve | None
-    """Start against reference."""
-
-
-def _embed_start(loaded: _LoadedChain, level: float, progress: Progress) -> _StartEmbeddings:
-    """Compare the start with the reference; what is wrong with them or the texts is reported before any training."""
+    What is wrong with them or the texts is reported before any training.
+    """
+    checkpoints = (loaded.start,) if loaded.reference is None else (loaded.start, loaded.reference)
     texts = loaded.tasks[-1].test.texts
-    start = extract(loaded.start, texts, options=loaded.options, progress=progress)
-    if loaded.reference is None:
-        return _StartEmbeddings(texts=texts, start=start, reference=None, partners=None, curve=None)
-    reference = extract(loaded.reference, texts, options=loaded.options, progress=progress)
-    (comparison,) = _compared(start, [reference], loaded, level)
-    partners = comparison.curve.reference_layers
-    return _StartEmbeddings(
-        texts=texts, start=start, reference=reference, partners=partners, curve=_curve(comparison, partners)
-    )
+    start, *reference = (extract(each, texts, options=loaded.options, progress=progress) for each in checkpoints)
+    if not reference:
+        return (start,), None
+    (comparison,) = compare_all(start, reference, level=level, device=loaded.options.device).comparisons
+    return (start, *reference), _curve(comparison, comparison.curve.reference_layers)
 
 
 def _similarities(
-    loaded: _LoadedChain, initial: _StartEmbeddings, done: _ChainRuns, level: float, progress: Progress
+    loaded: _LoadedChain,
+    before: Sequence[Embeddings],
+    to_reference: ChainCurve | None,
+    done: _ChainRuns,
+    level: float,
+    progress: Progress,
 ) -> ChainSimilarities:
-    seed = loaded.chain.seeds[0]
-    steps = zip(loaded.chain.adaptations, done.adapted, strict=True)
+    chain, texts = loaded.chain, loaded.tasks[-1].test.texts
     trained: list[tuple[str, int | None, int, Checkpoint]] = [
-        (step.label, None, step.seed, checkpoint) for step, checkpoint in steps
+        (step.label, None, step.seed, checkpoint)
+        for step, checkpoint in zip(chain.adaptations, done.adapted, strict=True)
     ]
-    label = loaded.chain.finetunings[-1].label
+    label, seed = chain.finetunings[-1].label, chain.seeds[0]
     trained += [(label, layer, seed, done.trained[layer, seed]) for layer in sorted(loaded.layers)]
     similarities = []
     for after, layer, seed_of, checkpoint in trained:
-        embeddings = extract(checkpoint, initial.texts, options=loaded.options, progress=progress)
-        others = [initial.start] if initial.reference is None else [initial.start, initial.reference]
-        comparisons = _compared(embeddings, others, loaded, level)
-        indices = tuple(range(embeddings.n_layers))
+        embeddings = extract(checkpoint, texts, options=loaded.options, progress=progress)
+        # of the whole map: a truncated model has fewer layers than what it is compared with
+        comparisons = compare_all(embeddings, before, level=level, device=loaded.options.device).comparisons
         similarities.append(
             ChainSimilarity(
                 after=after,
                 layer=layer,
                 seed=seed_of,
-                to_start=_curve(comparisons[0], indices),
-                to_reference=None if initial.partners is None else _curve(comparisons[1], initial.partners),
+                to_start=_curve(comparisons[0], range(embeddings.n_layers)),
+                to_reference=None if to_reference is None else _curve(comparisons[1], to_reference.other_layers),
             )
         )
     return ChainSimilarities(
         measure=CKA(),
-        n_texts=len(initial.texts),
+        n_texts=len(texts),
         reference=None if loaded.reference is None else loaded.reference.label,
-        start_to_reference=initial.curve,
+        start_to_reference=to_reference,
         trained=tuple(similarities),
     )
 
 
-def _compared(
-    model: Embeddings, others: Sequence[Embeddings], loaded: _LoadedChain, level: float
-) -> tuple[Comparison, ...]:
-    # of the whole map: a truncated model has fewer layers than what it is compared with
-    return compare_all(model, others, level=level, device=loaded.options.device).comparisons
-
-
 def _curve(comparison: Comparison, partners: Sequence[int]) -> ChainCurve:
     """Read the similarity of each layer to its partner off a map."""
-    errors = comparison.map.uncertainty
-    pairs = tuple(enumerate(partners[: comparison.model.n_layers]))
+    errors, partners = comparison.map.uncertainty, tuple(partners[: comparison.model.n_layers])
 
     def read(matrix: Matrix) -> tuple[float, ...]:
-        return tuple(matrix[layer][partner] for layer, partner in pairs)
+        return tuple(matrix[layer][partner] for layer, partner in enumerate(partners))
 
     return ChainCurve(
         values=read(comparison.map.values),
-        other_layers=tuple(partner for _, partner in pairs),
+        other_layers=partners,
         lower=None if errors is None else read(errors.lower),
         upper=None if errors is None else read(errors.upper),
     )

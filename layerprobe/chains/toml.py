@@ -62,12 +62,9 @@ def load_chain(path: str | Path) -> Chain:
 
 
 def chain_from_toml(content: str, *, name: str = "chain", folder: Path | None = None) -> Chain:
-    r"""Return the chain that a TOML text describes.
+    r"""Return the chain that a TOML text describes, called `name` where the text does not say; see `chain_to_toml`.
 
-    Args:
-        content: As `chain_to_toml` writes it; what is left out is the default.
-        name: Of the chain, where the text has none.
-        folder: What relative paths are relative to; by default they stay as they are.
+    What is left out is the default. Relative paths are from the folder; without one they stay as they are.
 
     Raises:
         DataError: If it is no TOML, or a key is missing, unknown or not what it should be.

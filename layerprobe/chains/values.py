@@ -131,12 +131,7 @@ class Chain:
         return self.baseline and len(self.steps) > 1
 
     def keeps_weights(self, number: int, seed: int) -> bool:
-        """Return whether a fine-tuning leaves weights: all but the last, and of that the first seed, for CKA.
-
-        Args:
-            number: Of the fine-tuning among `finetunings`, from 0.
-            seed: Of the run.
-        """
+        """Return whether fine-tuning `number`, from 0, leaves weights: the last one only the first seed's, for CKA."""
         return number < len(self.finetunings) - 1 or (self.cka and seed == self.seeds[0])
 
 
@@ -216,14 +211,7 @@ class ChainEffect:
 
     @classmethod
     def of(cls, layer: int, differences: Sequence[float], *, level: float, n_layers: int) -> ChainEffect:
-        """Return the effect at one of several layers.
-
-        Args:
-            layer: Which.
-            differences: By seed, at least one.
-            level: Confidence level of the intervals.
-            n_layers: How many layers the chain has effects of.
-        """
+        """Return the effect at one of `n_layers` layers, from the differences by seed, at least one."""
         return cls(
             layer=layer,
             value=statistics.fmean(differences),
@@ -248,6 +236,10 @@ class ChainCurve:
         parts = [part for part in (self.values, self.other_layers, self.lower, self.upper) if part is not None]
         if not self.values or len({len(part) for part in parts}) != 1:
             raise DataError(f"expected a curve of layers of equal numbers, got {[len(part) for part in parts]}")
+
+    def interval(self, layer: int) -> tuple[float, float] | None:
+        """Return the pointwise interval of a layer, -1 for the last one."""
+        return None if self.lower is None or self.upper is None else (self.lower[layer], self.upper[layer])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,15 +351,14 @@ class ChainResult:
         """How far the last layer kept is from what it was, in words; empty without CKA."""
         if self.similarities is None:
             return ""
-        similarities = self.similarities
-        listed = [_kept(each) for each in similarities.trained]
+        trained, measure = self.similarities.trained, self.similarities.measure.title
+        listed = [_kept(each) for each in trained]
         if len(listed) > LISTED:
-            values = {each.to_start.values[-1]: each for each in similarities.trained}
+            values = {each.to_start.values[-1]: each for each in trained}
             listed = [f"from {_kept(values[min(values)])}", f"to {_kept(values[max(values)])}"]
-        measure = similarities.measure.title
         return (
             f"{measure[0].upper()}{measure[1:]} of the last layer kept with the same layer of the start, on "
-            f"{similarities.n_texts} texts: {', '.join(listed)}."
+            f"{self.similarities.n_texts} texts: {', '.join(listed)}."
         )
 
 
@@ -377,6 +368,5 @@ def _interval(ends: tuple[float, float] | None) -> str:
 
 def _kept(each: ChainSimilarity) -> str:
     curve = each.to_start
-    ends = None if curve.lower is None or curve.upper is None else (curve.lower[-1], curve.upper[-1])
     where = f"layer {len(curve.values) - 1}"
-    return f"{curve.values[-1]:.2f}{_interval(ends)} at {where} after {each.after}"
+    return f"{curve.values[-1]:.2f}{_interval(curve.interval(-1))} at {where} after {each.after}"

@@ -14,6 +14,7 @@ from layerprobe.metrics.seeds import mean_interval
 
 Pair = tuple[ZooEntry, ZooEntry]
 """A model and the MLM model of the same size, corpus, task and seed."""
+Measured = Literal["drop", "score", "CKA"]
 
 
 def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> tuple[ObjectiveEffect, ...]:
@@ -24,30 +25,22 @@ def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> t
     MLM model of another seed, which for the twin says what another seed alone does. Drops are also put together over
     all sizes; layers of other sizes are other layers. Intervals are not corrected for how many there are.
 
-    Args:
-        entries: Those without a twin are left out.
-        level: Confidence level of the intervals.
-
-    Returns:
-        By family in the order of the entries, then by measure, budget, size and layer.
+    Entries without a twin are left out. The effects are by family in the order of the entries, then by measure, budget,
+    size and layer.
     """
     twins = {_place(entry): entry for entry in entries if entry.family == TWIN}
     pairs = [(entry, twins[_place(entry)]) for entry in entries if entry.family != TWIN and _place(entry) in twins]
     effects: list[ObjectiveEffect] = []
     for family in dict.fromkeys(entry.family for entry, _ in pairs):
         of_family = [pair for pair in pairs if pair[0].family == family]
-        by_size = {
-            size: [pair for pair in of_family if pair[0].size == size]
-            for size in dict.fromkeys(entry.size for entry, _ in of_family)
-        }
+        sizes = list(dict.fromkeys(entry.size for entry, _ in of_family))
         for budget in dict.fromkeys(name for entry, _ in of_family for name in entry.budgets):
-            effects += _drops(family, budget, None, of_family, level)
-            for size, chosen in by_size.items():
-                effects += _drops(family, budget, size, chosen, level)
-            for size, chosen in by_size.items():
-                effects += _scores(family, budget, size, chosen, level)
-        for size, chosen in by_size.items():
-            effects += _similarities(family, size, chosen, level)
+            for size in (None, *sizes):
+                effects += _effects(of_family, "drop", level, size=size, budget=budget)
+            for size in sizes:
+                effects += _effects(of_family, "score", level, size=size, budget=budget)
+        for size in sizes:
+            effects += _effects(of_family, "CKA", level, size=size)
     return tuple(effects)
 
 
@@ -55,53 +48,36 @@ def _place(entry: ZooEntry) -> tuple[object, ...]:
     return entry.size, entry.corpus, entry.task, entry.seed, entry.n_blocks
 
 
-def _drops(
-    family: str, budget: str, size: str | None, pairs: Sequence[Pair], level: float
+def _effects(
+    of_family: Sequence[Pair], measure: Measured, level: float, *, size: str | None, budget: str | None = None
 ) -> Iterator[ObjectiveEffect]:
-    there = [pair for pair in pairs if all(budget in entry.budgets for entry in pair)]
-    values = [(truth(entry.budgets[budget]).effect, truth(twin.budgets[budget]).effect) for entry, twin in there]
-    yield from _effect(there, values, level, family=family, measure="drop", size=size, budget=budget)
+    """Yield the effects of a family by layer, one for the drop; none where no pair has such values."""
+    pairs = [pair for pair in of_family if size in (None, pair[0].size)]
+    measured = [(entry.name, _values(entry, measure, budget), _values(twin, measure, budget)) for entry, twin in pairs]
+    there = [(name, own, twin) for name, own, twin in measured if own and twin]
+    for layer in range(len(there[0][1]) if there else 0):
+        values = tuple(own[layer] for _, own, _ in there)
+        twins = tuple(twin[layer] for _, _, twin in there)
+        differences = [value - twin for value, twin in zip(values, twins, strict=True)]
+        yield ObjectiveEffect(
+            family=of_family[0][0].family,
+            measure=measure,
+            size=size,
+            budget=budget,
+            layer=None if measure == "drop" else layer,
+            models=tuple(name for name, _, _ in there),
+            values=values,
+            twins=twins,
+            mean=statistics.fmean(differences),
+            interval=mean_interval(differences, level),
+        )
 
 
-def _scores(family: str, budget: str, size: str, pairs: Sequence[Pair], level: float) -> Iterator[ObjectiveEffect]:
-    there = [pair for pair in pairs if all(budget in entry.budgets for entry in pair)]
-    for layer in range(there[0][0].n_blocks + 1 if there else 0):
-        means = [tuple(statistics.fmean(entry.budgets[budget].test[layer]) for entry in pair) for pair in there]
-        values = [(own, twin) for own, twin in means]
-        yield from _effect(there, values, level, family=family, measure="score", size=size, budget=budget, layer=layer)
-
-
-def _similarities(family: str, size: str, pairs: Sequence[Pair], level: float) -> Iterator[ObjectiveEffect]:
-    there = [pair for pair in pairs if all(OTHER_SEED in entry.cka for entry in pair)]
-    for layer in range(there[0][0].n_blocks + 1 if there else 0):
-        values = [(entry.cka[OTHER_SEED].values[layer], twin.cka[OTHER_SEED].values[layer]) for entry, twin in there]
-        yield from _effect(there, values, level, family=family, measure="CKA", size=size, layer=layer)
-
-
-def _effect(
-    pairs: Sequence[Pair],
-    values: Sequence[tuple[float, float]],
-    level: float,
-    *,
-    family: str,
-    measure: Literal["drop", "score", "CKA"],
-    size: str | None,
-    budget: str | None = None,
-    layer: int | None = None,
-) -> Iterator[ObjectiveEffect]:
-    """Yield the effect, or nothing where there is no pair."""
-    if not values:
-        return
-    differences = [own - twin for own, twin in values]
-    yield ObjectiveEffect(
-        family=family,
-        measure=measure,
-        size=size,
-        budget=budget,
-        layer=layer,
-        models=tuple(entry.name for entry, _ in pairs),
-        values=tuple(own for own, _ in values),
-        twins=tuple(twin for _, twin in values),
-        mean=statistics.fmean(differences),
-        interval=mean_interval(differences, level),
-    )
+def _values(entry: ZooEntry, measure: Measured, budget: str | None) -> Sequence[float]:
+    """Return what an entry shows by layer, a single value for the drop; nothing where it was not measured."""
+    if measure == "CKA":
+        return entry.cka[OTHER_SEED].values if OTHER_SEED in entry.cka else ()
+    if budget not in entry.budgets:
+        return ()
+    tuned = entry.budgets[budget]
+    return (truth(tuned).effect,) if measure == "drop" else [statistics.fmean(row) for row in tuned.test]

@@ -11,7 +11,7 @@ from layerprobe.labs.values import LabResult, ObjectiveEffect
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup
-from layerprobe.pages.parts import definitions, folded, row, section, table
+from layerprobe.pages.parts import Row, definitions, folded, section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Figure, Page, Part, Section
 from layerprobe.pretraining.values import Pretraining
@@ -74,12 +74,8 @@ def _by_size(result: LabResult) -> list[tuple[str, list[ZooEntry]]]:
     return [(size, entries) for size, entries in sizes if entries]
 
 
-def _effects(result: LabResult, measure: str, **where: object) -> list[ObjectiveEffect]:
-    return [
-        each
-        for each in result.effects
-        if each.measure == measure and all(getattr(each, name) == value for name, value in where.items())
-    ]
+def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
+    return [each for each in result.effects if all(getattr(each, name) == value for name, value in where.items())]
 
 
 # ---- sections -----------------------------------------------------------------------------------------
@@ -94,22 +90,22 @@ def _drops(result: LabResult) -> Iterator[Part]:
             f"Budget {budget}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
             "Filled marks drop: the last layer lies below the best one by more than the noise of the seeds.",
         )
-    head = ("Objective", "Budget", "Size", "Drop", "Of the twin", "Difference", numbers.percent(result.level), "Pairs")
-    yield table("Differences in the drop", head, map(_effect_row, _effects(result, "drop")))
+    effects = _effects(result, measure="drop")
+    kinds = ("chosen" if each.certain else None for each in effects)
+    yield table("Differences in the drop", (_effect_cells(each, result.level) for each in effects), kinds)
 
 
-def _effect_row(each: ObjectiveEffect) -> Markup:
-    own, twin = (sum(values) / len(values) for values in (each.values, each.twins))
-    cells = (
-        each.budget or "–",
-        each.size or "all",
-        numbers.signed(own),
-        numbers.signed(twin),
-        numbers.signed(each.mean),
-        _ends(each),
-        str(len(each.values)),
+def _effect_cells(each: ObjectiveEffect, level: float) -> Row:
+    return (
+        ("Objective", each.family),
+        ("Budget", each.budget or "–"),
+        ("Size", each.size or "all"),
+        ("Drop", numbers.signed(sum(each.values) / len(each.values))),
+        ("Of the twin", numbers.signed(sum(each.twins) / len(each.twins))),
+        ("Difference", numbers.signed(each.mean)),
+        (numbers.percent(level), _ends(each)),
+        ("Pairs", str(len(each.values))),
     )
-    return row(each.family, cells, "chosen" if each.certain else None)
 
 
 def _ends(each: ObjectiveEffect, digits: int = 2) -> str:
@@ -126,7 +122,7 @@ def _scores(result: LabResult) -> Iterator[Part]:
                 f"Test {title} after fine-tuning, size {size}, budget {budget}.",
                 "Thick: mean over seeds; thin: each seed; grey: MLM.",
             )
-            effects = _effects(result, "score", size=size, budget=budget)
+            effects = _effects(result, measure="score", size=size, budget=budget)
             yield _by_layer(f"Differences from the MLM twin, {size}, {budget}", effects, digits=2)
 
 
@@ -139,35 +135,34 @@ def _similarities(result: LabResult) -> Iterator[Part]:
                 f"CKA with the MLM model of another seed, size {size}.",
                 f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
             )
-            effects = _effects(result, "CKA", size=size)
+            effects = _effects(result, measure="CKA", size=size)
             yield _by_layer(f"Differences from the noise floor, {size}", effects, digits=3)
 
 
 def _by_layer(caption: str, effects: Sequence[ObjectiveEffect], digits: int) -> Markup:
     """Return the differences as a table: a row an objective, a column a layer."""
-    layers = sorted({each.layer for each in effects if each.layer is not None})
-    families = dict.fromkeys(each.family for each in effects)
-    rows = [
-        row(family, [_difference(each, digits) for each in effects if each.family == family]) for family in families
-    ]
-    return folded(caption, table(caption, ("Objective", *(f"Layer {layer}" for layer in layers)), rows))
-
-
-def _difference(each: ObjectiveEffect, digits: int) -> str:
-    return f"{numbers.signed(each.mean, digits)} {_ends(each, digits)}"
+    rows: dict[str, list[tuple[str, str]]] = {}
+    for each in effects:
+        difference = f"{numbers.signed(each.mean, digits)} {_ends(each, digits)}"
+        rows.setdefault(each.family, [("Objective", each.family)]).append((f"Layer {each.layer}", difference))
+    return folded(caption, table(caption, rows.values()))
 
 
 def _pretrainings(result: LabResult) -> Section:
-    head = ("Model", "Steps", "Tokens", "Seconds", "Held-out texts in the end")
-    rows = (_pretraining_row(name, done) for name, done in result.pretrainings.items())
-    return section("pretraining", "Pretraining", folded("What was measured", table("Pretraining", head, rows)))
+    rows = (_pretraining_cells(name, done) for name, done in result.pretrainings.items())
+    return section("pretraining", "Pretraining", folded("What was measured", table("Pretraining", rows)))
 
 
-def _pretraining_row(name: str, done: Pretraining) -> Markup:
+def _pretraining_cells(name: str, done: Pretraining) -> Row:
     last = done.metrics[-1].held_out if done.metrics else {}
     losses = [f"{what.replace('_', ' ')} {numbers.number(loss, 3)}" for what, loss in last.items() if loss is not None]
-    steps = done.protocol.steps if done.metrics else 0
-    return row(name, (f"{steps:,}", f"{done.n_tokens:,}", f"{done.seconds:.0f}", ", ".join(losses)))
+    return (
+        ("Model", name),
+        ("Steps", f"{done.protocol.steps if done.metrics else 0:,}"),
+        ("Tokens", f"{done.n_tokens:,}"),
+        ("Seconds", f"{done.seconds:.0f}"),
+        ("Held-out texts in the end", ", ".join(losses)),
+    )
 
 
 def _sources(result: LabResult) -> Markup:

@@ -75,13 +75,8 @@ def run_lab(
     with the same study and folder takes part in the work. `zoo.json` is written after every model. A model whose loss
     is not finite is left out, with a warning.
 
-    Args:
-        study: What `load_lab` read, or one made by hand.
-        out: The folder of the study.
-        workers: Processes that share the work, this one among them; processor threads are divided by them.
-        level: Confidence level of all intervals.
-        options: How to load and embed. Embeddings and runs are kept in the folder, unless it says where.
-        progress: Called with the model and what is done of it.
+    Processor threads are divided by the `workers`, the processes that share the work, this one among them. Embeddings
+    and runs are kept in the folder, unless the options say where.
 
     Raises:
         DataError: If the corpus is too small, the folder holds another study, or every model failed.
@@ -104,8 +99,6 @@ def run_lab(
 
 def plan_lab(study: LabStudy, out: str | Path, *, options: Options = DEFAULT_OPTIONS) -> LabPlan:
     """Return the encoders of a study, and how much of each is there; nothing is written.
-
-    The arguments are those of `run_lab`.
 
     Raises:
         LayerProbeError: As `run_lab` does for what is wrong before any training.
@@ -320,16 +313,15 @@ class _LabRun:
 
     def planned(self, model: LabModel) -> PlannedModel:
         pretrained = (self.folder(model) / RECORD).is_file()
-        layers_and_seeds = list(itertools.product(range(model.protocol.size.n_blocks + 1), self.study.finetuning_seeds))
+        pairs = list(itertools.product(range(model.protocol.size.n_blocks + 1), self.study.finetuning_seeds))
         stored = 0
         if pretrained:
             checkpoint = resolve_checkpoint(str(self.folder(model)))
             for protocol in self.study.budgets.values():
                 runs = run_folder(checkpoint, self.task, protocol, self.options)
-                stored += sum(runs.load(layer, seed) is not None for layer, seed in layers_and_seeds)
-        return PlannedModel(
-            model=model, pretrained=pretrained, runs=len(layers_and_seeds) * len(self.study.budgets), stored=stored
-        )
+                stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
+        n_runs = len(pairs) * len(self.study.budgets)
+        return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)
 
 
 def _file_name(source: str) -> str:
@@ -341,11 +333,7 @@ def _file_name(source: str) -> str:
 
 
 class _Worker:
-    """Makes one model after another.
-
-    Args:
-        setting: The study, its folder, the options, and processor threads.
-    """
+    """Makes one model after another."""
 
     def __init__(self, setting: tuple[LabStudy, Path, Options, int]) -> None:
         study, out, options, threads = setting

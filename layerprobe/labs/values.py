@@ -91,41 +91,31 @@ class LabStudy:
     @property
     def models(self) -> tuple[LabModel, ...]:
         """All encoders, in the order in which they are made: a size is complete before the next one begins."""
-        return tuple(
-            model
-            for size, objective in itertools.product(self.sizes, self.objectives)
-            for model in self._of_objective(size, objective)
-        )
+        models = []
+        for size, objective in itertools.product(self.sizes, self.objectives):
+            for number, generator_size in enumerate(self.generator_sizes):
+                protocol = replace(
+                    self.pretraining, objective=objective, size=self.sizes[size], generator_size=generator_size
+                )
+                if number and not protocol.has_generator:
+                    break
+                several = protocol.has_generator and len(self.generator_sizes) > 1
+                family = f"{objective}-{generator_size:g}" if several else objective
+                models += [
+                    LabModel(name=f"{size}-{family}-seed{seed}", family=family, size=size, seed=seed, protocol=protocol)
+                    for seed in self.seeds
+                ]
+        return tuple(models)
 
     def twin(self, model: LabModel, *, step: int) -> LabModel:
         """Return the MLM model of the same size and a seed: the same one, or one `step` further in the list."""
         seed = self.seeds[(self.seeds.index(model.seed) + step) % len(self.seeds)]
-        return next(
-            other
-            for other in self.models
-            if (other.protocol.objective, other.size, other.seed) == (TWIN, model.size, seed)
-        )
+        return next(each for each in self.models if (each.family, each.size, each.seed) == (TWIN, model.size, seed))
 
     def references(self, model: LabModel) -> dict[str, LabModel]:
         """Return what a model is compared with, by the name of the reference; never itself."""
         twins = {SAME_SEED: self.twin(model, step=0), OTHER_SEED: self.twin(model, step=1)}
         return {what: twin for what, twin in twins.items() if twin != model}
-
-    def _of_objective(self, size: str, objective: str) -> list[LabModel]:
-        models: list[LabModel] = []
-        for generator_size in self.generator_sizes:
-            protocol = replace(
-                self.pretraining, objective=objective, size=self.sizes[size], generator_size=generator_size
-            )
-            several = protocol.has_generator and len(self.generator_sizes) > 1
-            family = f"{objective}-{generator_size:g}" if several else objective
-            models += [
-                LabModel(name=f"{size}-{family}-seed{seed}", family=family, size=size, seed=seed, protocol=protocol)
-                for seed in self.seeds
-            ]
-            if not protocol.has_generator:
-                break
-        return models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

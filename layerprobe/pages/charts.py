@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import plotly.graph_objects as go
 
+from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, pareto_front
 from layerprobe.pages import numbers
 from layerprobe.pages.style import CHOSEN, INK, TRANSPARENT, text
@@ -60,22 +61,6 @@ def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: s
 # ---- means over seeds, with every seed ------------------------------------------------------------------
 
 
-class Tested(Protocol):
-    """What fine-tuning gave at one layer."""
-
-    @property
-    def layer(self) -> int:
-        """Blocks kept."""
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """One a run."""
-
-    @property
-    def tested(self) -> SeedScores:
-        """The primary metric on the test split."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """How a line is drawn."""
@@ -94,7 +79,7 @@ class Look:
 
 def seeds_and_mean(
     name: str,
-    outcomes: Sequence[Tested],
+    outcomes: Sequence[LayerOutcome],
     look: Look,
     *,
     what: str,
@@ -102,16 +87,10 @@ def seeds_and_mean(
     shift: float = 0.0,
     room: float = ROOM,
 ) -> list[go.Scatter]:
-    """Return every seed as a dot, and a line of the means with their intervals.
+    """Return every seed as a dot, and a line of the means with their intervals; nothing without outcomes.
 
-    Args:
-        name: Of the line.
-        outcomes: One a layer; nothing is drawn without any.
-        look: Of the line and its dots.
-        what: What the scores are, such as `test F1`.
-        scores: By layer, where they are not those of the test split.
-        shift: Layers by which all is moved aside; see `side_by_side`.
-        room: Layers that the dots take beside the mean.
+    `what` names the scores, such as `test F1`; `scores` has them by layer, where they are not those of the test split.
+    All is moved aside by `shift` layers, and the dots take `room` beside the mean; see `side_by_side`.
     """
     if not outcomes:
         return []
@@ -151,7 +130,7 @@ def beside(count: int, room: float = ROOM) -> list[float]:
     return [0.4 * room + width * index / max(count - 1, 1) for index in range(count)]
 
 
-def side_by_side(lines: Sequence[Sequence[Tested]]) -> tuple[list[float], float]:
+def side_by_side(lines: Sequence[Sequence[LayerOutcome]]) -> tuple[list[float], float]:
     """Return by how many layers each line is moved aside, so that bars at one layer stay apart, and its room."""
     layers = [outcome.layer for outcomes in lines for outcome in outcomes]
     if len(set(layers)) == len(layers):
@@ -159,7 +138,7 @@ def side_by_side(lines: Sequence[Sequence[Tested]]) -> tuple[list[float], float]
     return [DODGE * (index - (len(lines) - 1) / 2) for index in range(len(lines))], DODGE
 
 
-def seeds_reading(outcomes: Iterable[Tested], level: float) -> str:
+def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:
     """Return how to read `seeds_and_mean`."""
     if not any(outcome.tested.interval for outcome in outcomes):
         return "Small marks are seeds; one seed gives no interval."
@@ -199,7 +178,7 @@ def front_line(points: Iterable[tuple[float, float]]) -> go.Scatter:
 
 
 def cost_points(
-    name: str, costs: Sequence[float], outcomes: Sequence[Tested], marker: Mapping[str, Any], *, unit: str
+    name: str, costs: Sequence[float], outcomes: Sequence[LayerOutcome], marker: Mapping[str, Any], *, unit: str
 ) -> go.Scatter:
     """Return the mean score of each layer against its cost, labelled; unit is as in `%{x:.3~g} ms`."""
     return go.Scatter(

@@ -17,12 +17,9 @@ def escape(text: str) -> Markup:
 
 
 def element(tag: str, *children: str | None, **attributes: str | None) -> Markup:
-    """Return one HTML element; children and attributes that are None are left out.
+    """Return one HTML element: Markup in it as it is, other text escaped, and what is None left out.
 
-    Args:
-        tag: Name of the element.
-        children: Its content: Markup as it is, any other text escaped.
-        attributes: Its attributes; `class_` is class, and other underscores are hyphens.
+    Of the names of attributes, `class_` is class, and other underscores are hyphens.
 
     Example:
         >>> element("p", "a < b", class_="note")

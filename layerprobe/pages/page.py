@@ -14,17 +14,13 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.files import replace_file
 from layerprobe.pages.glossary import terms
 from layerprobe.pages.markup import Markup, element, escape, join, script_json
-from layerprobe.pages.parts import definitions, section
+from layerprobe.pages.parts import definitions, listed, section
 from layerprobe.pages.style import DARK
 from layerprobe.pages.values import Card, Figure, Page, Section
 
 
 def write_page(page: Page, path: str | Path) -> Path:
     """Write a page as HTML and return its path; a reader sees the old file or the whole new one.
-
-    Args:
-        page: What to show.
-        path: The HTML file; its folder is made where it is missing.
 
     Raises:
         LayerProbeError: If the file cannot be written.
@@ -66,6 +62,7 @@ def _asset(name: str) -> str:
 def _header(page: Page) -> Markup:
     several = len(page.lead) > 1
     lead = element("ul", *(element("li", said) for said in page.lead), class_="prediction") if several else None
+    warnings = listed("ul", dict.fromkeys(page.warnings))
     return element(
         "header",
         element("p", page.overline, class_="overline"),
@@ -73,7 +70,7 @@ def _header(page: Page) -> Markup:
         lead or join(*(element("p", said, class_="prediction") for said in page.lead)),
         *(said if isinstance(said, Markup) else element("p", said) for said in page.remarks),
         *(_cards(heading, cards) for heading, cards in page.cards.items()),
-        _warnings(page),
+        element("aside", element("h2", "Warnings"), warnings, class_="warnings") if warnings else None,
     )
 
 
@@ -83,13 +80,6 @@ def _cards(heading: str, cards: tuple[Card, ...]) -> Markup:
         for card in cards
     )
     return join(element("h3", heading) if heading else None, element("dl", *drawn, class_="cards"))
-
-
-def _warnings(page: Page) -> Markup | None:
-    if not page.warnings:
-        return None
-    items = (element("li", warning) for warning in dict.fromkeys(page.warnings))
-    return element("aside", element("h2", "Warnings"), element("ul", *items), class_="warnings")
 
 
 def _sections(page: Page) -> Iterator[Section]:

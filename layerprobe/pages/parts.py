@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from layerprobe.pages.markup import Markup, element, join
 from layerprobe.pages.values import Part, Section
+
+Row = Iterable[tuple[str, str]]
+"""Heads with the cells below them."""
 
 
 def section(name: str, heading: str, *parts: Part | str, kind: str | None = None) -> Section:
@@ -26,16 +30,21 @@ def fill(what: str, command: str) -> tuple[str, ...]:
     return f"{what}: ", element("code", command), " fills this in."
 
 
-def table(caption: str, head: Iterable[str], rows: Iterable[Markup]) -> Markup:
-    """Return a table that scrolls by itself, also by keyboard."""
-    header = element("thead", element("tr", *(element("th", name, scope="col") for name in head)))
-    whole = element("table", header, element("tbody", *rows))
+def table(caption: str, rows: Iterable[Row], kinds: Iterable[str | None] = ()) -> Markup | None:
+    """Return a table that scrolls by itself, also by keyboard; None without rows.
+
+    Each row has heads beside its cells, the same in all; the first cell names the row, and `kinds` are CSS classes.
+    """
+    lines = [list(row) for row in rows]
+    if not lines:
+        return None
+    header = element("thead", element("tr", *(element("th", head, scope="col") for head, _ in lines[0])))
+    body = (
+        element("tr", element("th", name, scope="row"), *(element("td", cell) for _, cell in cells), class_=kind)
+        for ((_, name), *cells), kind in zip_longest(lines, kinds)
+    )
+    whole = element("table", header, element("tbody", *body))
     return element("div", whole, class_="scroll", tabindex="0", role="region", aria_label=caption)
-
-
-def row(name: str, cells: Iterable[str], kind: str | None = None) -> Markup:
-    """Return a row of a table: its name and its cells."""
-    return element("tr", element("th", name, scope="row"), *(element("td", cell) for cell in cells), class_=kind)
 
 
 def folded(summary: str, *children: str | None, opened: bool = False) -> Markup:
@@ -57,5 +66,5 @@ def definitions(facts: Mapping[str, str | None]) -> Markup:
 
 def facts_table(caption: str, names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Markup:
     """Return the same facts of several things side by side, one a column."""
-    rows = (row(fact, (each[fact] for each in facts)) for fact in facts[0])
-    return element("div", table(caption, ("", *names), rows), class_="models")
+    rows = ([("", fact), *zip(names, (each[fact] for each in facts), strict=True)] for fact in facts[0])
+    return element("div", table(caption, rows), class_="models")

@@ -20,10 +20,6 @@ def count_flops(model: TruncatedEncoder, batch: Batch) -> int:
     softmax and look-ups, a few percent of a model of usual width, are left out. Attention is counted as the two
     products QK' and AV over all pairs of tokens, whatever kernel serves it: the counter of torch 2.13 has no formula
     for the CPU's fused attention, so the pass that is counted takes the plain one.
-
-    Args:
-        model: A truncated model.
-        batch: Token ids; those of one text give the count a text.
     """
     counter = FlopCounterMode(display=False)
     with torch.no_grad(), _plain_attention(model), sdpa_kernel(SDPBackend.MATH), counter:

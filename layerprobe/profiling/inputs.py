@@ -15,26 +15,15 @@ def random_batch(encoder: Encoder, *, length: int, batch_size: int, seed: int) -
     """Return random words of the model's vocabulary, `length` tokens each: no padding, no special tokens.
 
     What a pass costs depends on the shape, not on the words. The same arguments give the same batch.
-
-    Args:
-        encoder: A loaded encoder.
-        length: Tokens a text.
-        batch_size: Texts.
-        seed: Of the words.
     """
-    words = torch.tensor(_words(encoder))
+    n_known = getattr(encoder.model.config, "vocab_size", None)
+    known = set(encoder.tokenizer.get_vocab().values()) - set(encoder.tokenizer.all_special_ids)
+    words = torch.tensor(sorted(word for word in known if n_known is None or word < n_known))
     drawn = torch.randint(len(words), (batch_size, length), generator=torch.Generator().manual_seed(seed))
     batch = {"input_ids": words[drawn], "attention_mask": torch.ones(batch_size, length, dtype=torch.long)}
     if reads_token_types(encoder.model) and "token_type_ids" in encoder.tokenizer.model_input_names:
         batch["token_type_ids"] = torch.zeros(batch_size, length, dtype=torch.long)
     return {name: values.to(encoder.device) for name, values in batch.items()}
-
-
-def _words(encoder: Encoder) -> list[int]:
-    """Return the ids that both the tokenizer and the model know, without special ones, ascending."""
-    n_known = getattr(encoder.model.config, "vocab_size", None)
-    known = set(encoder.tokenizer.get_vocab().values()) - set(encoder.tokenizer.all_special_ids)
-    return sorted(word for word in known if n_known is None or word < n_known)
 
 
 def check_lengths(encoder: Encoder, lengths: Sequence[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import time
 from collections.abc import Iterator, Sequence
@@ -49,13 +50,6 @@ def profile_layers(
     layers alike. In its turn a layer is a model of its own, the only truncated one in memory. A pass is the forward
     pass and the pooling of a batch that is on the device already, in the encoder's precision; tokenising is not in it.
 
-    Args:
-        encoder: A loaded encoder.
-        layers: Layers to truncate at.
-        settings: Shapes, rounds and repeats.
-        pooling: mean, cls, max or last.
-        progress: Called with what is done, how much, and of how much.
-
     Raises:
         DataError: If the model cannot read texts of one of the lengths.
         ModelError: If it has no such layer.
@@ -67,7 +61,7 @@ def profile_layers(
     }
     _warm_up(encoder, batches)
     records = {layer: LayerRecord() for layer in sorted(set(layers))}
-    turns = list(_turns(sorted(records), settings.rounds))
+    turns = ([*records, *reversed(records)] * settings.rounds)[: settings.rounds * len(records)]
     # the embeddings cost a turn, too
     done, total = 0, sum(layer + 1 for layer in turns)
     for layer in turns:
@@ -75,11 +69,6 @@ def profile_layers(
         done += layer + 1
         progress(f"profiling {short_name(encoder.description.name)}", done, total)
     return tuple(_summary(encoder, layer, record) for layer, record in records.items())
-
-
-def _turns(layers: Sequence[int], rounds: int) -> Iterator[int]:
-    for number in range(rounds):
-        yield from layers if number % 2 == 0 else reversed(layers)
 
 
 @torch.inference_mode()
@@ -101,12 +90,12 @@ def _take_turn(
     gc.collect()  # the model before this one, if its modules refer to each other
     gauge = gauge_for(encoder.device)
     model = TruncatedEncoder(encoder, layer)
+    passes = functools.partial(_passes, encoder, model, pooling=pooling, max_seconds=settings.max_seconds)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     for shape, batch in batches.items():
         gauge.restart()
-        list(_passes(encoder, model, batch, pooling, count=settings.warmup, max_seconds=settings.max_seconds))
-        passes = _passes(encoder, model, batch, pooling, count=settings.repeats, max_seconds=settings.max_seconds)
-        record.seconds.setdefault(shape, []).extend(passes)
+        list(passes(batch, count=settings.warmup))
+        record.seconds.setdefault(shape, []).extend(passes(batch, count=settings.repeats))
         peak = gauge.peak()
         # less than the weights: memory that was in use before was used again, so the rise says nothing
         record.memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
@@ -116,15 +105,14 @@ def _take_turn(
 
 
 def _passes(
-    encoder: Encoder, model: TruncatedEncoder, batch: Batch, pooling: Pooling, *, count: int, max_seconds: float
+    encoder: Encoder, model: TruncatedEncoder, batch: Batch, *, pooling: Pooling, count: int, max_seconds: float
 ) -> Iterator[float]:
     """Yield the seconds of up to `count` passes, the last of which begins before they sum to `max_seconds`."""
     total = 0.0
     for number in range(count):
         if number and total >= max_seconds:
             return
-        seconds = _timed_pass(encoder, model, batch, pooling)
-        total += seconds
+        total += (seconds := _timed_pass(encoder, model, batch, pooling))
         yield seconds
 
 

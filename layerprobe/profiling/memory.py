@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import re
 import sys
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -16,85 +18,61 @@ RESET_PEAK = "5"
 """Written to clear_refs, sets the kernel's VmHWM to the present VmRSS (proc(5), since Linux 4.0)."""
 
 
-class MemoryGauge(ABC):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryGauge:
     """Measures how far memory rises above what was in use when it was made."""
 
     how: str
     """What is measured, in plain words."""
+    before: int = 0
+    """Bytes in use when it was made."""
+    restart: Callable[[], None]
+    """Forgets the peak so far."""
+    highest: Callable[[], int] | None = None
+    """Returns the bytes at the peak since `restart`; None where there is no way to know them."""
 
-    @abstractmethod
-    def restart(self) -> None:
-        """Forget the peak so far."""
-
-    @abstractmethod
     def peak(self) -> int | None:
         """Return the bytes of the peak since `restart`, above those in use when the gauge was made."""
+        return None if self.highest is None else self.highest() - self.before
 
 
 def gauge_for(device: torch.device) -> MemoryGauge:
     """Return a gauge that starts at what is in use on the device now."""
     if device.type == "cuda":
-        return CudaGauge(device)
-    return ResidentGauge() if device.type == "cpu" and ResidentGauge.works() else NoGauge(device)
-
-
-class CudaGauge(MemoryGauge):
-    """Allocations of torch on a CUDA device."""
-
-    how = "peak of torch's allocations on the device (max_memory_allocated), less those before the model was made"
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._before = torch.cuda.memory_allocated(device)
-
-    def restart(self) -> None:
-        """Forget the peak so far."""
-        torch.cuda.reset_peak_memory_stats(self._device)
-
-    def peak(self) -> int:
-        """Return the bytes of the peak since `restart`, above those in use when the gauge was made."""
-        return torch.cuda.max_memory_allocated(self._device) - self._before
-
-
-class ResidentGauge(MemoryGauge):
-    """Resident memory of this process, by the kernel's own high-water mark."""
-
-    how = "rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before"
-
-    def __init__(self) -> None:
+        return MemoryGauge(
+            how="peak of torch's allocations on the device (max_memory_allocated), less those before the model was "
+            "made",
+            before=torch.cuda.memory_allocated(device),
+            restart=functools.partial(torch.cuda.reset_peak_memory_stats, device),
+            highest=functools.partial(torch.cuda.max_memory_allocated, device),
+        )
+    if device.type == "cpu" and resident_peak_works():
         _trim()
-        self._before = _status("VmRSS")
+        return MemoryGauge(
+            how="rise of the process's resident memory (VmHWM, reset for each shape), freed heap returned before",
+            before=_status("VmRSS"),
+            restart=_reset_resident_peak,
+            highest=functools.partial(_status, "VmHWM"),
+        )
+    return MemoryGauge(how=f"not measured: there is no reliable way on {device.type} here", restart=_do_nothing)
 
-    @staticmethod
-    def works() -> bool:
-        """Return whether this kernel lets the high-water mark be reset, and the C library give memory back."""
-        try:
-            CLEAR_REFS.write_text(RESET_PEAK)
-            return sys.platform == "linux" and _status("VmHWM") > 0 and _trim() is not None
-        except (OSError, ValueError):
-            return False
 
-    def restart(self) -> None:
-        """Forget the peak so far."""
-        _trim()
+def resident_peak_works() -> bool:
+    """Return whether this kernel lets the high-water mark be reset, and the C library give memory back."""
+    try:
         CLEAR_REFS.write_text(RESET_PEAK)
+        return sys.platform == "linux" and _status("VmHWM") > 0 and _trim() is not None
+    except (OSError, ValueError):
+        return False
 
-    def peak(self) -> int:
-        """Return the bytes of the peak since `restart`, above those in use when the gauge was made."""
-        return _status("VmHWM") - self._before
+
+def _reset_resident_peak() -> None:
+    _trim()
+    CLEAR_REFS.write_text(RESET_PEAK)
 
 
-class NoGauge(MemoryGauge):
-    """Says that it does not know."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.how = f"not measured: there is no reliable way on {device.type} here"
-
-    def restart(self) -> None:
-        """Do nothing."""
-
-    def peak(self) -> None:
-        """Return None."""
+def _do_nothing() -> None:
+    pass
 
 
 def _status(name: str) -> int:

@@ -15,7 +15,7 @@ from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup
 from layerprobe.pages.numbers import significant
-from layerprobe.pages.parts import facts_table, folded, row, section, table
+from layerprobe.pages.parts import Row, facts_table, folded, section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.profiling.figures import Scores, latency, score_for_cost, smallest_batch, throughput
@@ -24,7 +24,6 @@ from layerprobe.serialisation import to_json
 from layerprobe.study.values import Study
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-COLUMNS = ("Parameters", "GFLOPs a text", "ms a batch", "5–95\u00a0%", "Texts/s", "Tokens/s", "Memory (MB)")
 CSV_COLUMNS = (
     *("model", "layer", "parameters", "length", "batch_size", "flops", "seconds", "seconds_low", "seconds_high"),
     *("texts_per_second", "tokens_per_second", "repeats", "peak_memory", "metric", "tmft_mean"),
@@ -77,11 +76,7 @@ def _same(first: Identified, second: Identified) -> bool:
 
 
 def profile_page(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> Page:
-    """Return the page of one or more profiles.
-
-    Args:
-        profiles: Of the same lengths and batch sizes.
-        studies: Where the scores of their layers after fine-tuning are.
+    """Return the page of profiles of the same lengths and batch sizes, with the scores of their layers in studies.
 
     Raises:
         DataError: If the profiles are of different shapes, or a study is of other models.
@@ -108,8 +103,8 @@ def profile_page(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> 
         warnings=tuple(warning for profile in profiles for warning in profile.warnings),
         sections=(
             section("pareto", "Score for the cost", *_pareto(shown)),
-            _latency(shown),
-            _throughput(shown),
+            section("latency", "Latency by layer", _latency(shown)),
+            section("throughput", "Throughput by layer", _throughput(shown)),
             _costs(shown),
         ),
         provenance=(facts_table("How it was measured", LETTERS[: len(facts)] if several else ("Model",), facts),),
@@ -183,15 +178,14 @@ def _sentence(shown: _Shown, index: int) -> str:
 def _cards(shown: _Shown, profile: Profile) -> tuple[Card, ...]:
     first, last = profile.layers[0], profile.layers[-1]
     cost, start, biggest = shown.latency(last), shown.latency(first), last.costs[-1]
-    blocks = last.layer - first.layer
     peak = "—" if biggest.peak_memory is None else f"{megabytes(biggest.peak_memory)}\u00a0MB"
+    added = Card("A block adds", "—", "one layer only")
+    if blocks := last.layer - first.layer:
+        seconds, flops = (cost.seconds - start.seconds) / blocks, (cost.flops - start.flops) / blocks
+        added = Card("A block adds", milliseconds(seconds), f"and {significant(flops / 1e9)} GFLOPs")
     return (
         Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {_quantiles(cost)} ms"),
-        Card(
-            "A block adds",
-            milliseconds((cost.seconds - start.seconds) / blocks) if blocks else "—",
-            f"and {significant((cost.flops - start.flops) / blocks / 1e9)} GFLOPs" if blocks else "one layer only",
-        ),
+        added,
         Card(
             f"Texts a second, by {biggest.batch_size}",
             significant(biggest.texts_per_second),
@@ -235,73 +229,62 @@ def _front_words(shown: _Shown, costs: Sequence[Mapping[int, float]], unit: str)
     return f"Nothing else is both cheaper and better than {', '.join(best)}."
 
 
-def _latency(shown: _Shown) -> Section:
+def _latency(shown: _Shown) -> Figure:
     finding = " ".join(_sentence(shown, index) for index in range(len(shown.profiles)))
     reading = "Bars are the 5 and 95\u00a0% quantiles of all repeats."
-    figure = Figure("latency", latency(shown.profiles, shown.labels), finding, reading)
-    return section("latency", "Latency by layer", figure)
+    return Figure("latency", latency(shown.profiles, shown.labels), finding, reading)
 
 
-def _throughput(shown: _Shown) -> Section:
-    last = [(label, profile.layers[-1]) for label, profile in zip(shown.labels, shown.profiles, strict=True)]
-    finding = " ".join(
-        f"In batches of {each.costs[-1].batch_size}, {label} embeds {significant(each.costs[-1].texts_per_second)}"
-        f" texts of {each.costs[-1].length} tokens a second at layer {each.layer}."
-        for label, each in last
-    )
-    figure = Figure("throughput", throughput(shown.profiles, shown.labels), finding, "The axis is logarithmic.")
-    return section("throughput", "Throughput by layer", figure)
+def _throughput(shown: _Shown) -> Figure:
+    said = []
+    for label, profile in zip(shown.labels, shown.profiles, strict=True):
+        cost = profile.layers[-1].costs[-1]
+        embedded = f"{significant(cost.texts_per_second)} texts of {cost.length} tokens a second"
+        said.append(f"In batches of {cost.batch_size}, {label} embeds {embedded} at layer {profile.layers[-1].layer}.")
+    return Figure("throughput", throughput(shown.profiles, shown.labels), " ".join(said), "The axis is logarithmic.")
 
 
 def _costs(shown: _Shown) -> Section:
-    shapes = shown.profiles[0].shapes
     tables = (
         folded(
             f"{length} tokens, {'one text' if size == 1 else f'batches of {size}'}",
             _cost_table(shown, length, size),
             opened=index == 0,
         )
-        for index, (length, size) in enumerate(shapes)
+        for index, (length, size) in enumerate(shown.profiles[0].shapes)
     )
-    letters = None
-    if len(shown.profiles) > 1:
-        named = zip(LETTERS, shown.profiles, strict=False)
-        letters = f"{', '.join(f'{letter} is {profile.model.name}' for letter, profile in named)}."
-    return section("costs", "Every layer and shape", letters, *tables)
+    named = [f"{letter} is {profile.model.name}" for letter, profile in zip(LETTERS, shown.profiles, strict=False)]
+    return section("costs", "Every layer and shape", f"{', '.join(named)}." if len(named) > 1 else None, *tables)
 
 
-def _cost_table(shown: _Shown, length: int, size: int) -> Markup:
-    columns = (*COLUMNS, f"TMFT {metric_title(shown.metric)}") if shown.metric else COLUMNS
-    head = [
-        f"{letter}: {name}" if len(shown.profiles) > 1 else name
-        for letter, _ in zip(LETTERS, shown.profiles, strict=False)
-        for name in columns
-    ]
-    by_layer = [{each.layer: each for each in profile.layers} for profile in shown.profiles]
-
-    def cells(layer: int) -> Iterator[str]:
-        for profiled, scored in zip(by_layer, shown.scores, strict=True):
-            if layer in profiled:
-                outcome = scored.get(layer)
-                score = ("–" if outcome is None else numbers.number(outcome.mean),) if shown.metric else ()
-                yield from (*_cost_cells(profiled[layer], profiled[layer].cost(length, size)), *score)
-            else:
-                yield from ("–",) * len(columns)
-
-    rows = (row(str(layer), cells(layer)) for layer in sorted(set().union(*by_layer)))
-    return table(f"Costs of {length} tokens in batches of {size}", ("Layer", *head), rows)
+def _cost_table(shown: _Shown, length: int, size: int) -> Markup | None:
+    layers = sorted({each.layer for profile in shown.profiles for each in profile.layers})
+    rows = ([("Layer", str(layer)), *_all_costs(shown, layer, length, size)] for layer in layers)
+    return table(f"Costs of {length} tokens in batches of {size}", rows)
 
 
-def _cost_cells(each: LayerProfile, cost: Cost) -> tuple[str, ...]:
-    return (
-        numbers.millions(each.parameters),
-        significant(cost.flops / 1e9),
-        significant(1e3 * cost.seconds),
-        _quantiles(cost),
-        significant(cost.texts_per_second),
-        significant(cost.tokens_per_second),
-        "–" if cost.peak_memory is None else megabytes(cost.peak_memory),
-    )
+def _all_costs(shown: _Shown, layer: int, length: int, size: int) -> Row:
+    """Yield the costs of a layer in every profile, with dashes where a profile has no such layer."""
+    several = len(shown.profiles) > 1
+    for letter, profile, scored in zip(LETTERS, shown.profiles, shown.scores, strict=False):
+        profiled = {each.layer: each for each in profile.layers}
+        for head, cell in _costs_of(profiled.get(layer, profile.layers[0]), scored, shown.metric, length, size):
+            yield f"{letter}: {head}" if several else head, cell if layer in profiled else "–"
+
+
+def _costs_of(
+    each: LayerProfile, scored: Mapping[int, LayerOutcome], metric: str | None, length: int, size: int
+) -> Row:
+    cost = each.cost(length, size)
+    yield "Parameters", numbers.millions(each.parameters)
+    yield "GFLOPs a text", significant(cost.flops / 1e9)
+    yield "ms a batch", significant(1e3 * cost.seconds)
+    yield "5–95\u00a0%", _quantiles(cost)
+    yield "Texts/s", significant(cost.texts_per_second)
+    yield "Tokens/s", significant(cost.tokens_per_second)
+    yield "Memory (MB)", "–" if cost.peak_memory is None else megabytes(cost.peak_memory)
+    if metric:
+        yield f"TMFT {metric_title(metric)}", numbers.number(scored[each.layer].mean) if each.layer in scored else "–"
 
 
 def _facts(profile: Profile) -> dict[str, str]:

@@ -18,7 +18,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for
-from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
+from layerprobe.profiling.values import LayerProfile, Profile, ProfileSettings
 from layerprobe.progress import Progress, silent
 from layerprobe.versions import versions
 
@@ -36,12 +36,7 @@ def profile(
 ) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        layers: Layers to truncate at; all by default.
-        settings: Lengths and batch sizes, and how often they are measured.
-        options: How to load and pool.
-        progress: Called with what is done, how much, and of how much.
+    All layers are measured where none are given.
 
     Raises:
         ModelError: If the model cannot be loaded or truncated.
@@ -83,21 +78,15 @@ def hardware(device: torch.device) -> str:
 
 
 def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, ...]:
-    warnings = []
-    name = encoder.description.name
+    warnings, name = [], encoder.description.name
     if measured[0].layer == 0 and TruncatedEncoder(encoder, 0).reads_input_of_block:
         warnings.append(
             f"{name} does not run without a block: FLOPs, time and memory of layer 0 are those of a model with block 1"
         )
     costs = [cost for each in measured for cost in each.costs]
-    varying = sum(map(_varies, costs))
-    if varying:
+    if varying := sum(cost.seconds_high - cost.seconds_low > 0.5 * cost.seconds for cost in costs):
         warnings.append(
             f"{varying} of {len(costs)} times of {name} vary by more than half their median: "
             "expected a quiet machine; close what else runs, or take more rounds"
         )
     return tuple(warnings)
-
-
-def _varies(cost: Cost) -> bool:
-    return cost.seconds_high - cost.seconds_low > 0.5 * cost.seconds

@@ -41,10 +41,7 @@ def study_page(study: Study) -> Page:
         lead=(study.prediction.sentence,),
         remarks=(*(() if record is None else (record_sentence(record),)), _verdict(study)),
         cards={"": _cards(study)},
-        warnings=(
-            *study.provenance.warnings,
-            *(warning for comparison in comparisons for warning in comparison.warnings),
-        ),
+        warnings=sum((comparison.warnings for comparison in comparisons), study.provenance.warnings),
         sections=(
             *(cka_curve(study), read_by_rule(study), cka_map(study), zero_shot(study), *fine_tuning(study)),
             *(layers(study), baselines(study), diagnostics(study)),
@@ -82,7 +79,7 @@ def _cards(study: Study) -> tuple[Card, ...]:
     drop = f"onset at layer {prediction.onset}" if prediction.drops else "no decline found"
     if prediction.probability is not None:
         drop += f"; a drop in {numbers.redrawn_share(prediction.probability.any_drop)} of redraws"
-    effect, shown = _effect(study.confirmation)
+    effect, shown = _effect(study.confirmation) if study.confirmation else ("—", "nothing fine-tuned yet")
     return (
         Card("Recommended layer", f"{prediction.recommended_layer}", f"of {model.n_blocks}"),
         Card(
@@ -95,10 +92,8 @@ def _cards(study: Study) -> tuple[Card, ...]:
     )
 
 
-def _effect(confirmation: Confirmation | None) -> tuple[str, str]:
+def _effect(confirmation: Confirmation) -> tuple[str, str]:
     """Return the effect and how surely it is known."""
-    if confirmation is None:
-        return "—", "nothing fine-tuned yet"
     first, second = confirmation.compared_layers
     level = f"{numbers.percent(confirmation.level)} " if confirmation.interval else ""
     detail = f"layer {first} less layer {second}; {level}{numbers.interval(confirmation.interval)}"

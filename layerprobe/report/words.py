@@ -82,24 +82,21 @@ def cka_curve_finding(study: Study) -> str:
     """Return what the CKA curve shows."""
     values, evidence = study.comparison.curve.values, study.prediction.evidence
     if evidence is None:
-        least, last = min(range(1, len(values)), key=values.__getitem__), len(values) - 1
-        ending = f"the last layer, {last}, {number(values[last], 3)}."
+        least, last, final = min(range(1, len(values)), key=values.__getitem__), len(values) - 1, number(values[-1], 3)
+        ending = f"the last layer, {last}, {final}"
         if least < last:
-            ending = (
-                f"layer {least}, {number(values[least], 3)}, and {number(values[last], 3)} at the last layer, {last}."
-            )
-        return f"{measure(study.comparison.map)} with the layer before is least at {ending}"
+            ending = f"layer {least}, {number(values[least], 3)}, and {final} at the last layer, {last}"
+        return f"{measure(study.comparison.map)} with the layer before is least at {ending}."
     plateau = f"{number(evidence.plateau, 3)} ({counted_layers(evidence.plateau_layers)})"
     threshold = f"; in a drop every layer lies more than {number(evidence.threshold, 3)} below"
     if not study.prediction.by_plateau:
         threshold = "; what is predicted goes by another rule"
     # where the rule read other numbers, the redraws are of those
     redrawn = "" if study.prediction.read else _redrawn(study.prediction.probability)
+    end = f"{number(values[-1], 3)} at the last layer, {len(values) - 1}"
     return (
-        f"{measure(study.comparison.map)} against {names(study)[1]} goes from {plateau} to"
-        f" {number(values[-1], 3)} at the last layer, {len(values) - 1}: a decline of"
-        f" {decline(evidence)}{threshold}."
-        f" {_flagged(study.prediction)}{redrawn}"
+        f"{measure(study.comparison.map)} against {names(study)[1]} goes from {plateau} to {end}: a decline of"
+        f" {decline(evidence)}{threshold}. {_flagged(study.prediction)}{redrawn}"
     )
 
 
@@ -124,11 +121,10 @@ def _redrawn(probability: DropProbability | None) -> str:
 
 
 def _flagged(prediction: DropPrediction) -> str:
-    if not prediction.drop_layers:
-        return f"No layer is flagged; layer {prediction.recommended_layer} is recommended."
-    flagged = counted_layers(prediction.drop_layers).capitalize()
-    verb = "is" if len(prediction.drop_layers) == 1 else "are"
-    return f"{flagged} {verb} flagged as dropping; layer {prediction.recommended_layer} is recommended."
+    flagged = "No layer is flagged"
+    if drop := prediction.drop_layers:
+        flagged = f"{capitalised(counted_layers(drop))} {'is' if len(drop) == 1 else 'are'} flagged as dropping"
+    return f"{flagged}; layer {prediction.recommended_layer} is recommended."
 
 
 def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
@@ -150,11 +146,9 @@ def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
 
 
 def _chance(shown: SimilarityMap) -> str:
-    null = shown.null
-    if null is None:
+    if shown.null is None:
         return ""
-    share = percent(1 - null.level)
-    bound = number(null.maximum_threshold, 3)
+    share, bound = percent(1 - shown.null.level), number(shown.null.maximum_threshold, 3)
     return f" With the texts of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import seeds_reading
-from layerprobe.pages.parts import row, section, table
+from layerprobe.pages.parts import section, table
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Figure, Page, Section
 from layerprobe.progress import duration
@@ -61,10 +60,8 @@ def _by_task(result: SweepResult) -> list[tuple[str, list[SweepCurve]]]:
 
 
 def _progress(result: SweepResult) -> str:
-    left = ""
-    if result.n_left:
-        time = "" if result.seconds_left is None else f", about {duration(result.seconds_left)}"
-        left = f", {result.n_left} to come{time}"
+    time = "" if result.seconds_left is None else f", about {duration(result.seconds_left)}"
+    left = f", {result.n_left} to come{time}" if result.n_left else ""
     failed = f", {result.n_failed} failed" if result.n_failed else ""
     return f"{result.n_done} of {numbers.counted(result.n_runs, 'run')} done{failed}{left}."
 
@@ -72,25 +69,26 @@ def _progress(result: SweepResult) -> str:
 def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Section:
     place, labels = f"task-{curves[0].task_number}", distinct_names([curve.model for curve in curves])
     rows = [
-        row(label, (str(each.layer), *_cells(each), str(sum(run.layer == each.layer for run in curve.failed))))
+        (
+            ("Model", label),
+            ("Layer", str(each.layer)),
+            ("Parameters", numbers.millions(each.parameters)),
+            (f"Test {metric_title(curve.primary)}", numbers.number(each.mean)),
+            ("Standard deviation", "–" if each.std is None else numbers.number(each.std)),
+            ("Interval", numbers.interval(each.interval)),
+            ("Seeds", str(len(each.seeds))),
+            ("Failed", str(sum(run.layer == each.layer for run in curve.failed))),
+        )
         for label, curve in zip(labels, curves, strict=True)
         for each in curve.outcomes
     ]
-    title = metric_title(curves[0].primary)
-    head = ("Model", "Layer", "Parameters", f"Test {title}", "Standard deviation", "Interval", "Seeds", "Failed")
     figure = Figure(
         place,
         sweep_curves(curves, labels),
         " ".join(map(_finding, labels, curves)),
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
-    return section(place, name, figure, table(f"Scores on {name}", head, rows))
-
-
-def _cells(outcome: LayerOutcome) -> tuple[str, ...]:
-    spread = "–" if outcome.std is None else numbers.number(outcome.std)
-    ends = numbers.interval(outcome.interval)
-    return numbers.millions(outcome.parameters), numbers.number(outcome.mean), spread, ends, str(len(outcome.seeds))
+    return section(place, name, figure, table(f"Scores on {name}", rows))
 
 
 def _finding(label: str, curve: SweepCurve) -> str:

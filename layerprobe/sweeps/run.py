@@ -26,7 +26,7 @@ from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.memory import is_out_of_memory
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.finetuning.values import FailedRun, FineTuningRun
 from layerprobe.pool import Lost, pooled
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepModel, SweepResult
 from layerprobe.tasks.settings import load_settings
@@ -52,15 +52,9 @@ def run_sweep(
     go on; one whose process is killed is begun once more, and is not marked. In a script, call this under
     `if __name__ == "__main__":`, because each process imports the script.
 
-    Args:
-        sweep: What to run.
-        workers: Runs at a time; by default one for each GPU, else one. On a CPU they share its cores.
-        retry_failed: Whether runs that are marked as failed are made again.
-        level: Confidence level of the intervals.
-        watch: Called with the result so far at first, and after each run.
-
-    Returns:
-        What the runs showed, also which failed.
+    The `workers` are runs at a time; by default one for each GPU, else one. On a CPU they share its cores. Runs that
+    are marked as failed are made again where `retry_failed`. `watch` is called with the result so far at first, and
+    after each run.
 
     Raises:
         ModelError: If a model cannot be resolved.
@@ -76,11 +70,11 @@ def run_sweep(
     settings = _worker_settings(loaded, workers, len(progress.missing), retry_failed=retry_failed)
     progress.workers = len(settings)
     watch(progress.result())
-    outcomes: Generator[tuple[_Job, _Outcome], None, None] = pooled(
+    ended: Generator[tuple[_Job, _Outcome], None, None] = pooled(
         _Worker, settings, progress.missing, waiting=loaded.log_waiting
     )
-    with contextlib.closing(outcomes):
-        for job, outcome in outcomes:
+    with contextlib.closing(ended):
+        for job, outcome in ended:
             progress.add(job, outcome)
             watch(progress.result())
     return progress.result()
@@ -98,10 +92,7 @@ def plan_sweep(sweep: Sweep) -> tuple[PlannedRun, ...]:
     whole = sum(loaded.costs.values())
     return tuple(
         PlannedRun(
-            model=loaded.labels[job.model],
-            task=sweep.tasks[job.task].source,
-            kind=loaded.tasks[job.task].kind,
-            task_number=job.task + 1,
+            **loaded.names(job.model, job.task),
             layer=job.layer,
             seed=job.seed,
             state="done" if job in progress.runs else "failed" if job in progress.failed else "left",
@@ -154,6 +145,10 @@ class _LoadedSweep:
     def labels(self) -> list[str]:
         return [checkpoint.label for checkpoint in self.checkpoints]
 
+    def names(self, model: int, task: int) -> dict[str, Any]:
+        kind, source = self.tasks[task].kind, self.sweep.tasks[task].source
+        return {"model": self.labels[model], "task": source, "kind": kind, "task_number": task + 1}
+
     @property
     def jobs(self) -> list[_Job]:
         """The longest first; of equals, those of one model together, which is loaded once."""
@@ -163,13 +158,9 @@ class _LoadedSweep:
         return self.folders[job.model, job.task]
 
     def log_waiting(self, job: _Job) -> None:
-        logger.info(
-            "waiting for another process that fine-tunes %s on %s at layer %d with seed %d",
-            self.labels[job.model],
-            self.sweep.tasks[job.task].source,
-            job.layer,
-            job.seed,
-        )
+        model, task = self.labels[job.model], self.sweep.tasks[job.task].source
+        what = "waiting for another process that fine-tunes %s on %s at layer %d with seed %d"
+        logger.info(what, model, task, job.layer, job.seed)
 
 
 def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
@@ -207,11 +198,9 @@ class _SweepProgress:
         """Load what is stored."""
         for job in self.loaded.jobs:
             folder = self.loaded.folder(job)
-            run = folder.load(job.layer, job.seed)
-            failed = None if run or retry_failed else folder.load_failure(job.layer, job.seed)
-            if run is not None:
+            if run := folder.load(job.layer, job.seed):
                 self.runs[job] = run
-            elif failed is not None:
+            elif not retry_failed and (failed := folder.load_failure(job.layer, job.seed)):
                 self.failed[job] = failed
 
     @property
@@ -229,14 +218,8 @@ class _SweepProgress:
             self.runs[job] = outcome
             return
         self.failed[job] = outcome
-        logger.warning(
-            "%s on %s, layer %d, seed %d failed: %s",
-            self.loaded.labels[job.model],
-            self.loaded.sweep.tasks[job.task].source,
-            job.layer,
-            job.seed,
-            outcome.message,
-        )
+        model, task = self.loaded.labels[job.model], self.loaded.sweep.tasks[job.task].source
+        logger.warning("%s on %s, layer %d, seed %d failed: %s", model, task, job.layer, job.seed, outcome.message)
 
     def result(self) -> SweepResult:
         """Return the result so far."""
@@ -251,10 +234,7 @@ class _SweepProgress:
         runs = [run for job, run in self.runs.items() if (job.model, job.task) == (model, task)]
         failed = [each for job, each in self.failed.items() if (job.model, job.task) == (model, task)]
         return SweepCurve(
-            model=self.loaded.labels[model],
-            task=self.loaded.sweep.tasks[task].source,
-            kind=self.loaded.tasks[task].kind,
-            task_number=task + 1,
+            **self.loaded.names(model, task),
             primary=self.loaded.tasks[task].primary,
             outcomes=outcomes(runs, level=self.level),
             failed=tuple(sorted(failed, key=lambda each: (each.layer, each.seed))),
@@ -262,7 +242,7 @@ class _SweepProgress:
 
     def _seconds_left(self) -> float | None:
         costs = self.loaded.costs
-        left = sum(cost for job, cost in costs.items() if job not in self.runs and job not in self.failed)
+        left = sum(costs[job] for job in self.missing)
         if not left:
             return 0.0
         if not self.runs:
@@ -278,11 +258,10 @@ class _SweepProgress:
 class _WorkerSettings:
     """What a process needs; it resolves the models again, because some have code of their own."""
 
-    models: tuple[SweepModel, ...]
+    sweep: Sweep
     identities: tuple[dict[str, Any], ...]
     tasks: tuple[Task, ...]
     folders: Mapping[tuple[int, int], RunFolder]
-    protocol: Protocol
     options: Options
     threads: int
     retry_failed: bool
@@ -299,11 +278,10 @@ def _worker_settings(
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [
         _WorkerSettings(
-            models=loaded.sweep.models,
+            sweep=loaded.sweep,
             identities=tuple(checkpoint.identity for checkpoint in loaded.checkpoints),
             tasks=tuple(with_prompt(task, options.prompt) for task in loaded.tasks),
             folders=loaded.folders,
-            protocol=loaded.sweep.protocol,
             options=replace(options, device=gpus[i % len(gpus)]),
             threads=max(1, cores // count),
             retry_failed=retry_failed,
@@ -323,7 +301,7 @@ class _Worker:
         self.warned: set[tuple[int, int]] = set()
 
     def _load(self, model: int) -> Encoder:
-        named, options = self.settings.models[model], self.settings.options
+        named, options = self.settings.sweep.models[model], self.settings.options
         checkpoint = _resolve(named, options)
         if checkpoint.identity != self.settings.identities[model]:
             raise ModelError(f"{named.model.label} changed since the sweep began: begin it again")
@@ -333,7 +311,7 @@ class _Worker:
         encoder = self.encoder(model)
         if (model, task) not in self.warned:
             self.warned.add((model, task))
-            warn_of_cut_texts(encoder, self.settings.tasks[task], self.settings.protocol)
+            warn_of_cut_texts(encoder, self.settings.tasks[task], self.settings.sweep.protocol)
         return encoder
 
     def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:
@@ -346,7 +324,7 @@ class _Worker:
                 job.layer,
                 self.settings.tasks[job.task],
                 seed=job.seed,
-                protocol=self.settings.protocol,
+                protocol=self.settings.sweep.protocol,
                 batch_tokens=self.settings.options.batch_tokens,
                 wait=False,
                 retry_failed=self.settings.retry_failed,

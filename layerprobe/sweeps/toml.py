@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,8 +104,8 @@ def _model_values(model: SweepModel) -> dict[str, object]:
 
 
 def _task_values(task: TaskSettings) -> dict[str, object]:
-    here = Path.cwd()
-    path = functools.partial(path_from, here)
-    converted = {"source": functools.partial(source_from, here), "validation": path, "test": path}
     values = field_values(task, changed=True)
-    return {name: converted[name](value) if name in converted else value for name, value in values.items()}
+    paths: dict[str, object] = {
+        name: path_from(Path.cwd(), values[name]) for name in ("validation", "test") if name in values
+    }
+    return {**values, **paths, "source": source_from(Path.cwd(), task.source)}

@@ -22,7 +22,7 @@ from layerprobe.profiling import measuring
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import random_batch
 from layerprobe.profiling.measuring import profile_layers
-from layerprobe.profiling.memory import NoGauge, ResidentGauge, gauge_for
+from layerprobe.profiling.memory import gauge_for, resident_peak_works
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.serialisation import from_json, to_json
@@ -163,7 +163,7 @@ def test_warm_up_does_not_count_and_long_passes_are_not_repeated(
     assert (found.costs[0].seconds, found.costs[0].repeats) == (8.0, 2)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or not ResidentGauge.works(), reason="the kernel resets no high-water mark")
+@pytest.mark.skipif(sys.platform != "linux" or not resident_peak_works(), reason="the kernel resets no high-water mark")
 def test_resident_memory_sees_what_was_freed_again() -> None:
     gauge = gauge_for(CPU)
     gauge.restart()
@@ -180,8 +180,8 @@ def test_resident_memory_sees_what_was_freed_again() -> None:
 def test_where_memory_cannot_be_told_it_is_none(
     tiny: Callable[[str], Encoder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ResidentGauge, "works", staticmethod(lambda: False))
-    assert isinstance(gauge_for(CPU), NoGauge)
+    monkeypatch.setattr("layerprobe.profiling.memory.resident_peak_works", lambda: False)
+    assert gauge_for(CPU).how == "not measured: there is no reliable way on cpu here"
     (found,) = profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), rounds=1, repeats=1))
     assert [cost.peak_memory for cost in found.costs] == [None, None]
 

@@ -27,13 +27,10 @@ def zero_shot(study: Study) -> go.Figure:
         DataError: If the study has no zero-shot scores.
     """
     drops, (model, reference) = study.prediction.drop_layers, words.labels(study)
-    traces = []
-    if study.zero_shot:
-        look = Look(colour=MODEL, markers=layer_markers(range(len(study.zero_shot.scores)), drops))
-        traces.append(_zero_shot_line(model, study.zero_shot, look, width=2.5))
-    if study.reference_zero_shot:
-        look = Look(colour=REFERENCE, symbol="square", dash="dot")
-        traces.append(_zero_shot_line(reference, study.reference_zero_shot, look, width=2))
+    own = Look(colour=MODEL, markers=layer_markers(range(study.comparison.model.n_layers), drops))
+    other = Look(colour=REFERENCE, symbol="square", dash="dot")
+    lines = ((model, study.zero_shot, own, 2.5), (reference, study.reference_zero_shot, other, 2))
+    traces = [_zero_shot_line(name, scores, look, width=width) for name, scores, look, width in lines if scores]
     if not traces:
         raise DataError("expected a study with zero-shot scores, got none: run a study on a task with scores or labels")
     figure = go.Figure(traces)

@@ -145,14 +145,9 @@ def _further(study: Study) -> list[go.Scatter]:
 
 
 def _ring(layer: int, value: float) -> go.Scatter:
-    return go.Scatter(
-        x=[layer],
-        y=[value],
-        name=f"recommended: layer {layer}",
-        mode="markers",
-        marker={"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}},
-        hoverinfo="skip",
-    )
+    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
+    name = f"recommended: layer {layer}"
+    return go.Scatter(x=[layer], y=[value], name=name, mode="markers", marker=marker, hoverinfo="skip")
 
 
 def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:
@@ -173,8 +168,8 @@ def _axis_title(study: Study) -> str:
 
 
 def _range(study: Study) -> list[float]:
-    curves = [study.comparison.curve, *(comparison.curve for comparison in study.further_comparisons)]
-    drawn = [value for curve in curves for value in curve.values]
+    comparisons = (study.comparison, *study.further_comparisons)
+    drawn = [value for comparison in comparisons for value in comparison.curve.values]
     if (errors := study.comparison.curve.uncertainty) is not None:
         drawn += [*errors.band_lower, *errors.band_upper]
     return [min(0.0, *drawn) - 0.04, max(1.0, *drawn) + 0.04]
@@ -200,7 +195,10 @@ def other_map(study: Study) -> go.Figure:
 
 
 def _map_figure(study: Study, shown: SimilarityMap) -> go.Figure:
-    curve, lowest, measure = study.comparison.curve, _lowest(study), words.short_measure(study)
+    curve, measure = study.comparison.curve, words.short_measure(study)
+    maps = (study.comparison.map, study.comparison.other_normalization)
+    # both maps share one scale of colours
+    lowest = min(value for each in maps if each is not None for row in each.values for value in row)
     cells, template = _cells(shown)
     pair = "layer %{y}, layer %{x}" if study.comparison.alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
@@ -234,12 +232,6 @@ def _map_figure(study: Study, shown: SimilarityMap) -> go.Figure:
         figure.update_layout(title={"text": words.features(shown), "x": 0, "xref": "paper", "font": {"size": 15}})
     figure.update_xaxes(tickfont_size=11)
     return figure.update_yaxes(tickfont_size=11)
-
-
-def _lowest(study: Study) -> float:
-    """Return the lowest value of both maps, which share one scale of colours."""
-    maps = (study.comparison.map, study.comparison.other_normalization)
-    return min(value for shown in maps if shown is not None for row in shown.values for value in row)
 
 
 def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:

@@ -5,16 +5,12 @@ from __future__ import annotations
 from layerprobe.pages import numbers
 from layerprobe.pages.glossary import terms
 from layerprobe.pages.markup import Markup
-from layerprobe.pages.parts import definitions, folded, row, section, table
+from layerprobe.pages.parts import Row, definitions, folded, section, table
 from layerprobe.pages.values import Section
 from layerprobe.report import words
 from layerprobe.similarity.values import LayerDiagnostics
 from layerprobe.study.values import Study
 
-HEAD = (
-    *("Layer", "Texts", "Features", "Copies", "Mean cosine", "Top feature", "Top three", "Effective rank"),
-    *("Intrinsic dimension", "Chance CKA"),
-)
 TERMS = ("Copies", "Mean cosine", "Top feature, top three", "Effective rank", "Intrinsic dimension", "Chance CKA")
 
 
@@ -37,21 +33,20 @@ def _diagnosed(study: Study) -> list[tuple[str, tuple[LayerDiagnostics, ...]]]:
 
 
 def _model(name: str, layers: tuple[LayerDiagnostics, ...]) -> Markup:
-    rows = (_layer_line(index, layer) for index, layer in enumerate(layers))
-    return folded(f"Layers of {name}", table(f"Diagnostics of {name}", HEAD, rows))
+    return folded(f"Layers of {name}", table(f"Diagnostics of {name}", map(_cells, range(len(layers)), layers)))
 
 
-def _layer_line(index: int, layer: LayerDiagnostics) -> Markup:
+def _cells(index: int, layer: LayerDiagnostics) -> Row:
     dimension = layer.intrinsic_dimension
-    cells = (
-        str(layer.n_samples),
-        str(layer.n_features),
-        str(layer.duplicates),
-        numbers.number(layer.mean_cosine, 3),
-        numbers.percent(layer.top_dimension_share),
-        numbers.percent(layer.top_three_share),
-        numbers.number(layer.effective_rank, 1),
-        "–" if dimension is None else numbers.number(dimension, 1),
-        numbers.number(layer.chance_cka, 3),
+    return (
+        ("Layer", str(index)),
+        ("Texts", str(layer.n_samples)),
+        ("Features", str(layer.n_features)),
+        ("Copies", str(layer.duplicates)),
+        ("Mean cosine", numbers.number(layer.mean_cosine, 3)),
+        ("Top feature", numbers.percent(layer.top_dimension_share)),
+        ("Top three", numbers.percent(layer.top_three_share)),
+        ("Effective rank", numbers.number(layer.effective_rank, 1)),
+        ("Intrinsic dimension", "–" if dimension is None else numbers.number(dimension, 1)),
+        ("Chance CKA", numbers.number(layer.chance_cka, 3)),
     )
-    return row(str(index), cells)

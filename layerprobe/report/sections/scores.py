@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import seeds_reading
-from layerprobe.pages.markup import Markup, element, join
-from layerprobe.pages.parts import folded, missing, row, section, table
+from layerprobe.pages.markup import element, join
+from layerprobe.pages.parts import Row, folded, missing, section, table
 from layerprobe.pages.values import Figure, Section
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, LayerRow, layer_rows, outcomes_by_layer, over_seeds
 from layerprobe.report.figures import scores as figures
 from layerprobe.study.values import Study
-
-SEED_HEAD = ("Layer", "Split", "Mean ± deviation", "Interval of the mean", "By seed", "Best seed")
 
 
 def zero_shot(study: Study) -> Section:
@@ -45,7 +44,7 @@ def fine_tuning(study: Study) -> Iterator[Section]:
     rings = "A ring is the best seed of a layer by validation: it is named, and a layer's score is the mean of all."
     finding = words.seeds_finding(study)
     by_seed = Figure("seeds", figures.seeds(study), finding, f"{reading} {rings}", kind="plot tall")
-    every_seed = folded("Every seed", table("Every seed", SEED_HEAD, _seed_lines(study)))
+    every_seed = folded("Every seed", table("Every seed", _seed_rows(study)))
     yield section("seeds", "Scores by seed", by_seed, every_seed)
     reading = "Labels are layers, the line is the Pareto front: the best score for at most so many parameters."
     finding = words.parameters_finding(study)
@@ -53,21 +52,19 @@ def fine_tuning(study: Study) -> Iterator[Section]:
     yield section("parameters", "Score for the size", by_size)
 
 
-def _seed_lines(study: Study) -> Iterator[Markup]:
+def _seed_rows(study: Study) -> Iterator[Row]:
     both = (tuple(outcomes_by_layer(study).values()), study.reference_outcomes)
-    for name, outcomes in zip(words.labels(study), both, strict=True):
-        label = f" of {name}" if study.reference_outcomes else ""
-        for outcome in outcomes:
-            for split in SPLITS:
-                scores = over_seeds(study, outcome, split)
-                cells = (
-                    split,
-                    numbers.mean_and_std(scores),
-                    numbers.interval(scores.interval),
-                    numbers.by_seed(scores.values),
-                    str(outcome.best_seed),
-                )
-                yield row(f"{outcome.layer}{label}", cells)
+    named = [(name, outcome) for name, outcomes in zip(words.labels(study), both, strict=True) for outcome in outcomes]
+    for (name, outcome), split in itertools.product(named, SPLITS):
+        scores = over_seeds(study, outcome, split)
+        yield (
+            ("Layer", f"{outcome.layer} of {name}" if study.reference_outcomes else str(outcome.layer)),
+            ("Split", split),
+            ("Mean ± deviation", numbers.mean_and_std(scores)),
+            ("Interval of the mean", numbers.interval(scores.interval)),
+            ("By seed", numbers.by_seed(scores.values)),
+            ("Best seed", str(outcome.best_seed)),
+        )
 
 
 # ---- tables -------------------------------------------------------------------------------------------
@@ -75,56 +72,44 @@ def _seed_lines(study: Study) -> Iterator[Markup]:
 
 def layers(study: Study) -> Section:
     """Return everything about every layer as a table."""
-    rows = (_layer_line(study, line) for line in layer_rows(study))
-    return section("layers", "Table of layers", table("Table of layers", _layer_head(study), rows), kind="dense")
+    lines = layer_rows(study)
+    kinds = ("chosen" if line.recommended else "drop" if line.drop else None for line in lines)
+    rows = (_layer_cells(study, line) for line in lines)
+    return section("layers", "Table of layers", table("Table of layers", rows, kinds), kind="dense")
 
 
-def _layer_head(study: Study) -> Iterator[str]:
-    errors, redrawn = study.comparison.curve.uncertainty, study.prediction.probability
-    yield from ("Layer", "Parameters", words.short_measure(study))
-    if errors is not None:
-        yield f"{numbers.percent(errors.level)} interval"
-    if redrawn is not None:
-        yield "Flagged in redraws"
-    yield from study.prediction.read
+def _layer_cells(study: Study, line: LayerRow) -> Row:
+    errors, outcome = study.comparison.curve.uncertainty, outcomes_by_layer(study).get(line.layer)
     title = metric_title(study.metric)
-    yield from (f"Zero-shot {title}", f"TMFT {title}", "")
-
-
-def _layer_line(study: Study, line: LayerRow) -> Markup:
-    kind = "chosen" if line.recommended else "drop" if line.drop else None
-    return row(str(line.layer), _layer_cells(study, line), kind)
-
-
-def _layer_cells(study: Study, line: LayerRow) -> Iterator[str]:
-    outcome = outcomes_by_layer(study).get(line.layer)
-    yield numbers.millions(line.parameters)
-    yield numbers.number(line.cka, 3)
-    if line.cka_interval_low is not None and line.cka_interval_high is not None:
-        yield numbers.interval((line.cka_interval_low, line.cka_interval_high), 3)
+    yield "Layer", str(line.layer)
+    yield "Parameters", numbers.millions(line.parameters)
+    yield words.short_measure(study), numbers.number(line.cka, 3)
+    if errors is not None:
+        ends = errors.lower[line.layer], errors.upper[line.layer]
+        yield f"{numbers.percent(errors.level)} interval", numbers.interval(ends, 3)
     if line.drop_probability is not None:
-        yield numbers.redrawn_share(line.drop_probability)
-    for values in study.prediction.read.values():
-        yield numbers.significant(values[line.layer], 4)
-    yield "–" if line.zero_shot is None else numbers.number(line.zero_shot)
-    yield numbers.mean_and_std(outcome.tested) if outcome else "–"
-    yield join(
-        element("span", "recommended", class_="flag chosen") if line.recommended else None,
-        element("span", "drop", class_="flag drop") if line.drop else None,
-    )
+        yield "Flagged in redraws", numbers.redrawn_share(line.drop_probability)
+    for name, values in study.prediction.read.items():
+        yield name, numbers.significant(values[line.layer], 4)
+    yield f"Zero-shot {title}", "–" if line.zero_shot is None else numbers.number(line.zero_shot)
+    yield f"TMFT {title}", numbers.mean_and_std(outcome.tested) if outcome else "–"
+    chosen = element("span", "recommended", class_="flag chosen") if line.recommended else None
+    yield "", join(chosen, element("span", "drop", class_="flag drop") if line.drop else None)
 
 
 def baselines(study: Study) -> Section:
     """Return what simpler rules recommend."""
-    prediction = study.prediction
+    prediction, parameters = study.prediction, study.comparison.model.parameters
     ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
-    rows = (_baseline_line(study, way, layer) for way, layer in ways.items())
-    head = ("Way to choose", "Layer", "Parameters", f"TMFT {metric_title(study.metric)}")
+    outcomes, title = outcomes_by_layer(study), metric_title(study.metric)
+    rows = (
+        (
+            ("Way to choose", way),
+            ("Layer", str(layer)),
+            ("Parameters", numbers.millions(parameters[layer])),
+            (f"TMFT {title}", numbers.mean_and_std(outcomes[layer].tested) if layer in outcomes else "not run"),
+        )
+        for way, layer in ways.items()
+    )
     intro = "What simpler ways recommend, and what fine-tuning showed where that layer was run."
-    return section("baselines", "Beside simpler rules", intro, table("Baselines", head, rows))
-
-
-def _baseline_line(study: Study, way: str, layer: int) -> Markup:
-    outcome = outcomes_by_layer(study).get(layer)
-    score = numbers.mean_and_std(outcome.tested) if outcome else "not run"
-    return row(way, (str(layer), numbers.millions(study.comparison.model.parameters[layer]), score))
+    return section("baselines", "Beside simpler rules", intro, table("Baselines", rows))

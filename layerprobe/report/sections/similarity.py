@@ -9,12 +9,12 @@ import plotly.graph_objects as go
 from layerprobe.comparison.values import Comparison
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup, element
-from layerprobe.pages.parts import folded, row, section, table
+from layerprobe.pages.parts import Row, folded, section, table
 from layerprobe.pages.values import Figure, Section
 from layerprobe.prediction.values import PLATEAU, DropPrediction
 from layerprobe.report import words
 from layerprobe.report.figures import similarity as figures
-from layerprobe.similarity.values import CurveUncertainty, Difference, SimilarityMap
+from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
 from layerprobe.study.values import Study
 
 ALIGNMENTS = {
@@ -80,27 +80,22 @@ def _steps(comparison: Comparison) -> Markup | None:
     if not comparison.steps:
         return None
     level = numbers.percent(comparison.steps[0].level)
-    head = ("Step", "Change", f"{level} interval", "Standard error", "p")
     note = (
         "Each step is tested on the same texts, as samples that raise one layer often raise the next. The p-values are"
         " two-sided, of no change, and each is of one test alone: some of many are small by chance."
     )
-    rows = (_step_line(step) for step in comparison.steps)
-    return folded(
-        "Change from each layer to the next, with tests",
-        element("p", note),
-        table("Change from each layer to the next", head, rows),
+    rows = (
+        (
+            ("Step", step.label),
+            ("Change", numbers.signed(step.value, 3)),
+            (f"{level} interval", numbers.interval((step.lower, step.upper), 3)),
+            ("Standard error", numbers.number(step.standard_error, 4)),
+            ("p", numbers.p_value(step.p_value)),
+        )
+        for step in comparison.steps
     )
-
-
-def _step_line(step: Difference) -> Markup:
-    cells = (
-        numbers.signed(step.value, 3),
-        numbers.interval((step.lower, step.upper), 3),
-        numbers.number(step.standard_error, 4),
-        numbers.p_value(step.p_value),
-    )
-    return row(step.label, cells)
+    caption = "Change from each layer to the next"
+    return folded(f"{caption}, with tests", element("p", note), table(caption, rows))
 
 
 def _further(study: Study) -> Markup | None:
@@ -112,13 +107,11 @@ def _further(study: Study) -> Markup | None:
         first = _by_plateau(first)
         note = f"By the {by}, as the rule of this report reads the model alone."
     predictions = (first, *study.further_predictions)
-    head = ["Reference", "Drop layers", "Recommended", "Decline at the last layer", "A drop in redraws"]
-    rows = (
-        _reference_line(name, prediction, first=index == 0 and prediction is study.prediction)
-        for index, (name, prediction) in enumerate(zip(words.reference_labels(study), predictions, strict=True))
-    )
-    whole = table("What each reference alone would predict", head, rows)
-    return element("div", element("h3", "What each reference alone would predict"), element("p", note), whole)
+    names = list(words.reference_labels(study))
+    names[0] += " (this report)" if first is study.prediction else ""
+    caption = "What each reference alone would predict"
+    rows = map(_reference_cells, names, predictions)
+    return element("div", element("h3", caption), element("p", note), table(caption, rows))
 
 
 def _by_plateau(prediction: DropPrediction) -> DropPrediction:
@@ -130,15 +123,15 @@ def _by_plateau(prediction: DropPrediction) -> DropPrediction:
     return replace(prediction, rule=PLATEAU, drop_layers=drop, onset=onset, recommended_layer=kept, probability=None)
 
 
-def _reference_line(name: str, prediction: DropPrediction, *, first: bool) -> Markup:
-    redrawn = prediction.probability
-    cells = (
-        numbers.layer_range(prediction.drop_layers) or "none",
-        str(prediction.recommended_layer),
-        "–" if prediction.evidence is None else words.decline(prediction.evidence),
-        "–" if redrawn is None else numbers.redrawn_share(redrawn.any_drop),
+def _reference_cells(name: str, prediction: DropPrediction) -> Row:
+    redrawn, evidence = prediction.probability, prediction.evidence
+    return (
+        ("Reference", name),
+        ("Drop layers", numbers.layer_range(prediction.drop_layers) or "none"),
+        ("Recommended", str(prediction.recommended_layer)),
+        ("Decline at the last layer", "–" if evidence is None else words.decline(evidence)),
+        ("A drop in redraws", "–" if redrawn is None else numbers.redrawn_share(redrawn.any_drop)),
     )
-    return row(f"{name} (this report)" if first else name, cells)
 
 
 # ---- maps ---------------------------------------------------------------------------------------------
