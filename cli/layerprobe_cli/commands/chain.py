@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, IntervalLevel
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision
 from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
@@ -22,11 +22,8 @@ def chain(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
     report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
     level: IntervalLevel = LEVEL,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
-    ] = "float32",
+    device: Device = "auto",
+    dtype: Precision = "float32",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False,

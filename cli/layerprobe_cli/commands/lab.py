@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, IntervalLevel
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision
 from layerprobe_cli.output import Output, print_json, print_table
 
 if TYPE_CHECKING:
@@ -25,11 +25,8 @@ def _run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the models and what is stored of them.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
     level: IntervalLevel = LEVEL,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
-    ] = "float32",
+    device: Device = "auto",
+    dtype: Precision = "float32",
     cache_dir: CacheDir = None,
 ) -> None:
     r"""Pretrain encoders that differ in their objective alone, and say what it does to each layer.

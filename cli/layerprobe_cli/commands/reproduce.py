@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import CacheDir, Tuning
+from layerprobe_cli.options import CacheDir, Device, Tuning
 from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import interval_text
 
@@ -56,7 +56,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    device: Device = "auto",
     cache_dir: CacheDir = None,
 ) -> None:
     """Do an experiment of arXiv 2402.13130 again.

@@ -21,7 +21,7 @@ from layerprobe_cli.options import (
     Tuning,
     given_options,
     listed_layers,
-    two_numbers,
+    option,
 )
 from layerprobe_cli.output import Output, log_to_stderr, print_json, print_table
 
@@ -42,34 +42,20 @@ class TaskSources(TaskSource):
 
     task: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Data",
             "--task",
             "-t",
             help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
-            rich_help_panel="Data",
             show_default=False,
         ),
     ] = None  # type: ignore[assignment]
 
     def sweep_tasks(self) -> tuple[TaskSettings, ...]:
         """Return where the tasks are."""
-        from layerprobe.tasks.values import TaskSettings
-
         if not self.task:
             raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
-        return tuple(
-            TaskSettings(
-                source=source,
-                columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
-                kind=self.kind,
-                merge=self.merge,
-                score_range=two_numbers(self.score_range),
-                validation=None if self.validation is None else str(self.validation),
-                test=None if self.test is None else str(self.test),
-                split_seed=self.split_seed,
-            )
-            for source in self.task
-        )
+        return tuple(map(self.settings, self.task))
 
 
 def sweep(
