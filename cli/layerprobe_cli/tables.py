@@ -69,6 +69,11 @@ def _outcome_cells(outcome: LayerOutcome) -> tuple[str, ...]:
     )
 
 
+def number(value: float | None, form: str, unit: str = "") -> str:
+    """Return a number as a cell; empty where there is none."""
+    return "" if value is None else f"{value:{form}}{unit}"
+
+
 def interval_text(interval: tuple[float, float] | None) -> str:
     """Return an interval as a cell; empty where one seed has none."""
     return "" if interval is None else f"{interval[0]:.2f} to {interval[1]:.2f}"

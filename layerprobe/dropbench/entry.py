@@ -115,11 +115,7 @@ def _single(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
 
 
 def tuned_layers(runs: Sequence[FineTuningRun], *, steps: int) -> TunedLayers:
-    """Put the runs of all layers of a model under one protocol together.
-
-    Args:
-        runs: At every layer, with the same seeds.
-        steps: Optimiser steps of one.
+    """Put the runs of all layers of a model under one protocol, of so many optimiser steps each, together.
 
     Raises:
         DataError: If the layers have different seeds or metrics.

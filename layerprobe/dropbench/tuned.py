@@ -50,12 +50,7 @@ class TunedRule:
         return call
 
     def probability(self, model: HasCurves, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
-        """Return what the rule predicts of a model when what it reads is redrawn within its errors.
-
-        Args:
-            model: With the errors of what the rule reads.
-            draws: Curves to redraw.
-            seed: Of the redraws.
+        """Return what the rule predicts of a model when what it reads is redrawn within its errors, so many times.
 
         Returns:
             None where the rule reads several curves, whose errors go together, or one of unknown errors.
@@ -98,10 +93,6 @@ def rule_curves(name: str) -> tuple[str, ...]:
 def tuned_rule(name: str, *, budget: str = BUDGET) -> TunedRule:
     """Return a rule tuned on the zoos, with its record on models of families that it was not tuned on.
 
-    Args:
-        name: One of `rule_names`.
-        budget: Of the fine-tuning whose drops it is to foresee.
-
     Raises:
         DataError: If there is no such rule or budget.
     """
@@ -124,9 +115,6 @@ def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
     """Return the rules as `tuned_rule` has them, and what one does without looking, with nothing left to choose.
 
     So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
-
-    Args:
-        budget: Of the fine-tuning that they were tuned to foresee.
 
     Raises:
         DataError: If there is no such budget.

@@ -21,15 +21,7 @@ class Names:
 def drop_sentence(
     values: Sequence[float], evidence: Evidence, names: Names, *, onset: int, probability: DropProbability | None
 ) -> str:
-    """Return what was predicted, why, and how sure the curve is of it.
-
-    Args:
-        values: The curve.
-        evidence: What the rule measured.
-        names: Of model, reference and measure.
-        onset: The first drop layer; the number of layers where there is none.
-        probability: What redrawn curves say, where there are any.
-    """
+    """Return what was predicted, why, and how sure the curve is of it; an onset behind the last layer is no drop."""
     last = len(values) - 1
     if onset > last:
         return _no_drop(values, names, probability)

@@ -9,7 +9,6 @@ from typing import Literal
 from layerprobe.chains.run import ChainData, plan_chain, run_chain
 from layerprobe.chains.values import AdaptStep, Chain, FinetuneStep
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import Embeddings, extract
@@ -119,7 +118,7 @@ def reproduce(
     """Do an experiment again, and compare.
 
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
-    are resolved and checked before the first is trained. What has no data for the step before TMFT is not run.
+    are checked before the first is trained. What has no data for the step before TMFT is not run.
 
     Args:
         name: One of `experiment_names`.
@@ -148,7 +147,12 @@ def reproduce(
         pairs = _compared(chosen, run, task, options=options, progress=progress)
         sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
     else:
-        scores = _fine_tuned(chosen, run, task, words, corpus, seeds=tuple(seeds), options=options, progress=progress)
+        planned = [
+            (score, _chain(score, run[score.model], task, words, corpus, seeds=tuple(seeds)))
+            for score in chosen.scores
+            if score.model in run
+        ]
+        scores = _fine_tuned(planned, run, task, options=options, progress=progress)
         sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", task.primary)])
     return Reproduction(
         experiment=name,
@@ -166,52 +170,20 @@ def reproduce(
 # ---- scores -------------------------------------------------------------------------------------------
 
 
-def _fine_tuned(
-    chosen: Experiment,
-    models: Mapping[str, str],
-    task: Task,
-    words: Task | None,
-    corpus: TextFile | None,
-    *,
-    seeds: tuple[int, ...],
-    options: Options,
-    progress: Progress,
-) -> tuple[ReproducedScore, ...]:
-    scores = [score for score in chosen.scores if score.model in models]
-    chains = [_chain(score, models[score.model], task, words, corpus, seeds=seeds) for score in scores]
-    for chain, data in filter(None, chains):
-        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
-    outcomes: list[LayerOutcome | None] = []
-    for number, planned in enumerate(chains):
-        part = part_of(progress, start=number, share=1, whole=len(chains))
-        done = planned and run_chain(planned[0], data=planned[1], options=options, progress=part)
-        outcomes.append(done.outcomes[0] if done else None)
-    reported = {task.primary, *(metric for score in scores for metric in (*score.validation, *score.test))}
-    metrics = [metric for metric in KINDS[task.kind].metrics if metric in reported]
-    return tuple(
-        reproduced_score(score, models[score.model], outcome, split, metric)
-        for score, outcome in zip(scores, outcomes, strict=True)
-        for split in ("validation", "test")
-        for metric in metrics
-    )
-
-
 def _chain(
     score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
 ) -> tuple[Chain, ChainData] | None:
     """Return what is done at a layer, by the paper's protocol; None where there are no data for the first step."""
     steps: list[AdaptStep | FinetuneStep] = [FinetuneStep(task=TaskSettings(source=task.name))]
     data = ChainData(tasks=(task,))
-    if score.before == "word similarity":
-        if words is None:
-            return None
+    if score.before is not None and not (words if score.before == "word similarity" else corpus):
+        return None
+    if score.before == "word similarity" and words is not None:
         paper = read_paper().word_similarity
         protocol = Protocol(epochs=paper["epochs"], batch_size=paper["batch_size"])
         steps.insert(0, FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol))
         data = ChainData(tasks=(words, task))
-    elif score.before == "domain adaptation":
-        if corpus is None:
-            return None
+    elif score.before == "domain adaptation" and corpus is not None:
         steps.insert(0, AdaptStep(texts=(corpus.name,)))
         data = ChainData(tasks=(task,), corpora=(corpus,))
     chain = Chain(
@@ -227,14 +199,38 @@ def _chain(
     return chain, data
 
 
+def _fine_tuned(
+    planned: Sequence[tuple[PaperScores, tuple[Chain, ChainData] | None]],
+    models: Mapping[str, str],
+    task: Task,
+    *,
+    options: Options,
+    progress: Progress,
+) -> tuple[ReproducedScore, ...]:
+    for chain, data in filter(None, (each for _, each in planned)):
+        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
+    reported = {task.primary, *(metric for score, _ in planned for metric in (*score.validation, *score.test))}
+    splits: tuple[Literal["validation", "test"], ...] = ("validation", "test")
+    scores = []
+    for number, (score, each) in enumerate(planned):
+        part = part_of(progress, start=number, share=1, whole=len(planned))
+        done = each and run_chain(each[0], data=each[1], options=options, progress=part)
+        outcome = done.outcomes[0] if done else None
+        scores += [
+            reproduced_score(score, models[score.model], outcome, split, metric)
+            for split in splits
+            for metric in KINDS[task.kind].metrics
+            if metric in reported
+        ]
+    return tuple(scores)
+
+
 def reproduced_score(
     paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
 ) -> ReproducedScore:
     """Set our runs at a layer beside the paper's figure; an outcome of None stands for one that was not run."""
-    figure = (paper.validation if split == "validation" else paper.test).get(metric)
-    ours = None
-    if outcome is not None:
-        ours = seed_scores((outcome.validation if split == "validation" else outcome.test)[metric])
+    figure = getattr(paper, split).get(metric)
+    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric])
     difference = None if ours is None or figure is None else ours.mean - figure
     return ReproducedScore(
         model=paper.model,
@@ -296,12 +292,9 @@ def _compared(
             f"expected a model and its reference for {chosen.name}, such as {chosen.pairs[0].model} and "
             f"{chosen.pairs[0].reference}, got {', '.join(models)}"
         )
-    names = dict.fromkeys(name for pair in pairs for name in (pair.model, pair.reference))
-    trust = options.trust_remote_code
-    checkpoints = {name: resolve_checkpoint(models[name], trust_remote_code=trust) for name in names}
     embedded = {
-        name: extract(checkpoint, task.test.texts, options=options, progress=progress)
-        for name, checkpoint in checkpoints.items()
+        name: extract(models[name], task.test.texts, options=options, progress=progress)
+        for name in dict.fromkeys(name for pair in pairs for name in (pair.model, pair.reference))
     }
     return tuple(
         _pair(pair, models, embedded[pair.model], embedded[pair.reference], options.device, progress) for pair in pairs
