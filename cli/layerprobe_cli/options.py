@@ -51,6 +51,8 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
 ]
+StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
+Report = Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)]
 Norm = Annotated[
     Literal["final", "raw"],
     option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),

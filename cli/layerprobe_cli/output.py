@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -59,6 +59,11 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cells).rstrip())
         if number == 0:
             typer.echo("  ".join("-" * width for width in widths))
+
+
+def print_values(values: Mapping[str, object]) -> None:
+    """Print what has a name each, a line each."""
+    print_table(("what", "value"), [(name, str(value)) for name, value in values.items()])
 
 
 def _is_number(cell: str) -> bool:

@@ -70,7 +70,7 @@ def adapt(
 
     Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
     """
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.adaptation.run import adapt as adapt_model
     from layerprobe.tasks.corpus import load_corpus
 

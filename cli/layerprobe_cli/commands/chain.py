@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision, Report
 from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.tables import mean_and_std, millions
 
 if TYPE_CHECKING:
     from layerprobe.chains.values import ChainPlan, ChainResult
-    from layerprobe.finetuning.values import LayerOutcome
 
 
 def chain(
     file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
     output: Output,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
-    report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
+    report: Report = None,
     level: IntervalLevel = LEVEL,
     device: Device = "auto",
     dtype: Precision = "float32",
@@ -38,7 +38,7 @@ def chain(
 
     Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
     """
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.chains.run import plan_chain, run_chain
     from layerprobe.chains.toml import load_chain
     from layerprobe.encoders.options import Options
@@ -98,13 +98,14 @@ def _print_result(done: ChainResult) -> None:
     header += [f"random {control.random_init}" for control in done.controls]
     rows = []
     for index, outcome in enumerate(done.outcomes):
-        cells = [str(outcome.layer), f"{outcome.parameters / 1e6:.2f} M"]
-        cells += [_score(outcomes[index]) for outcomes in done.trail.outcomes]
+        cells = [str(outcome.layer), millions(outcome.parameters)]
+        cells += [mean_and_std(outcomes[index].mean, outcomes[index].std) for outcomes in done.trail.outcomes]
         if done.effects:
             effect = done.effects[index]
             ends = "" if effect.interval is None else f"{effect.interval[0]:+.2f} to {effect.interval[1]:+.2f}"
-            cells += [_score(done.direct[index]), f"{effect.value:+.2f}", ends]
-        rows.append([*cells, *(_score(control.outcomes[-1][index]) for control in done.controls)])
+            cells += [mean_and_std(done.direct[index].mean, done.direct[index].std), f"{effect.value:+.2f}", ends]
+        controls = [control.outcomes[-1][index] for control in done.controls]
+        rows.append([*cells, *(mean_and_std(each.mean, each.std) for each in controls)])
     print_table(header, rows)
     for adaptation in done.trail.adaptations:
         first, last = adaptation.metrics[0], adaptation.metrics[-1]
@@ -115,7 +116,3 @@ def _print_result(done: ChainResult) -> None:
     for sentence in (done.effect_sentence, done.cka_sentence):
         if sentence:
             typer.echo(f"\n{sentence}")
-
-
-def _score(outcome: LayerOutcome) -> str:
-    return f"{outcome.mean:.2f}" if outcome.std is None else f"{outcome.mean:.2f} ± {outcome.std:.2f}"

@@ -39,7 +39,7 @@ def _run(
 
     Example:  [bold]layerprobe lab run objectives.toml --workers 2[/bold]
     """
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.encoders.options import Options
     from layerprobe.labs.run import plan_lab, run_lab
     from layerprobe.labs.toml import load_lab

@@ -114,7 +114,7 @@ def pretrain(
     """
     protocol = dataclasses.replace(protocol, size=shape.encoder_size())
 
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.pretraining.run import plan_pretraining
     from layerprobe.pretraining.run import pretrain as pretrain_model
 

@@ -32,11 +32,7 @@ def score(
 
     with output.progress() as progress:
         scores, embeddings = score_layers(
-            extraction.resolve(model),
-            task,
-            split=split,
-            options=extraction.options(),
-            progress=progress,
+            extraction.resolve(model), task, split=split, options=extraction.options(), progress=progress
         )
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     if output.json:

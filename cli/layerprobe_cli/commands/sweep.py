@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,8 @@ from layerprobe_cli.options import (
     listed_layers,
     option,
 )
-from layerprobe_cli.output import Output, log_to_stderr, print_json, print_table
+from layerprobe_cli.output import Output, log_to_stderr, print_table
+from layerprobe_cli.tables import interval_text, mean_and_std, millions, number
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome
@@ -126,10 +128,7 @@ def sweep(
                 page.update(so_far)
 
         result = run_sweep(plan, workers=workers, retry_failed=retry_failed, level=level, watch=watch)
-    if output.json:
-        print_json(result)
-    else:
-        _print_result(result, report)
+    output.result(result, functools.partial(_print_result, report=report))
     if result.n_failed:
         raise typer.Exit(1)
 
@@ -226,11 +225,7 @@ def _table_so_far(result: SweepResult, seconds_ago: float) -> Any:
 
 def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
     cells = {each.layer: "failed" for each in curve.failed}
-    return cells | {outcome.layer: _score(outcome) for outcome in curve.outcomes}
-
-
-def _score(outcome: LayerOutcome) -> str:
-    return f"{outcome.mean:.2f}" if outcome.std is None else f"{outcome.mean:.2f} ± {outcome.std:.2f}"
+    return cells | {outcome.layer: mean_and_std(outcome.mean, outcome.std) for outcome in curve.outcomes}
 
 
 # ---- before and after ---------------------------------------------------------------------------------
@@ -282,6 +277,5 @@ def _print_result(result: SweepResult, report: Path | None) -> None:
 def _outcome_cells(outcome: LayerOutcome | None) -> tuple[str, ...]:
     if outcome is None:
         return "", "", "", "", "0"
-    interval = "" if outcome.interval is None else f"{outcome.interval[0]:.2f} to {outcome.interval[1]:.2f}"
-    spread = "" if outcome.std is None else f"{outcome.std:.2f}"
-    return f"{outcome.parameters / 1e6:.2f} M", f"{outcome.mean:.2f}", spread, interval, str(len(outcome.seeds))
+    spread, interval = number(outcome.std, ".2f"), interval_text(outcome.interval)
+    return millions(outcome.parameters), f"{outcome.mean:.2f}", spread, interval, str(len(outcome.seeds))
