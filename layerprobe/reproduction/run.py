@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from layerprobe.chains.run import ChainData, plan_chain, run_chain
@@ -11,7 +12,7 @@ from layerprobe.chains.values import AdaptStep, Chain, FinetuneStep
 from layerprobe.comparison.compare import compare
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
@@ -31,6 +32,7 @@ from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
+ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
 
@@ -174,29 +176,29 @@ def _chain(
     score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
 ) -> tuple[Chain, ChainData] | None:
     """Return what is done at a layer, by the paper's protocol; None where there are no data for the first step."""
-    steps: list[AdaptStep | FinetuneStep] = [FinetuneStep(task=TaskSettings(source=task.name))]
-    data = ChainData(tasks=(task,))
-    if score.before is not None and not (words if score.before == "word similarity" else corpus):
-        return None
-    if score.before == "word similarity" and words is not None:
+    steps: list[AdaptStep | FinetuneStep] = []
+    if score.before == "word similarity":
+        if words is None:
+            return None
         paper = read_paper().word_similarity
         protocol = Protocol(epochs=paper["epochs"], batch_size=paper["batch_size"])
-        steps.insert(0, FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol))
-        data = ChainData(tasks=(words, task))
-    elif score.before == "domain adaptation" and corpus is not None:
-        steps.insert(0, AdaptStep(texts=(corpus.name,)))
-        data = ChainData(tasks=(task,), corpora=(corpus,))
+        steps = [FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol)]
+    elif score.before == "domain adaptation":
+        if corpus is None:
+            return None
+        steps = [AdaptStep(texts=(corpus.name,))]
     chain = Chain(
         name=f"{score.model} at layer {score.layer}",
         model=model,
         random_init=score.random_init,
-        steps=tuple(steps),
+        steps=(*steps, FinetuneStep(task=TaskSettings(source=task.name))),
         layers=(score.layer,),
         seeds=seeds,
         baseline=False,
         cka=False,
     )
-    return chain, data
+    tasks = (words, task) if words is not None and score.before == "word similarity" else (task,)
+    return chain, ChainData(tasks=tasks, corpora=(corpus,) if corpus is not None and chain.adaptations else ())
 
 
 def _fine_tuned(
@@ -266,18 +268,16 @@ def nearness(scores: Sequence[ReproducedScore]) -> str:
 def _front(
     scores: Sequence[ReproducedScore], metric: str
 ) -> dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]:
-    points: dict[Literal["paper", "ours"], list[tuple[float, float, str, int]]] = {"paper": [], "ours": []}
+    ours, papers = [], []
     for score in scores:
-        millions = read_paper().model(score.model).millions(score.layer)
-        if (score.split, score.metric) != ("test", metric) or score.ours is None or score.parameters is None:
-            continue
-        points["ours"].append((score.parameters, score.ours.mean, score.model, score.layer))
-        if millions is not None and score.paper is not None:
-            points["paper"].append((millions, score.paper, score.model, score.layer))
-    return {
-        whose: tuple((model, layer) for _, _, model, layer in pareto_front(each, lambda x: x[0], lambda x: x[1]))
-        for whose, each in points.items()
-    }
+        if (score.split, score.metric) == ("test", metric) and score.ours is not None and score.parameters is not None:
+            point = score.model, score.layer
+            millions = read_paper().model(score.model).millions(score.layer)
+            ours.append((score.parameters, score.ours.mean, point))
+            if millions is not None and score.paper is not None:
+                papers.append((millions, score.paper, point))
+    paper_front, our_front = (pareto_front(each, itemgetter(0), itemgetter(1)) for each in (papers, ours))
+    return {"paper": tuple(each[2] for each in paper_front), "ours": tuple(each[2] for each in our_front)}
 
 
 # ---- similarity ---------------------------------------------------------------------------------------
@@ -292,36 +292,29 @@ def _compared(
             f"expected a model and its reference for {chosen.name}, such as {chosen.pairs[0].model} and "
             f"{chosen.pairs[0].reference}, got {', '.join(models)}"
         )
-    embedded = {
-        name: extract(models[name], task.test.texts, options=options, progress=progress)
-        for name in dict.fromkeys(name for pair in pairs for name in (pair.model, pair.reference))
-    }
-    return tuple(
-        _pair(pair, models, embedded[pair.model], embedded[pair.reference], options.device, progress) for pair in pairs
-    )
-
-
-def _pair(
-    paper: PaperPair,
-    models: Mapping[str, str],
-    model: Embeddings,
-    reference: Embeddings,
-    device: str,
-    progress: Progress,
-) -> ReproducedPair:
-    curve = compare(model, reference, device=device, progress=progress).curve
-    biased = compare(model, reference, measure=CKA(estimator="biased"), device=device, progress=progress).curve
-    errors = curve.uncertainty
-    assert errors is not None  # debiased CKA has intervals
-    prediction = plateau_rule(curve)
-    return ReproducedPair(
-        paper=paper,
-        runs_model=models[paper.model],
-        runs_reference=models[paper.reference],
-        curve=curve.values,
-        lower=errors.lower,
-        upper=errors.upper,
-        biased=biased.values,
-        drop_layers=prediction.drop_layers,
-        bears_out=prediction.drops or not paper.drops,
-    )
+    done = []
+    for pair in pairs:
+        model, reference = (
+            extract(models[name], task.test.texts, options=options, progress=progress)
+            for name in (pair.model, pair.reference)
+        )
+        curve, biased = (
+            compare(model, reference, measure=CKA(estimator=estimator), device=options.device, progress=progress).curve
+            for estimator in ESTIMATORS
+        )
+        prediction, errors = plateau_rule(curve), curve.uncertainty
+        assert errors is not None  # debiased CKA has intervals
+        done.append(
+            ReproducedPair(
+                paper=pair,
+                runs_model=models[pair.model],
+                runs_reference=models[pair.reference],
+                curve=curve.values,
+                lower=errors.lower,
+                upper=errors.upper,
+                biased=biased.values,
+                drop_layers=prediction.drop_layers,
+                bears_out=prediction.drops or not pair.drops,
+            )
+        )
+    return tuple(done)

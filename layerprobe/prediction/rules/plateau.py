@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
 from layerprobe.prediction.rule import Call, HasCurves, Predictor, Rule, chosen, fixed, layer_values, truncated
-from layerprobe.prediction.sentence import Names, drop_sentence
+from layerprobe.prediction.sentence import drop_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
@@ -137,14 +137,21 @@ def plateau_rule(
         level = curve.uncertainty.level
         ends = decline_interval(drawn, evidence.plateau_layers, level=level)
         evidence = replace(evidence, decline_interval=ends, level=level)
-    names = Names(model=model, reference=reference, measure=measure)
     return DropPrediction(
         drop_layers=tuple(range(onset, n_blocks + 1)),
         onset=onset if dropping else None,
         recommended_layer=onset - 1,
         rule=PLATEAU,
         evidence=evidence,
-        sentence=drop_sentence(curve.values, evidence, names, onset=onset, probability=probability),
+        sentence=drop_sentence(
+            curve.values,
+            evidence,
+            model=model,
+            reference=reference,
+            measure=measure,
+            onset=onset,
+            probability=probability,
+        ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         probability=probability,
     )
