@@ -515,11 +515,7 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
 
 
 def listed_layers(text: str) -> tuple[int, ...] | None:
-    """Return the layers that `3,6,9-12` names, ascending; None for `all`.
-
-    Raises:
-        typer.BadParameter: If it is no list of layers.
-    """
+    """Return the layers that `3,6,9-12` names, ascending, None for `all`; raise BadParameter if it is no such list."""
     if text == "all":
         return None
     layers: set[int] = set()
@@ -535,11 +531,7 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:
-    """Return the numbers of a list such as `0,1,2`.
-
-    Raises:
-        typer.BadParameter: If it is none, or a number is negative.
-    """
+    """Return the numbers of a list such as `0,1,2`; raise BadParameter if it is none, or a number is negative."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -550,11 +542,7 @@ def integers(text: str, option: str) -> tuple[int, ...]:
 
 
 def two_numbers(text: str | None) -> tuple[float, float] | None:
-    """Return the two numbers of `0,5`.
-
-    Raises:
-        typer.BadParameter: If it is no such text.
-    """
+    """Return the two numbers of `0,5`; raise BadParameter if it is no such text."""
     if text is None:
         return None
     try:

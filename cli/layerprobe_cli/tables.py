@@ -152,8 +152,8 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
         cells += [f"{errors.lower[layer]:.4f}", f"{errors.upper[layer]:.4f}"] if errors else []
         for name, values in prediction.read.items():
             known = prediction.read_uncertainty.get(name)
-            cells += [f"{values[layer]:.4g}"]
-            cells += [f"{known.lower[layer]:.4g}", f"{known.upper[layer]:.4g}"] if known else []
+            numbers = (values[layer], known.lower[layer], known.upper[layer]) if known else (values[layer],)
+            cells += [f"{value:.4g}" for value in numbers]
         cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
         rows.append([*cells, flags.get(layer, "")])
     print_table(header, rows)
@@ -179,10 +179,9 @@ def print_maps(comparisons: Comparisons) -> None:
     for name, comparison in zip(names, comparisons.comparisons, strict=True):
         if comparison is not comparisons.comparisons[0]:
             typer.echo()
-        errors = comparison.map.uncertainty
-        title, texts = comparison.map.measure.title, f"{comparison.map.n_samples} texts"
-        typer.echo(f"{title} with {name} (columns), {texts}")
-        _print_matrix(comparison.map.values)
+        compared, errors = comparison.map, comparison.map.uncertainty
+        typer.echo(f"{compared.measure.title} with {name} (columns), {compared.n_samples} texts")
+        _print_matrix(compared.values)
         if errors:
             halves = [
                 [(high - low) / 2 for low, high in zip(*ends, strict=True)]

@@ -38,11 +38,7 @@ class TunedRule:
     """How it fares on families that it was not tuned on."""
 
     def __call__(self, model: HasCurves) -> Call:
-        """Return what the rule predicts of a model.
-
-        Raises:
-            DataError: If the model lacks what the rule reads.
-        """
+        """Return what the rule predicts of a model; raise DataError if the model lacks what it reads."""
         if not self.rule.reads(model):
             missing = ", ".join(sorted(set(self.rule.curves) - model.curves.keys()))
             raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
@@ -81,11 +77,7 @@ def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
 
 
 def rule_curves(name: str) -> tuple[str, ...]:
-    """Return the names of the readings that a rule needs.
-
-    Raises:
-        DataError: If there is no such rule.
-    """
+    """Return the names of the readings that a rule needs; raise DataError if there is no such rule."""
     return _rule(name).curves
 
 

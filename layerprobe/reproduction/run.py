@@ -122,15 +122,8 @@ def reproduce(
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
     are checked before the first is trained. What has no data for the step before TMFT is not run.
 
-    Args:
-        name: One of `experiment_names`.
-        task: The experiment's data.
-        models: See `run_models`.
-        words: Word pairs for what is fine-tuned on word similarity first, as `load_word_similarity` loads them.
-        corpus: Texts for what is adapted to a domain first, as `load_corpus` loads them.
-        seeds: One run each.
-        options: How to load; pooling is the paper's.
-        progress: Called with what is done, how much, and of how much.
+    For `models` see `run_models`; words and corpus are for what is fine-tuned on word similarity or adapted to a domain
+    first, as `load_word_similarity` and `load_corpus` load them.
 
     Raises:
         DataError: If there is no such experiment, model or layer, the task is of another kind, or nothing of the

@@ -115,9 +115,10 @@ def predict(
         options=options,
         progress=progress,
     )
-    drops = [predict_drop(compared[0], rule=rule, curves=curves, zero_shot=labelled)]
-    drops += [
-        predict_drop(each, rule=rule_by_reference(rule), curves=curves, zero_shot=labelled) for each in compared[1:]
+    rules = [rule, *[rule_by_reference(rule)] * (len(compared) - 1)]
+    drops = [
+        predict_drop(each, rule=name, curves=curves, zero_shot=labelled)
+        for each, name in zip(compared, rules, strict=True)
     ]
     warnings = [
         *(warning for each in (embedded, *others) for warning in each.warnings),
@@ -202,12 +203,8 @@ def predict_drop(
             baselines[other] = tuned_rule(other)(seen).recommended_layer
     by_plateau = None
     if not comparison.alone:
-        by_plateau = plateau_rule(
-            comparison.curve,
-            model=model,
-            reference=reference,
-            measure=comparison.map.measure.short_name,
-        )
+        measure = comparison.map.measure.short_name
+        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure)
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=tuned.record)
         baselines[PLATEAU] = by_plateau.recommended_layer

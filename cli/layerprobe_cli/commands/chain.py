@@ -60,13 +60,9 @@ def chain(
         from layerprobe.pages.page import write_page
 
         write_page(chain_page(done), report)
-    if output.json:
-        print_json(done)
-    else:
-        typer.echo()
-        _print_result(done)
-        if report is not None:
-            typer.echo(f"Report: {report}")
+    output.result(done, _print_result)
+    if report is not None and not output.json:
+        typer.echo(f"Report: {report}")
 
 
 def _print_plan(plan: ChainPlan) -> None:
@@ -91,6 +87,7 @@ def _print_plan(plan: ChainPlan) -> None:
 def _print_result(done: ChainResult) -> None:
     from layerprobe.metrics.names import metric_title
 
+    typer.echo()
     steps = done.chain.finetunings
     titles = [metric_title(outcomes[0].primary) for outcomes in done.trail.outcomes]
     header = ["layer", "parameters", *(f"{s.task_name} {title}" for s, title in zip(steps, titles, strict=True))]

@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
     from layerprobe.labs.values import LabPlan, LabResult
@@ -48,8 +48,7 @@ def _run(
     folder = out or Path(study.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        plan = plan_lab(study, folder, options=options)
-        output.result(plan, _print_plan)
+        output.result(plan_lab(study, folder, options=options), _print_plan)
         return
     with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
@@ -58,10 +57,8 @@ def _run(
     from layerprobe.pages.page import write_page
 
     report = write_page(lab_page(done), folder / "lab.html")
-    if output.json:
-        print_json(done)
-    else:
-        _print_result(done)
+    output.result(done, _print_result)
+    if not output.json:
         typer.echo(f"Folder: {folder}\nReport: {report}")
 
 

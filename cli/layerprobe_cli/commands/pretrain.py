@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,7 +11,7 @@ import typer
 
 from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
 from layerprobe_cli.options import Device, option
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
     from layerprobe.pretraining.values import Pretraining, PretrainingPlan
@@ -120,27 +121,24 @@ def pretrain(
 
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
-    with output.progress() as progress:
-        if dry_run:
+    if dry_run:
+        with output.progress() as progress:
             plan = plan_pretraining(texts, **settings, progress=progress)
-        else:
-            pretraining = pretrain_model(
-                out,
-                texts,
-                **settings,
-                evaluate_every=evaluate_every,
-                checkpoint_every=checkpoint_every,
-                overwrite=overwrite,
-                progress=progress,
-            )
-    result = plan if dry_run else pretraining
-    output.notes((), result.warnings)
-    if output.json:
-        print_json(result)
-    elif dry_run:
-        _print_plan(plan)
-    else:
-        _print_pretraining(pretraining, out)
+        output.notes((), plan.warnings)
+        output.result(plan, _print_plan)
+        return
+    with output.progress() as progress:
+        pretraining = pretrain_model(
+            out,
+            texts,
+            **settings,
+            evaluate_every=evaluate_every,
+            checkpoint_every=checkpoint_every,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    output.notes((), pretraining.warnings)
+    output.result(pretraining, functools.partial(_print_pretraining, out=out))
 
 
 def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:

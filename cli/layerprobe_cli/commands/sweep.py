@@ -113,8 +113,7 @@ def sweep(
     if dry_run:
         from layerprobe.sweeps.run import plan_sweep
 
-        planned = plan_sweep(plan)
-        output.result(planned, _print_planned)
+        output.result(plan_sweep(plan), _print_planned)
         return
 
     from layerprobe.sweeps.run import run_sweep

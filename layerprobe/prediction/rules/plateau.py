@@ -104,13 +104,7 @@ def plateau_rule(
     Where the curve has intervals, the rule is also applied to curves redrawn within its errors: `probability` counts
     what it says of them. Layers are flagged on the observed curve alone.
 
-    Args:
-        curve: CKA of every layer against the reference.
-        model: What the sentence calls the model.
-        reference: What the sentence calls the reference.
-        measure: What the sentence calls the similarity.
-        draws: Curves to redraw where the curve has intervals.
-        seed: Of the redraws.
+    The sentence calls things as model, reference and measure say.
 
     Raises:
         DataError: If the curve has fewer than four layers, or a value that is not finite.
@@ -158,11 +152,7 @@ def plateau_rule(
 
 
 def check_depth(n_layers: int, model: str) -> None:
-    """Raise unless a model is deep enough for a prediction.
-
-    Raises:
-        DataError: If it has fewer than three blocks.
-    """
+    """Raise DataError unless a model has the three blocks that a prediction needs."""
     if n_layers < 4:
         raise DataError(f"expected a curve of at least 4 layers to see a decline in, {model} has {n_layers}")
 
