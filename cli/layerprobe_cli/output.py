@@ -25,9 +25,12 @@ class Output:
     json: Json = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
 
-    def result(self, value: T, table: Callable[[T], None]) -> None:
-        """Print a result, as JSON or by `table`."""
-        (print_json if self.json else table)(value)
+    def result(self, value: T, table: Callable[[T], None], *, as_json: object = None) -> None:
+        """Print a result, as JSON, which can be of another value, or by `table`."""
+        if self.json:
+            print_json(value if as_json is None else as_json)
+        else:
+            table(value)
 
     def notes(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Print notes and warnings on stderr, each once."""

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe_cli.output import Output, print_json, print_values
+from layerprobe_cli.output import Output, print_values
 
 
 def export(
@@ -70,9 +70,6 @@ def export(
         overwrite=overwrite,
     )
     output.notes((), result.warnings)
-    if output.json:
-        print_json(result)
-        return
     shown = {
         "folder": result.path,
         "model": result.model,
@@ -84,4 +81,4 @@ def export(
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
-    print_values(shown)
+    output.result(shown, print_values, as_json=result)

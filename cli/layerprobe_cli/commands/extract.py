@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from layerprobe_cli.options import Extraction, Model, TextSource
-from layerprobe_cli.output import Output, print_json, print_values
+from layerprobe_cli.output import Output, print_values
 
 
 def extract(model: Model, source: TextSource, extraction: Extraction, output: Output) -> None:
@@ -35,7 +35,4 @@ def extract(model: Model, source: TextSource, extraction: Extraction, output: Ou
         "norm": embeddings.model.norm,
         "dtype": embeddings.model.dtype,
     }
-    if output.json:
-        print_json({**summary, "notes": data.notes, "warnings": warnings})
-    else:
-        print_values(summary)
+    output.result(summary, print_values, as_json={**summary, "notes": data.notes, "warnings": warnings})

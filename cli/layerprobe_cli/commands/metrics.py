@@ -9,7 +9,7 @@ import typer
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe_cli.options import Extraction, Model, TextSource
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 
 VIEWS = {
     "n_views": typer.Option("--views", min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME."),
@@ -62,10 +62,7 @@ def metrics(
             progress=progress,
         )
     output.notes(data.notes, data.warnings)
-    if output.json:
-        print_json({"views": views, "readings": curves})
-    else:
-        _print_curves(curves)
+    output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
 
 
 def _print_curves(curves: dict[str, LayerCurve]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,7 @@ import typer
 
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli.options import Loading, Model, Report, integers, parse_layers
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import millions
 
 if TYPE_CHECKING:
@@ -93,12 +94,9 @@ def profile(
         from layerprobe.profiling.page import profile_page
 
         write_page(profile_page(profiles, studies), report)
-    if output.json:
-        print_json({"profiles": profiles})
-    else:
-        _print(profiles, studies)
-        if report is not None:
-            typer.echo(f"\nReport: {report}")
+    output.result(profiles, functools.partial(_print, studies=studies), as_json={"profiles": profiles})
+    if report is not None and not output.json:
+        typer.echo(f"\nReport: {report}")
 
 
 def _print(profiles: list[Profile], studies: list[Study]) -> None:

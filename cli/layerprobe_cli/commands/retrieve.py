@@ -8,7 +8,7 @@ import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, RetrievalSource, option
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_retrieval
 
 
@@ -64,7 +64,4 @@ def retrieve(
         ]
     warnings = [warning for each in scores for warning in each.warnings]
     output.notes(task.notes, (*task.warnings, *warnings))
-    if output.json:
-        print_json({"retrieval": scores})
-    else:
-        print_retrieval(scores)
+    output.result(scores, print_retrieval, as_json={"retrieval": scores})
