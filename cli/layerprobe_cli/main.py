@@ -57,19 +57,19 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         log_to_stderr(quiet=values.get("quiet", False))
         try:
             command(*args, **values)
+            return
         except LayerProbeError as error:
-            fail(str(error))
-            raise typer.Exit(1) from None
+            message = str(error)
         except KeyboardInterrupt:
-            fail("interrupted; what is done is kept, the same command goes on from there")
-            raise typer.Exit(1) from None
+            message = "interrupted; what is done is kept, the same command goes on from there"
         except (MemoryError, RuntimeError) as error:
             from layerprobe.finetuning.memory import is_out_of_memory
 
             if not is_out_of_memory(error):
                 raise
-            fail("out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts")
-            raise typer.Exit(1) from None
+            message = "out of memory: lower --batch-tokens, --batch-size or --max-length, or use fewer texts"
+        fail(message)
+        raise typer.Exit(1)
 
     return guarded
 
@@ -97,19 +97,15 @@ for panel, modules in PANELS.items():
         name = module.__name__.rsplit(".", 1)[-1]
         _add(app, name.replace("_", "-"), getattr(module, name), panel)
 
-lab_app = typer.Typer(
-    no_args_is_help=True, help="Find out what a pretraining objective does to each layer.", rich_markup_mode="rich"
+GROUPS = (
+    ("lab", lab.COMMANDS, "Training", "Find out what a pretraining objective does to each layer."),
+    ("cache", cache.COMMANDS, "Store", "Look at and clean up what is kept on disk."),
 )
-for name, command in lab.COMMANDS.items():
-    _add(lab_app, name, command)
-app.add_typer(lab_app, name="lab", rich_help_panel="Training")
-
-cache_app = typer.Typer(
-    no_args_is_help=True, help="Look at and clean up what is kept on disk.", rich_markup_mode="rich"
-)
-for name in ("list", "info", "verify", "prune"):
-    _add(cache_app, name, cache.COMMANDS[name])
-app.add_typer(cache_app, name="cache", rich_help_panel="Store")
+for name, commands, panel, about in GROUPS:
+    group = typer.Typer(no_args_is_help=True, help=about, rich_markup_mode="rich")
+    for command_name, command in commands.items():
+        _add(group, command_name, command)
+    app.add_typer(group, name=name, rich_help_panel=panel)
 
 
 def _print_version(wanted: bool) -> None:
@@ -141,7 +137,7 @@ app.callback(help=_unwrapped(_root))(_root)
 def main() -> None:
     """Run the command line."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    # the hub's client tells of every retry; what it ends in becomes our one line
+    # the hub's client warns of every retry; what it ends in becomes our one line
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     app()
 

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.encoders.options import Options
     from layerprobe.retrieval.values import RetrievalTask
-    from layerprobe.tasks.values import Task
+    from layerprobe.tasks.values import Task, TaskSettings
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
 PAPER = Protocol()
@@ -44,6 +44,19 @@ CacheDir = Annotated[
 def option(panel: str, *names: str, **settings: Any) -> Any:
     """Return an option that the help shows in a panel."""
     return typer.Option(*names, rich_help_panel=panel, **settings)
+
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")]
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16"],
+    typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
+]
+StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
+Report = Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)]
+Norm = Annotated[
+    Literal["final", "raw"],
+    option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -110,12 +123,6 @@ class Embedding(Loading):
         ),
     ] = None
     cache_dir: CacheDir = None
-
-
-Norm = Annotated[
-    Literal["final", "raw"],
-    option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
-]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -187,24 +194,29 @@ class TaskSource:
     test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
     split_seed: Annotated[int, option("Data", help="Seed of the split of what comes in one piece.")] = 0
 
+    def settings(self, source: str) -> TaskSettings:
+        """Return where a task is and how it is read."""
+        from layerprobe.tasks.values import TaskSettings
+
+        return TaskSettings(
+            source=source,
+            kind=self.kind,
+            columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
+            merge=self.merge,
+            score_range=two_numbers(self.score_range),
+            validation=None if self.validation is None else str(self.validation),
+            test=None if self.test is None else str(self.test),
+            split_seed=self.split_seed,
+        )
+
     def load(self) -> Task:
         """Return the task."""
         from layerprobe.tasks.settings import load_settings
-        from layerprobe.tasks.values import TaskSettings
 
         if not self.task:
             raise typer.BadParameter("expected sentence pairs: give --task FILE, or --task stsb")
         try:
-            settings = TaskSettings(
-                source=self.task,
-                kind=self.kind,
-                columns=None if self.columns is None else tuple(self.columns.split(",")),
-                merge=self.merge,
-                score_range=two_numbers(self.score_range),
-                validation=None if self.validation is None else str(self.validation),
-                test=None if self.test is None else str(self.test),
-                split_seed=self.split_seed,
-            )
+            settings = self.settings(self.task)
         except DataError as error:
             raise typer.BadParameter(str(error)) from None
         return load_settings(settings)
@@ -247,11 +259,11 @@ class TextSource(TaskSource):
             task = self.load()
             return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
         file = load_texts(self.texts, columns=self.columns, documents=self.documents)
-        documents: dict[str, str] | None = None
+        # a text that is in several documents counts for the first
+        documents = None
         if file.documents is not None:
-            # a text that is in several documents counts for the first
-            documents = dict(zip(reversed(file.texts), reversed(file.documents), strict=True))
-        return LoadedTexts(texts=file.texts, notes=(), warnings=file.warnings, task=None, documents=documents)
+            documents = dict(zip(file.texts[::-1], file.documents[::-1], strict=True))
+        return LoadedTexts(texts=file.texts, warnings=file.warnings, documents=documents)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -298,11 +310,11 @@ class LoadedTexts:
     """What a `TextSource` led to."""
 
     texts: tuple[str, ...]
-    notes: tuple[str, ...]
-    """How they were understood."""
     warnings: tuple[str, ...]
     """What was changed in them or left out."""
-    task: Task | None
+    notes: tuple[str, ...] = ()
+    """How they were understood."""
+    task: Task | None = None
     """Where they come with scores."""
     documents: dict[str, str] | None = None
     """Which document a text is from, where that is known."""
@@ -456,39 +468,30 @@ class Tuning:
 
 
 IntervalLevel = Annotated[
-    float,
-    typer.Option(min=0.5, max=0.9999, help="Confidence level of intervals and bands.", rich_help_panel="Comparison"),
+    float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
 ]
 Level = Annotated[
-    float,
-    typer.Option(
-        min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.", rich_help_panel="Comparison"
-    ),
+    float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
 ]
 RuleName = Annotated[
     str | None,
-    typer.Option(
+    option(
+        "Prediction",
         "--rule",
         metavar="NAME",
         help="How a drop is foreseen: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
-        rich_help_panel="Prediction",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),
 ]
 AllSeeds = Annotated[
     bool,
-    typer.Option(
+    option(
+        "Fine-tuning",
         "--all-seeds",
         help="Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.",
-        rich_help_panel="Fine-tuning",
     ),
 ]
-Layers = Annotated[
-    str,
-    typer.Option(
-        help="Layers to fine-tune, such as 3,6,9-12 or all.", rich_help_panel="Fine-tuning", show_default=False
-    ),
-]
+Layers = Annotated[str, option("Fine-tuning", help="Layers to fine-tune, such as 3,6,9-12 or all.", show_default=False)]
 
 
 def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
@@ -512,11 +515,7 @@ def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:
 
 
 def listed_layers(text: str) -> tuple[int, ...] | None:
-    """Return the layers that `3,6,9-12` names, ascending; None for `all`.
-
-    Raises:
-        typer.BadParameter: If it is no list of layers.
-    """
+    """Return the layers that `3,6,9-12` names, ascending, None for `all`; raise BadParameter if it is no such list."""
     if text == "all":
         return None
     layers: set[int] = set()
@@ -532,11 +531,7 @@ def listed_layers(text: str) -> tuple[int, ...] | None:
 
 
 def integers(text: str, option: str) -> tuple[int, ...]:
-    """Return the numbers of a list such as `0,1,2`.
-
-    Raises:
-        typer.BadParameter: If it is none, or a number is negative.
-    """
+    """Return the numbers of a list such as `0,1,2`; raise BadParameter if it is none, or a number is negative."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
@@ -547,11 +542,7 @@ def integers(text: str, option: str) -> tuple[int, ...]:
 
 
 def two_numbers(text: str | None) -> tuple[float, float] | None:
-    """Return the two numbers of `0,5`.
-
-    Raises:
-        typer.BadParameter: If it is no such text.
-    """
+    """Return the two numbers of `0,5`; raise BadParameter if it is no such text."""
     if text is None:
         return None
     try:
@@ -590,33 +581,41 @@ def given_options(context: typer.Context, *groups: type, others: tuple[str, ...]
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with every argument that is a group replaced by the group's options."""
+    """Return `command` with every argument that is a group replaced by the group's options.
+
+    A dataclass of the library is a group with its options beside it, by field: Annotated[Protocol, {"epochs": ...}].
+    """
     hints = typing.get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if dataclasses.is_dataclass(kind)}
+    groups: dict[str, tuple[Callable[..., Any], list[str]]] = {}
     parameters = []
     for name, parameter in inspect.signature(command).parameters.items():
-        if name not in groups:
+        kind, *options = typing.get_args(hints[name]) or (hints[name],)
+        if not dataclasses.is_dataclass(kind):
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
             continue
-        fields_hints = typing.get_type_hints(groups[name], include_extras=True)
-        for field in dataclasses.fields(groups[name]):
-            default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
-            parameters.append(
-                inspect.Parameter(
-                    field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=fields_hints[field.name]
-                )
-            )
-
+        group = _parameters(typing.cast(type, kind), *options)
+        groups[name] = typing.cast(type, kind), [each.name for each in group]
+        parameters += group
     parameters.sort(key=lambda parameter: parameter.name in ("json", "quiet"))  # the last ones in every help
 
     @functools.wraps(command)
     def with_groups(**values: Any) -> None:
-        arguments = {}
-        for name, kind in groups.items():
-            fields = {field.name: values.pop(field.name) for field in dataclasses.fields(kind)}
-            arguments[name] = typing.cast(type, kind)(**fields)
-        command(**values, **arguments)
+        for name, (kind, fields) in groups.items():
+            values[name] = kind(**{field: values.pop(field) for field in fields})
+        command(**values)
 
     with_groups.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     with_groups.__annotations__ = {p.name: p.annotation for p in parameters}
     return with_groups
+
+
+def _parameters(group: type, options: Mapping[str, Any] | None = None) -> list[inspect.Parameter]:
+    hints, fields = typing.get_type_hints(group, include_extras=True), dataclasses.fields(group)
+    if options is not None:
+        hints = {name: Annotated[hints[name], option] for name, option in options.items()}
+    empty, defaults = inspect.Parameter.empty, {field.name: field.default for field in fields}
+    defaults = {name: empty if value is dataclasses.MISSING else value for name, value in defaults.items()}
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=defaults[name], annotation=hints[name])
+        for name in options or defaults
+    ]

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -25,9 +25,12 @@ class Output:
     json: Json = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
 
-    def result(self, value: T, table: Callable[[T], None]) -> None:
-        """Print a result, as JSON or by `table`."""
-        (print_json if self.json else table)(value)
+    def result(self, value: T, table: Callable[[T], None], *, as_json: object = None) -> None:
+        """Print a result, as JSON, which can be of another value, or by `table`."""
+        if self.json:
+            print_json(value if as_json is None else as_json)
+        else:
+            table(value)
 
     def notes(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Print notes and warnings on stderr, each once."""
@@ -59,6 +62,11 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         typer.echo("  ".join(cells).rstrip())
         if number == 0:
             typer.echo("  ".join("-" * width for width in widths))
+
+
+def print_values(values: Mapping[str, object]) -> None:
+    """Print what has a name each, a line each."""
+    print_table(("what", "value"), [(name, str(value)) for name, value in values.items()])
 
 
 def _is_number(cell: str) -> bool:

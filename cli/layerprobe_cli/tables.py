@@ -59,14 +59,24 @@ def _outcome_cells(outcome: LayerOutcome) -> tuple[str, ...]:
     validation = seed_scores(outcome.validation[outcome.primary])
     return (
         str(outcome.layer),
-        _millions(outcome.parameters),
+        millions(outcome.parameters),
         f"{outcome.mean:.2f}",
-        "" if outcome.std is None else f"{outcome.std:.2f}",
+        number(outcome.std, ".2f"),
         interval_text(outcome.interval),
         " ".join(f"{score:.2f}" for score in outcome.scores),
-        f"{validation.mean:.2f}" if validation.std is None else f"{validation.mean:.2f} ± {validation.std:.2f}",
+        mean_and_std(validation.mean, validation.std),
         f"{outcome.best_seed} ({outcome.best_seed_score:.2f})",
     )
+
+
+def number(value: float | None, form: str, unit: str = "") -> str:
+    """Return a number as a cell; empty where there is none."""
+    return "" if value is None else f"{value:{form}}{unit}"
+
+
+def mean_and_std(mean: float, std: float | None) -> str:
+    """Return the mean over seeds as a cell, with their deviation where there are several."""
+    return f"{mean:.2f}" if std is None else f"{mean:.2f} ± {std:.2f}"
 
 
 def interval_text(interval: tuple[float, float] | None) -> str:
@@ -142,8 +152,8 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
         cells += [f"{errors.lower[layer]:.4f}", f"{errors.upper[layer]:.4f}"] if errors else []
         for name, values in prediction.read.items():
             known = prediction.read_uncertainty.get(name)
-            cells += [f"{values[layer]:.4g}"]
-            cells += [f"{known.lower[layer]:.4g}", f"{known.upper[layer]:.4g}"] if known else []
+            numbers = (values[layer], known.lower[layer], known.upper[layer]) if known else (values[layer],)
+            cells += [f"{value:.4g}" for value in numbers]
         cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
         rows.append([*cells, flags.get(layer, "")])
     print_table(header, rows)
@@ -169,10 +179,9 @@ def print_maps(comparisons: Comparisons) -> None:
     for name, comparison in zip(names, comparisons.comparisons, strict=True):
         if comparison is not comparisons.comparisons[0]:
             typer.echo()
-        errors = comparison.map.uncertainty
-        title, texts = comparison.map.measure.title, f"{comparison.map.n_samples} texts"
-        typer.echo(f"{title} with {name} (columns), {texts}")
-        _print_matrix(comparison.map.values)
+        compared, errors = comparison.map, comparison.map.uncertainty
+        typer.echo(f"{compared.measure.title} with {name} (columns), {compared.n_samples} texts")
+        _print_matrix(compared.values)
         if errors:
             halves = [
                 [(high - low) / 2 for low, high in zip(*ends, strict=True)]
@@ -195,7 +204,7 @@ def print_scores(scores: LayerScores, model: ModelDescription) -> None:
     rows = []
     for layer, parameters in enumerate(model.parameters):
         values = [f"{by_layer[layer]:.2f}" for by_layer in scores.metrics.values()]
-        rows.append([str(layer), _millions(parameters), *values, "best" if layer == scores.best_layer else ""])
+        rows.append([str(layer), millions(parameters), *values, "best" if layer == scores.best_layer else ""])
     print_table(header, rows)
 
 
@@ -217,7 +226,7 @@ def _print_retrieval(scores: RetrievalScores) -> None:
     header += ["less last", "low", "high", "flag"]
     rows = []
     for layer, mean in enumerate(scores.means[primary]):
-        cells = [str(layer), _millions(scores.model.parameters[layer])]
+        cells = [str(layer), millions(scores.model.parameters[layer])]
         cells += [f"{value:.2f}" for value in (mean.value, mean.lower, mean.upper)]
         cells += [f"{scores.means[metric][layer].value:.2f}" for metric in others]
         each = scores.differences[layer] if layer < last else None
@@ -265,13 +274,12 @@ def print_study(study: Study, report: Path) -> None:
 
 
 def _layer_cells(row: LayerRow) -> tuple[str, ...]:
-    tmft = "" if row.tmft_mean is None else f"{row.tmft_mean:.2f}"
-    if row.tmft_std is not None:
-        tmft += f" ± {row.tmft_std:.2f}"
+    tmft = "" if row.tmft_mean is None else mean_and_std(row.tmft_mean, row.tmft_std)
     zero_shot = [] if row.zero_shot is None else [f"{row.zero_shot:.2f}"]
     flag = "drop" if row.drop else "recommended" if row.recommended else ""
-    return str(row.layer), _millions(row.parameters), f"{row.cka:.4f}", *zero_shot, tmft, flag
+    return str(row.layer), millions(row.parameters), f"{row.cka:.4f}", *zero_shot, tmft, flag
 
 
-def _millions(n: int) -> str:
+def millions(n: int) -> str:
+    """Return a number of parameters as a cell."""
     return f"{n / 1e6:.2f} M"

@@ -41,13 +41,8 @@ def bench_predictors(
     percentiles of a bootstrap that redraws families, whose models have much in common; where there is one family,
     models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
 
-    Args:
-        zoo: Models whose drops are known.
-        rules: All that the entries of the zoo allow, by default.
-        budgets: Those to score under; all that the zoo has by default.
-        level: Confidence level of the intervals.
-        draws: Of the bootstrap.
-        seed: Of the bootstrap; the same draws are made for all rules.
+    By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
+    same draws.
 
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.

@@ -45,20 +45,8 @@ def zoo_entry(
     Models are compared on the texts of the task's test split, without its labels; zero-shot scores and the probe are
     of its validation split. Each part is kept in the store, so an interrupted call goes on where it was.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        references: By the names that entries have in common, such as "mlm twin, same seed".
-        task: What to fine-tune on.
-        budgets: Protocols of fine-tuning, by name.
-        name: Of the entry.
-        family: The pretraining objective.
-        size: Such as tiny.
-        seed: Of the pretraining.
-        corpus: What it was pretrained on.
-        seeds: One fine-tuning run a layer each.
-        views: How copies of texts are made for the label-free metrics.
-        options: How to load and embed.
-        progress: Called with what is done, how much, and of how much.
+    References go by the names that entries have in common, such as "mlm twin, same seed"; budgets are protocols of
+    fine-tuning, with a run a layer for each of the seeds. Name, family, size, seed and corpus are those of the entry.
 
     Raises:
         DataError: If a reference is the model itself.
@@ -75,23 +63,14 @@ def zoo_entry(
             f"expected references other than {name} itself, got it as {itself[0]!r}: leave that one out, "
             "or CKA would be 1 at every layer and call no drop without looking"
         )
-    curves: dict[str, LayerCurve] = {}
-    if bases:
-        compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons
-        curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
+    compared = compare_all(tested, bases, device=options.device, progress=progress).comparisons if bases else ()
+    curves = {what: layer_curve(each.curve) for what, each in zip(references, compared, strict=True)}
     names = [name for name, reading in READINGS.items() if reading.needs != "reference"]
     read = read_curves(checkpoint, texts, names, task=task, views=views, options=options, progress=progress)
     tuned = {}
     for budget, protocol in budgets.items():
-        runs = finetune(
-            checkpoint,
-            range(n_blocks + 1),
-            task,
-            seeds=seeds,
-            protocol=protocol,
-            options=options,
-            progress=progress,
-        )
+        layers = range(n_blocks + 1)
+        runs = finetune(checkpoint, layers, task, seeds=seeds, protocol=protocol, options=options, progress=progress)
         tuned[budget] = tuned_layers(runs, steps=protocol.epochs * math.ceil(len(task.train) / protocol.batch_size))
     return ZooEntry(
         name=name,
@@ -115,11 +94,7 @@ def _single(curves: Mapping[str, LayerCurve]) -> dict[str, LayerCurve]:
 
 
 def tuned_layers(runs: Sequence[FineTuningRun], *, steps: int) -> TunedLayers:
-    """Put the runs of all layers of a model under one protocol together.
-
-    Args:
-        runs: At every layer, with the same seeds.
-        steps: Optimiser steps of one.
+    """Put the runs of all layers of a model under one protocol, of so many optimiser steps each, together.
 
     Raises:
         DataError: If the layers have different seeds or metrics.

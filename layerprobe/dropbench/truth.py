@@ -47,14 +47,8 @@ def truth(tuned: TunedLayers) -> Truth:
         onset = last
         while onset - 1 > best and means[best] - means[onset - 1] > threshold:
             onset -= 1
-    return Truth(
-        drop=onset is not None,
-        effect=effect,
-        threshold=threshold,
-        standard_error=error,
-        best_layer=best,
-        onset=onset,
-    )
+    drop = onset is not None
+    return Truth(drop=drop, effect=effect, threshold=threshold, standard_error=error, best_layer=best, onset=onset)
 
 
 def best_layer(tuned: TunedLayers) -> int:

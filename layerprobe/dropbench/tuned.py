@@ -38,11 +38,7 @@ class TunedRule:
     """How it fares on families that it was not tuned on."""
 
     def __call__(self, model: HasCurves) -> Call:
-        """Return what the rule predicts of a model.
-
-        Raises:
-            DataError: If the model lacks what the rule reads.
-        """
+        """Return what the rule predicts of a model; raise DataError if the model lacks what it reads."""
         if not self.rule.reads(model):
             missing = ", ".join(sorted(set(self.rule.curves) - model.curves.keys()))
             raise DataError(f"expected {missing} of the model for the rule {self.rule.name!r}, got none")
@@ -50,12 +46,7 @@ class TunedRule:
         return call
 
     def probability(self, model: HasCurves, *, draws: int = DRAWS, seed: int = 0) -> DropProbability | None:
-        """Return what the rule predicts of a model when what it reads is redrawn within its errors.
-
-        Args:
-            model: With the errors of what the rule reads.
-            draws: Curves to redraw.
-            seed: Of the redraws.
+        """Return what the rule predicts of a model when what it reads is redrawn within its errors, so many times.
 
         Returns:
             None where the rule reads several curves, whose errors go together, or one of unknown errors.
@@ -86,21 +77,13 @@ def rule_names(*, labelled: bool = True) -> tuple[str, ...]:
 
 
 def rule_curves(name: str) -> tuple[str, ...]:
-    """Return the names of the readings that a rule needs.
-
-    Raises:
-        DataError: If there is no such rule.
-    """
+    """Return the names of the readings that a rule needs; raise DataError if there is no such rule."""
     return _rule(name).curves
 
 
 @functools.cache
 def tuned_rule(name: str, *, budget: str = BUDGET) -> TunedRule:
     """Return a rule tuned on the zoos, with its record on models of families that it was not tuned on.
-
-    Args:
-        name: One of `rule_names`.
-        budget: Of the fine-tuning whose drops it is to foresee.
 
     Raises:
         DataError: If there is no such rule or budget.
@@ -124,9 +107,6 @@ def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
     """Return the rules as `tuned_rule` has them, and what one does without looking, with nothing left to choose.
 
     So `bench_predictors` scores them on models that had no part in the tuning, of whatever family.
-
-    Args:
-        budget: Of the fine-tuning that they were tuned to foresee.
 
     Raises:
         DataError: If there is no such budget.

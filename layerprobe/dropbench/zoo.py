@@ -17,10 +17,7 @@ KEPT_OUT = SHIPPED / "kept-out"
 
 
 def read_zoo(*paths: str | Path) -> Zoo:
-    """Return the models of the zoos that `write_zoo` wrote, put together.
-
-    Args:
-        paths: The files; by default those that come with layerprobe.
+    """Return the models of the zoos that `write_zoo` wrote, by default those that come with layerprobe, put together.
 
     Raises:
         DataError: If there is no such file, it holds no zoo, or two of them have a model of one name.
@@ -34,11 +31,7 @@ def read_kept_out() -> Zoo:
 
 
 def put_together(zoos: Sequence[Zoo]) -> Zoo:
-    """Return one zoo with the models of some, in their order.
-
-    Raises:
-        DataError: If there is none, or two of them have a model of one name.
-    """
+    """Return one zoo with the models of some; raise DataError if there is none, or two models have one name."""
     if len(zoos) == 1:
         return zoos[0]
     if not zoos:

@@ -30,13 +30,7 @@ def compared_layers(
     """Return the earlier layer and the last layer between which fine-tuning decides.
 
     Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best earlier layer
-    that a baseline would take.
-
-    Args:
-        recommended_layer: The prediction's.
-        drops: Whether it predicts a drop.
-        baselines: Layers that `best zero-shot layer` and `fixed fraction of depth` would take, where they are known.
-        n_blocks: Of the whole model.
+    that a baseline would take, `best zero-shot layer` or `fixed fraction of depth`.
 
     Example:
         >>> compared_layers(12, drops=False, baselines={"fixed fraction of depth": 9}, n_blocks=12)

@@ -19,13 +19,7 @@ DRAWS = 10_000
 
 
 def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, seed: int = 0) -> Array:
-    """Draw curves from the normal distribution around the observed one, with the covariance of its errors.
-
-    Args:
-        values: By layer.
-        covariance: Of the errors of two layers.
-        draws: How many.
-        seed: The same seed draws the same curves.
+    """Draw curves from the normal distribution around the observed one, with the covariance of its layers' errors.
 
     Returns:
         (draws, layers); not clamped to the range of the measure.
@@ -42,15 +36,10 @@ def redraw(values: Sequence[float], covariance: Matrix, *, draws: int = DRAWS, s
 
 
 def drop_probability(onsets: NDArray[np.intp], *, n_layers: int, seed: int) -> DropProbability:
-    """Count what a rule says of redrawn curves.
+    """Count what a rule says of redrawn curves: the first drop layer of each, the number of layers where there is none.
 
     The redraws vary as the curve of another sample of as many texts would, were the observed curve the true one.
     For best-match the reference's layers stay those of the observed curve.
-
-    Args:
-        onsets: (draws,) the first drop layer of each; the number of layers where there is no drop.
-        n_layers: Of the curve.
-        seed: Of the redraws.
 
     Source: the parametric bootstrap, Efron and Tibshirani 1993 (An Introduction to the Bootstrap), section 6.5.
     """
@@ -67,13 +56,7 @@ def drop_probability(onsets: NDArray[np.intp], *, n_layers: int, seed: int) -> D
 
 
 def decline_interval(drawn: Array, plateau_layers: Sequence[int], *, level: float) -> tuple[float, float]:
-    """Return the interval of the median of some layers less the last layer.
-
-    Args:
-        drawn: (draws, layers) curves.
-        plateau_layers: The layers that the decline is measured from, those of the observed curve.
-        level: Confidence level.
-    """
+    """Return the interval of the median of some layers less the last layer, of (draws, layers) curves."""
     declines = np.median(drawn[:, list(plateau_layers)], axis=1) - drawn[:, -1]
     low, high = np.quantile(declines, ((1 - level) / 2, (1 + level) / 2))
     return float(low), float(high)

@@ -15,12 +15,7 @@ class RuleFamily(Protocol):
     """A function that makes rules of the readings there are."""
 
     def __call__(self, readings: Mapping[str, Reading], others: Sequence[Rule], /) -> Iterable[Rule]:
-        """Return rules.
-
-        Args:
-            readings: By name, those that some model has.
-            others: Rules of the families before it.
-        """
+        """Return rules that read some of the readings, or choose among the rules of the families before it."""
 
 
 LAST = "best rule"

@@ -156,11 +156,7 @@ def chosen(candidates: Sequence[Predictor], *, name: str) -> Callable[[Sequence[
 
 
 def check_some(models: Sequence[object], name: str) -> None:
-    """Raise unless there are models to fit a rule to.
-
-    Raises:
-        DataError: If there are none.
-    """
+    """Raise DataError unless there are models to fit a rule to."""
     if not models:
         raise DataError(f"expected models of other families to tune {name!r} on, got none")
 

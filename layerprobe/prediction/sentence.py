@@ -3,59 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from layerprobe.prediction.values import DropProbability, Evidence, Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Names:
-    """What a sentence calls things."""
-
-    model: str
-    reference: str
-    measure: str
-    """The similarity, such as CKA."""
-
-
 def drop_sentence(
-    values: Sequence[float], evidence: Evidence, names: Names, *, onset: int, probability: DropProbability | None
+    values: Sequence[float],
+    evidence: Evidence,
+    *,
+    model: str,
+    reference: str,
+    measure: str,
+    onset: int,
+    probability: DropProbability | None,
 ) -> str:
-    """Return what was predicted, why, and how sure the curve is of it.
-
-    Args:
-        values: The curve.
-        evidence: What the rule measured.
-        names: Of model, reference and measure.
-        onset: The first drop layer; the number of layers where there is none.
-        probability: What redrawn curves say, where there are any.
-    """
+    """Return what was predicted, why, and how sure the curve is of it; an onset behind the last layer is no drop."""
     last = len(values) - 1
     if onset > last:
-        return _no_drop(values, names, probability)
-    return _drop(values, evidence, names, onset=onset, probability=probability)
-
-
-def _no_drop(values: Sequence[float], names: Names, probability: DropProbability | None) -> str:
-    last = len(values) - 1
-    said = (
-        f"No drop is expected: the final layers of {names.model} do not fall away from {names.reference} by more than "
-        f"the curve wobbles ({names.measure} {values[-1]:.2f} at layer {last}); keep all {last} blocks."
-    )
-    return said if probability is None else f"{said} {_redrawn(probability)}."
-
-
-def _drop(
-    values: Sequence[float], evidence: Evidence, names: Names, *, onset: int, probability: DropProbability | None
-) -> str:
-    last = len(values) - 1
+        return _with_redraws(
+            f"No drop is expected: the final layers of {model} do not fall away from {reference} by more than the "
+            f"curve wobbles ({measure} {values[-1]:.2f} at layer {last}); keep all {last} blocks.",
+            probability,
+        )
     decline = ""
     if evidence.decline_interval is not None:
         low, high = evidence.decline_interval
         decline = f"by {evidence.decline:.2f} [{low:.2f}, {high:.2f}], "
     return (
-        f"A drop after fine-tuning is expected at {_span('layer', range(onset, last + 1))} of {names.model}: "
-        f"{names.measure} with {names.reference} falls from {evidence.plateau:.2f} "
+        f"A drop after fine-tuning is expected at {_span('layer', range(onset, last + 1))} of {model}: "
+        f"{measure} with {reference} falls from {evidence.plateau:.2f} "
         f"({_span('layer', evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
         f"{evidence.threshold:.2f} would count; {_recommended(onset - 1, probability)}"
     )
@@ -87,8 +63,7 @@ def call_sentence(
     """
     said = f'by the rule "{rule}"{f" ({highest_and_last(read)})" if read else ""}'
     if onset is None:
-        none = f"No drop of {model} is expected {said}; keep all {n_blocks} blocks."
-        return none if probability is None else f"{none} {_redrawn(probability)}."
+        return _with_redraws(f"No drop of {model} is expected {said}; keep all {n_blocks} blocks.", probability)
     return (
         f"A drop after fine-tuning is expected at {_span('layer', range(onset, n_blocks + 1))} of {model} {said}; "
         f"{_recommended(onset - 1, probability)}"
@@ -121,6 +96,10 @@ def record_sentence(record: Record) -> str:
         f"{record.false_alarms} of the {others} models without one; median regret {record.median_regret:.1f} points, "
         f"mean {record.mean_regret:.1f}."
     )
+
+
+def _with_redraws(sentence: str, probability: DropProbability | None) -> str:
+    return sentence if probability is None else f"{sentence} {_redrawn(probability)}."
 
 
 def _redrawn(probability: DropProbability) -> str:

@@ -30,11 +30,6 @@ def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
 def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, str] | None = None) -> LayerCurve:
     """Return the effective rank of every layer, with its errors; made once for stored embeddings.
 
-    Args:
-        embeddings: What `extract` gave.
-        level: Confidence level of intervals.
-        documents: Where each text comes from, if texts of one document are not independent.
-
     Returns:
         Without errors where there are fewer than five texts or documents.
 

@@ -30,16 +30,8 @@ def read_curves(
 ) -> dict[str, LayerCurve]:
     """Return numbers by layer of a model by name, with their errors where these are known.
 
-    Args:
-        model: A name, a folder, or a `ModelSpec`.
-        texts: What it embeds, for all that needs no labels; repeated ones count once.
-        names: Of `READINGS`.
-        task: For what needs labels: its validation split is scored.
-        level: Confidence level of intervals.
-        documents: Where each text comes from, if texts of one document are not independent.
-        views: How copies of texts are made.
-        options: How to load and embed.
-        progress: Called with what is done, how much, and of how much.
+    Texts are for all that needs no labels, and repeated ones count once; of a task the validation split is scored.
+    Texts of one document, where documents are given, are not independent of each other.
 
     Returns:
         In the order of `READINGS`; without those that this model does not have, such as an intrinsic dimension where

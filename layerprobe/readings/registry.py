@@ -41,11 +41,7 @@ def cka_with(reference: str) -> str:
 
 
 def reading_of(name: str) -> Reading:
-    """Return the reading of a name, which for CKA can be `CKA, <reference>`.
-
-    Raises:
-        DataError: If there is none.
-    """
+    """Return the reading of a name, which for CKA can be `CKA, <reference>`; raise DataError if there is none."""
     return READINGS[CKA if name.startswith(cka_with("")) else name]
 
 

@@ -79,11 +79,7 @@ class Source:
 
     @property
     def labels(self) -> Task:
-        """The task.
-
-        Raises:
-            DataError: If there is none.
-        """
+        """The task; raises DataError if there is none."""
         if self.task is None:
             raise DataError("expected a task for what needs labels, got texts alone")
         return self.task
@@ -93,11 +89,7 @@ class Source:
         return extract(self.checkpoint, self.labels.split(name).texts, options=self.options, progress=self.progress)
 
     def clusters(self, texts: Sequence[str]) -> list[int] | None:
-        """Return which document each text is of, counted from 0; None where all are independent.
-
-        Raises:
-            DataError: If there is no document for a text.
-        """
+        """Return which document each text is of, from 0, DataError if it has none; None where all are independent."""
         return None if self.documents is None else cluster_numbers(texts, self.documents)
 
     def by_layer(self, number: Callable[[int, str], float]) -> LayerCurve:

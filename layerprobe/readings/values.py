@@ -57,11 +57,7 @@ class LayerCurve:
     ) -> LayerCurve:
         """Return numbers by layer with their errors; without them where there are fewer than five texts or documents.
 
-        Args:
-            values: By layer.
-            influences: For each layer (texts,) influence values of mean 0.
-            level: Confidence level of intervals.
-            clusters: Which document each text is of; None where texts are independent.
+        Influences are, for each layer, (texts,) values of mean 0; clusters say which document a text is of.
         """
         import numpy as np  # takes a while to load, scipy too
 

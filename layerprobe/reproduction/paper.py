@@ -185,17 +185,12 @@ def experiment(name: str) -> Experiment:
 
 
 def run_models(chosen: Experiment, models: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return what is run in place of each model of the paper, in its order.
-
-    Args:
-        chosen: The experiment.
-        models: By hub id of the paper, itself or another; those left out are not run. All, as they are, by default.
+    """Return what is run in place of each model of the paper, in its order: by default all, as they are.
 
     Raises:
         DataError: If the experiment has no such model.
     """
-    if not models:
-        return {model: model for model in chosen.models}
+    models = models or {model: model for model in chosen.models}
     if unknown := [model for model in models if model not in chosen.models]:
         raise DataError(f"expected models of {chosen.name}: {', '.join(chosen.models)}, got {', '.join(unknown)}")
     return {model: models[model] for model in chosen.models if model in models}
@@ -237,17 +232,12 @@ class PlannedLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentPlan:
-    """What an experiment is and what it costs."""
+    """What an experiment takes."""
 
     experiment: str
-    title: str
-    source: str
-    data: str
-    """Data set of the paper."""
     train: int
     """Training pairs that steps are counted from."""
     seeds: tuple[int, ...]
-    protocol: Protocol
     layers: tuple[PlannedLayer, ...]
     runs: int
     steps: int
@@ -266,52 +256,45 @@ def plan_experiment(
 ) -> ExperimentPlan:
     """Count runs and steps, and estimate GPU hours, without a model or the network.
 
-    Args:
-        chosen: The experiment.
-        models: What `run_models` returned.
-        seeds: One run each.
-        train: Training pairs; those of the paper's data set by default.
-        words: Training pairs of word similarity; the paper's by default.
+    Training pairs, of the task and of word similarity, are the paper's where none are given.
     """
-    paper, data, protocol = read_paper(), read_paper().data_set(chosen.data), Protocol()
-    pairs, first = data.train if train is None else train, paper.word_similarity
-    steps = 0 if chosen.pairs else protocol.epochs * math.ceil(pairs / protocol.batch_size)
-    word_steps = first["epochs"] * math.ceil((first["train"] if words is None else words) / first["batch_size"])
+    paper, protocol = read_paper(), Protocol()
+    data, first, n = paper.data_set(chosen.data), paper.word_similarity, len(seeds)
+    train = train or data.train
+    steps = 0 if chosen.pairs else protocol.epochs * math.ceil(train / protocol.batch_size)
+    word_steps = first["epochs"] * math.ceil((words or first["train"]) / first["batch_size"])
+
+    def planned(score: PaperScores) -> PlannedLayer:
+        before = word_steps if score.before == "word similarity" else 0
+        millions, hours = paper.model(score.model).millions(score.layer), None
+        if millions is not None:
+            tokens = 2 * data.tokens * (n * steps * protocol.batch_size or data.test)
+            tokens += 2 * first["tokens"] * n * before * first["batch_size"]
+            hours = (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
+            if score.before == "domain adaptation":
+                hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
+        return PlannedLayer(
+            model=score.model,
+            runs_model=models[score.model],
+            layer=score.layer,
+            before=score.before,
+            random_init=score.random_init,
+            parameters=millions,
+            runs=n * (bool(steps) + bool(before)),
+            steps=n * (steps + before),
+            gpu_hours=hours,
+        )
+
     scores = chosen.scores or tuple(
         PaperScores(model=name, layer=paper.model(name).parameters[-1].layer, validation={}, test={})
         for name in chosen.models
     )
-    layers = []
-    for score in (score for score in scores if score.model in models):
-        millions = paper.model(score.model).millions(score.layer)
-        steps_before = word_steps if score.before == "word similarity" else 0
-        tokens = 2 * data.tokens * (len(seeds) * steps * protocol.batch_size or data.test)
-        tokens += 2 * first["tokens"] * len(seeds) * steps_before * first["batch_size"]
-        hours = None if millions is None else (6 if steps else 2) * millions * 1e6 * tokens / FLOPS_A_SECOND / 3600
-        if hours is not None and score.before == "domain adaptation":
-            hours += paper.domain_adaptation.get(score.model, paper.domain_adaptation["others"])
-        layers.append(
-            PlannedLayer(
-                model=score.model,
-                runs_model=models[score.model],
-                layer=score.layer,
-                before=score.before,
-                random_init=score.random_init,
-                parameters=millions,
-                runs=len(seeds) * (bool(steps) + bool(steps_before)),
-                steps=len(seeds) * (steps + steps_before),
-                gpu_hours=hours,
-            )
-        )
+    layers = tuple(planned(score) for score in scores if score.model in models)
     return ExperimentPlan(
         experiment=chosen.name,
-        title=chosen.title,
-        source=chosen.source,
-        data=chosen.data,
-        train=pairs,
+        train=train,
         seeds=seeds,
-        protocol=protocol,
-        layers=tuple(layers),
+        layers=layers,
         runs=sum(layer.runs for layer in layers),
         steps=sum(layer.steps for layer in layers),
         gpu_hours=sum(layer.gpu_hours or 0.0 for layer in layers),

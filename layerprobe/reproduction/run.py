@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from layerprobe.chains.run import ChainData, plan_chain, run_chain
 from layerprobe.chains.values import AdaptStep, Chain, FinetuneStep
 from layerprobe.comparison.compare import compare
-from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import PAPER_SEEDS
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.metrics.seeds import SeedScores, pareto_front, seed_scores
@@ -32,6 +32,7 @@ from layerprobe.similarity.measures.cka import CKA
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task, TaskSettings, TextFile
 
+ESTIMATORS: tuple[Literal["debiased", "biased"], ...] = ("debiased", "biased")
 NEAR = 2.0
 """Standard deviations of our seeds within which a score counts as the paper's."""
 
@@ -119,17 +120,10 @@ def reproduce(
     """Do an experiment again, and compare.
 
     Models are fine-tuned at its layers by the paper's protocol, or compared by CKA where that is what it shows. All
-    are resolved and checked before the first is trained. What has no data for the step before TMFT is not run.
+    are checked before the first is trained. What has no data for the step before TMFT is not run.
 
-    Args:
-        name: One of `experiment_names`.
-        task: The experiment's data.
-        models: See `run_models`.
-        words: Word pairs for what is fine-tuned on word similarity first, as `load_word_similarity` loads them.
-        corpus: Texts for what is adapted to a domain first, as `load_corpus` loads them.
-        seeds: One run each.
-        options: How to load; pooling is the paper's.
-        progress: Called with what is done, how much, and of how much.
+    For `models` see `run_models`; words and corpus are for what is fine-tuned on word similarity or adapted to a domain
+    first, as `load_word_similarity` and `load_corpus` load them.
 
     Raises:
         DataError: If there is no such experiment, model or layer, the task is of another kind, or nothing of the
@@ -148,7 +142,12 @@ def reproduce(
         pairs = _compared(chosen, run, task, options=options, progress=progress)
         sentence = f"{sum(pair.bears_out for pair in pairs)} of {len(pairs)} pairs bear out the paper's claim."
     else:
-        scores = _fine_tuned(chosen, run, task, words, corpus, seeds=tuple(seeds), options=options, progress=progress)
+        planned = [
+            (score, _chain(score, run[score.model], task, words, corpus, seeds=tuple(seeds)))
+            for score in chosen.scores
+            if score.model in run
+        ]
+        scores = _fine_tuned(planned, run, task, options=options, progress=progress)
         sentence = nearness([score for score in scores if (score.split, score.metric) == ("test", task.primary)])
     return Reproduction(
         experiment=name,
@@ -166,75 +165,67 @@ def reproduce(
 # ---- scores -------------------------------------------------------------------------------------------
 
 
-def _fine_tuned(
-    chosen: Experiment,
-    models: Mapping[str, str],
-    task: Task,
-    words: Task | None,
-    corpus: TextFile | None,
-    *,
-    seeds: tuple[int, ...],
-    options: Options,
-    progress: Progress,
-) -> tuple[ReproducedScore, ...]:
-    scores = [score for score in chosen.scores if score.model in models]
-    chains = [_chain(score, models[score.model], task, words, corpus, seeds=seeds) for score in scores]
-    for chain, data in filter(None, chains):
-        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
-    outcomes: list[LayerOutcome | None] = []
-    for number, planned in enumerate(chains):
-        part = part_of(progress, start=number, share=1, whole=len(chains))
-        done = planned and run_chain(planned[0], data=planned[1], options=options, progress=part)
-        outcomes.append(done.outcomes[0] if done else None)
-    reported = {task.primary, *(metric for score in scores for metric in (*score.validation, *score.test))}
-    metrics = [metric for metric in KINDS[task.kind].metrics if metric in reported]
-    return tuple(
-        reproduced_score(score, models[score.model], outcome, split, metric)
-        for score, outcome in zip(scores, outcomes, strict=True)
-        for split in ("validation", "test")
-        for metric in metrics
-    )
-
-
 def _chain(
     score: PaperScores, model: str, task: Task, words: Task | None, corpus: TextFile | None, *, seeds: tuple[int, ...]
 ) -> tuple[Chain, ChainData] | None:
     """Return what is done at a layer, by the paper's protocol; None where there are no data for the first step."""
-    steps: list[AdaptStep | FinetuneStep] = [FinetuneStep(task=TaskSettings(source=task.name))]
-    data = ChainData(tasks=(task,))
+    steps: list[AdaptStep | FinetuneStep] = []
     if score.before == "word similarity":
         if words is None:
             return None
         paper = read_paper().word_similarity
         protocol = Protocol(epochs=paper["epochs"], batch_size=paper["batch_size"])
-        steps.insert(0, FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol))
-        data = ChainData(tasks=(words, task))
+        steps = [FinetuneStep(task=TaskSettings(source=words.name), protocol=protocol)]
     elif score.before == "domain adaptation":
         if corpus is None:
             return None
-        steps.insert(0, AdaptStep(texts=(corpus.name,)))
-        data = ChainData(tasks=(task,), corpora=(corpus,))
+        steps = [AdaptStep(texts=(corpus.name,))]
     chain = Chain(
         name=f"{score.model} at layer {score.layer}",
         model=model,
         random_init=score.random_init,
-        steps=tuple(steps),
+        steps=(*steps, FinetuneStep(task=TaskSettings(source=task.name))),
         layers=(score.layer,),
         seeds=seeds,
         baseline=False,
         cka=False,
     )
-    return chain, data
+    tasks = (words, task) if words is not None and score.before == "word similarity" else (task,)
+    return chain, ChainData(tasks=tasks, corpora=(corpus,) if corpus is not None and chain.adaptations else ())
+
+
+def _fine_tuned(
+    planned: Sequence[tuple[PaperScores, tuple[Chain, ChainData] | None]],
+    models: Mapping[str, str],
+    task: Task,
+    *,
+    options: Options,
+    progress: Progress,
+) -> tuple[ReproducedScore, ...]:
+    for chain, data in filter(None, (each for _, each in planned)):
+        plan_chain(chain, data=data, options=options)  # what is wrong is reported before any training
+    reported = {task.primary, *(metric for score, _ in planned for metric in (*score.validation, *score.test))}
+    splits: tuple[Literal["validation", "test"], ...] = ("validation", "test")
+    scores = []
+    for number, (score, each) in enumerate(planned):
+        part = part_of(progress, start=number, share=1, whole=len(planned))
+        done = each and run_chain(each[0], data=each[1], options=options, progress=part)
+        outcome = done.outcomes[0] if done else None
+        scores += [
+            reproduced_score(score, models[score.model], outcome, split, metric)
+            for split in splits
+            for metric in KINDS[task.kind].metrics
+            if metric in reported
+        ]
+    return tuple(scores)
 
 
 def reproduced_score(
     paper: PaperScores, run: str, outcome: LayerOutcome | None, split: Literal["validation", "test"], metric: str
 ) -> ReproducedScore:
     """Set our runs at a layer beside the paper's figure; an outcome of None stands for one that was not run."""
-    figure = (paper.validation if split == "validation" else paper.test).get(metric)
-    ours = None
-    if outcome is not None:
-        ours = seed_scores((outcome.validation if split == "validation" else outcome.test)[metric])
+    figure = getattr(paper, split).get(metric)
+    ours = None if outcome is None else seed_scores(getattr(outcome, split)[metric])
     difference = None if ours is None or figure is None else ours.mean - figure
     return ReproducedScore(
         model=paper.model,
@@ -270,18 +261,16 @@ def nearness(scores: Sequence[ReproducedScore]) -> str:
 def _front(
     scores: Sequence[ReproducedScore], metric: str
 ) -> dict[Literal["paper", "ours"], tuple[tuple[str, int], ...]]:
-    points: dict[Literal["paper", "ours"], list[tuple[float, float, str, int]]] = {"paper": [], "ours": []}
+    ours, papers = [], []
     for score in scores:
-        millions = read_paper().model(score.model).millions(score.layer)
-        if (score.split, score.metric) != ("test", metric) or score.ours is None or score.parameters is None:
-            continue
-        points["ours"].append((score.parameters, score.ours.mean, score.model, score.layer))
-        if millions is not None and score.paper is not None:
-            points["paper"].append((millions, score.paper, score.model, score.layer))
-    return {
-        whose: tuple((model, layer) for _, _, model, layer in pareto_front(each, lambda x: x[0], lambda x: x[1]))
-        for whose, each in points.items()
-    }
+        if (score.split, score.metric) == ("test", metric) and score.ours is not None and score.parameters is not None:
+            point = score.model, score.layer
+            millions = read_paper().model(score.model).millions(score.layer)
+            ours.append((score.parameters, score.ours.mean, point))
+            if millions is not None and score.paper is not None:
+                papers.append((millions, score.paper, point))
+    paper_front, our_front = (pareto_front(each, itemgetter(0), itemgetter(1)) for each in (papers, ours))
+    return {"paper": tuple(each[2] for each in paper_front), "ours": tuple(each[2] for each in our_front)}
 
 
 # ---- similarity ---------------------------------------------------------------------------------------
@@ -296,39 +285,29 @@ def _compared(
             f"expected a model and its reference for {chosen.name}, such as {chosen.pairs[0].model} and "
             f"{chosen.pairs[0].reference}, got {', '.join(models)}"
         )
-    names = dict.fromkeys(name for pair in pairs for name in (pair.model, pair.reference))
-    trust = options.trust_remote_code
-    checkpoints = {name: resolve_checkpoint(models[name], trust_remote_code=trust) for name in names}
-    embedded = {
-        name: extract(checkpoint, task.test.texts, options=options, progress=progress)
-        for name, checkpoint in checkpoints.items()
-    }
-    return tuple(
-        _pair(pair, models, embedded[pair.model], embedded[pair.reference], options.device, progress) for pair in pairs
-    )
-
-
-def _pair(
-    paper: PaperPair,
-    models: Mapping[str, str],
-    model: Embeddings,
-    reference: Embeddings,
-    device: str,
-    progress: Progress,
-) -> ReproducedPair:
-    curve = compare(model, reference, device=device, progress=progress).curve
-    biased = compare(model, reference, measure=CKA(estimator="biased"), device=device, progress=progress).curve
-    errors = curve.uncertainty
-    assert errors is not None  # debiased CKA has intervals
-    prediction = plateau_rule(curve)
-    return ReproducedPair(
-        paper=paper,
-        runs_model=models[paper.model],
-        runs_reference=models[paper.reference],
-        curve=curve.values,
-        lower=errors.lower,
-        upper=errors.upper,
-        biased=biased.values,
-        drop_layers=prediction.drop_layers,
-        bears_out=prediction.drops or not paper.drops,
-    )
+    done = []
+    for pair in pairs:
+        model, reference = (
+            extract(models[name], task.test.texts, options=options, progress=progress)
+            for name in (pair.model, pair.reference)
+        )
+        curve, biased = (
+            compare(model, reference, measure=CKA(estimator=estimator), device=options.device, progress=progress).curve
+            for estimator in ESTIMATORS
+        )
+        prediction, errors = plateau_rule(curve), curve.uncertainty
+        assert errors is not None  # debiased CKA has intervals
+        done.append(
+            ReproducedPair(
+                paper=pair,
+                runs_model=models[pair.model],
+                runs_reference=models[pair.reference],
+                curve=curve.values,
+                lower=errors.lower,
+                upper=errors.upper,
+                biased=biased.values,
+                drop_layers=prediction.drop_layers,
+                bears_out=prediction.drops or not pair.drops,
+            )
+        )
+    return tuple(done)

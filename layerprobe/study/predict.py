@@ -115,9 +115,10 @@ def predict(
         options=options,
         progress=progress,
     )
-    drops = [predict_drop(compared[0], rule=rule, curves=curves, zero_shot=labelled)]
-    drops += [
-        predict_drop(each, rule=rule_by_reference(rule), curves=curves, zero_shot=labelled) for each in compared[1:]
+    rules = [rule, *[rule_by_reference(rule)] * (len(compared) - 1)]
+    drops = [
+        predict_drop(each, rule=name, curves=curves, zero_shot=labelled)
+        for each, name in zip(compared, rules, strict=True)
     ]
     warnings = [
         *(warning for each in (embedded, *others) for warning in each.warnings),
@@ -147,13 +148,7 @@ def default_rule(texts: Sequence[str]) -> str:
 
 
 def chosen_rule(name: str | None, texts: Sequence[str], *, labelled: bool, referenced: bool = True) -> str:
-    """Return the rule of a name, or the default, if what it reads is there.
-
-    Args:
-        name: One of `rule_names`, or None.
-        texts: What the model will embed.
-        labelled: Whether there are labels.
-        referenced: Whether there is a reference.
+    """Return the rule of a name, or the default for such texts, if what it reads is there: labels, a reference.
 
     Raises:
         DataError: If there is no such rule, or it needs labels or a reference and there are none.
@@ -183,14 +178,9 @@ def predict_drop(
     curves: Mapping[str, LayerCurve] | None = None,
     zero_shot: LayerScores | None = None,
 ) -> DropPrediction:
-    """Apply a rule to what is known of a model.
+    """Apply a rule to what is known of a model: its comparison, and what `read_curves` gave.
 
-    Args:
-        comparison: The model with a reference, or with itself, each layer with the one before.
-        rule: One of `rule_names`, tuned on DropBench.
-        curves: What `read_curves` gave.
-        zero_shot: Where there are labels, the scores that choose the best zero-shot layer: a baseline beside the
-            prediction, not part of it.
+    Zero-shot scores choose a baseline beside the prediction, and no part of it.
 
     Raises:
         DataError: If the model has fewer than three blocks, or what the rule reads is missing.
@@ -213,12 +203,8 @@ def predict_drop(
             baselines[other] = tuned_rule(other)(seen).recommended_layer
     by_plateau = None
     if not comparison.alone:
-        by_plateau = plateau_rule(
-            comparison.curve,
-            model=model,
-            reference=reference,
-            measure=comparison.map.measure.short_name,
-        )
+        measure = comparison.map.measure.short_name
+        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure)
         if rule == PLATEAU:
             return replace(by_plateau, baselines=baselines, record=tuned.record)
         baselines[PLATEAU] = by_plateau.recommended_layer
@@ -246,13 +232,7 @@ def predict_drop(
 def drop_cautions(
     comparison: Comparison, drop: DropPrediction, zero_shot: LayerScores | None = None
 ) -> tuple[str, ...]:
-    """Return, in plain words, what speaks against taking a predicted drop at its word.
-
-    Args:
-        comparison: The two models.
-        drop: What was predicted.
-        zero_shot: Scores of the model without fine-tuning, where there are labels.
-    """
+    """Return, in plain words, what speaks against taking a predicted drop at its word."""
     said = []
     model, reference = comparison.model, comparison.reference
     same = (model.revision, model.random_init) == (reference.revision, reference.random_init)

@@ -111,15 +111,15 @@ class Study:
                 f"expected a prediction from each further reference, got {len(self.further_predictions)} from "
                 f"{len(self.further_comparisons)}"
             )
-        model, reference, found = self.comparison.model, self.comparison.reference, self.prediction
-        check_layers(found.drop_layers, model, what="drop layers")
-        check_layers((found.recommended_layer,), model, what="a recommended layer")
-        if found.evidence is not None:
-            check_layers(found.evidence.plateau_layers, model, what="plateau layers")
-        check_layers(tuple(found.baselines.values()), model, what="layers of baselines")
-        if short := [name for name, values in found.read.items() if len(values) != model.n_layers]:
-            raise DataError(f"expected {short[0]} of {model.n_layers} layers, got {len(found.read[short[0]])}")
-        shares = found.probability
+        model, reference, drop = self.comparison.model, self.comparison.reference, self.prediction
+        check_layers(drop.drop_layers, model, what="drop layers")
+        check_layers((drop.recommended_layer,), model, what="a recommended layer")
+        if drop.evidence is not None:
+            check_layers(drop.evidence.plateau_layers, model, what="plateau layers")
+        check_layers(tuple(drop.baselines.values()), model, what="layers of baselines")
+        if short := [name for name, values in drop.read.items() if len(values) != model.n_layers]:
+            raise DataError(f"expected {short[0]} of {model.n_layers} layers, got {len(drop.read[short[0]])}")
+        shares = drop.probability
         if shares is not None and len(shares.by_layer) != model.n_layers:
             raise DataError(
                 f"expected probabilities of {model.n_layers} layers of {model.name}, got {len(shares.by_layer)}"

@@ -94,7 +94,7 @@ NOT_IN_TRAIN = "1 label of the test split is not in the train split: 'neither'"
         (empty, "classification", "the test split has 0 texts, expected at least 4"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(
+def test_what_is_wrong_is_reported_in_one_line(
     layerprobe: Layerprobe,
     pair: tuple[Path, Path],
     tmp_path: Path,
@@ -132,12 +132,12 @@ def test_what_train_and_test_share_is_counted(
         splits["test"][-1][:2] = reversed(splits["test"][-1][:2])
     done = layerprobe("extract", pair[0], "-t", write(kind, splits, tmp_path))
     assert done.code == 0
-    found = (
+    result = (
         "3 of 16 texts of the test split are in the train split too"
         if kind == "classification"
         else "6 of 32 texts of the test split are in the train split too (3 whole pairs)"
     )
-    assert f"warning: {found}" in done.err
+    assert f"warning: {result}" in done.err
 
 
 @pytest.mark.parametrize("kind", LABELS)

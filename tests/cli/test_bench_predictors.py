@@ -31,10 +31,10 @@ def test_the_table_has_a_row_a_rule(layerprobe: Layerprobe, zoo_file: Path) -> N
 
 def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
     done = layerprobe("bench-predictors", zoo_file, "--json", "--budget", "gentle", "--level", "0.8")
-    found = from_json(Bench, done.out)
-    assert found.level == 0.8
-    assert [(each.budget, each.clusters) for each in found.budgets] == [("gentle", "families")]
-    assert found.budgets[0].truths["a0"].onset == 5
+    result = from_json(Bench, done.out)
+    assert result.level == 0.8
+    assert [(each.budget, each.clusters) for each in result.budgets] == [("gentle", "families")]
+    assert result.budgets[0].truths["a0"].onset == 5
 
 
 def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
@@ -48,8 +48,8 @@ def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Pat
 
 
 def test_tuned_rules_on_the_models_that_were_kept_out(layerprobe: Layerprobe) -> None:
-    found = from_json(Bench, layerprobe("bench-predictors", "--tuned", "--json").out)
-    assert {name for budget in found.budgets for name in budget.truths} == {e.name for e in read_kept_out().entries}
+    result = from_json(Bench, layerprobe("bench-predictors", "--tuned", "--json").out)
+    assert {name for budget in result.budgets for name in budget.truths} == {e.name for e in read_kept_out().entries}
 
 
 def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:

@@ -118,8 +118,8 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
 def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"{a} {b}" for a in "abcdef" for b in "ghij"))
-    found = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
-    (only,) = found.json
+    printed = layerprobe("predict", pair[0], "-r", pair[1], "--texts", texts, "--json")
+    (only,) = printed.json
     simple = {"last layer", "fixed fraction of depth", "plateau of CKA", "fall of effective rank"}
     assert only["prediction"]["rule"] == "fall of InfoNCE"
     assert set(only["prediction"]["baselines"]) == simple
@@ -156,23 +156,23 @@ def test_predict_needs_no_reference(layerprobe: Layerprobe, pair: tuple[Path, Pa
 def test_what_needs_a_reference_says_so(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, command: str
 ) -> None:
-    found = layerprobe(command, pair[0], "-t", pairs_file, "--rule", "plateau of CKA")
-    assert (found.code, found.error) == (
+    printed = layerprobe(command, pair[0], "-t", pairs_file, "--rule", "plateau of CKA")
+    assert (printed.code, printed.error) == (
         1,
         "error: expected a reference for the rule 'plateau of CKA', which reads CKA with one, got none: give one, or "
         "choose a rule that reads the model alone",
     )
-    found = layerprobe(command, pair[0], "-t", pairs_file, "--reference-random-init", "0")
-    assert found.code == 2
-    assert "expected --reference with --reference-random-init" in found.err
+    printed = layerprobe(command, pair[0], "-t", pairs_file, "--reference-random-init", "0")
+    assert printed.code == 2
+    assert "expected --reference with --reference-random-init" in printed.err
 
 
 def test_run_and_confirm_need_no_reference(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
     confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK, "--json").json
-    found = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--out", tmp_path / "out")
-    assert "CKA with layer before" in found.out
+    printed = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--out", tmp_path / "out")
+    assert "CKA with layer before" in printed.out
     study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
     assert study.comparison.alone
     assert study.reference_zero_shot is None
@@ -182,9 +182,9 @@ def test_run_and_confirm_need_no_reference(
     assert "Similarity to the layer before, layer by layer" in page
     assert "Of different layers, " in page
     assert '<span class="against">' not in page
-    found = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--reference-layers", "1", "--out", tmp_path / "no")
-    assert found.code == 2
-    assert "expected --reference with --reference-layers" in found.err
+    printed = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--reference-layers", "1", "--out", tmp_path / "no")
+    assert printed.code == 2
+    assert "expected --reference with --reference-layers" in printed.err
 
 
 def test_a_rule_that_cannot_be_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
@@ -203,11 +203,11 @@ def pair_of(pair: tuple[Path, Path]) -> tuple[Path, str, Path]:
 
 
 def test_a_model_against_its_random_twin(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    found = layerprobe("compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--json").json[
+    printed = layerprobe("compare", pair[0], pair[0], "--reference-random-init", "3", "-t", pairs_file, "--json").json[
         "comparisons"
     ][0]
-    assert found["reference"]["name"].endswith("(random init 3)")
-    assert found["map"]["values"][3][3] < 0.99
+    assert printed["reference"]["name"].endswith("(random init 3)")
+    assert printed["map"]["values"][3][3] < 0.99
 
 
 def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
@@ -262,17 +262,17 @@ def test_compare_by_other_measures(layerprobe: Layerprobe, pair: tuple[Path, Pat
 
 
 def test_predict_against_several_references(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
-    found = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file).out.splitlines()
+    result = layerprobe("predict", pair[0], "-r", pair[1], "-r", pair[0], "-t", pairs_file).out.splitlines()
     by = ", by the plateau of CKA, as the other rule reads the model alone"
-    assert [line for line in found if line.startswith("Against")] == [f"Against {pair[1]}:", f"Against {pair[0]}{by}:"]
+    assert [line for line in result if line.startswith("Against")] == [f"Against {pair[1]}:", f"Against {pair[0]}{by}:"]
 
 
 def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     table = tmp_path / "texts.csv"
     rows = [f"{a} {b},{a}" for a in "abcdef" for b in "ghij"]
     table.write_text("\n".join(["text,document", *rows]))
-    found = layerprobe("compare", *pair, "--texts", table, "--documents", "document", "--json").json
-    assert found["comparisons"][0]["map"]["uncertainty"]["n_clusters"] == 6
+    printed = layerprobe("compare", *pair, "--texts", table, "--documents", "document", "--json").json
+    assert printed["comparisons"][0]["map"]["uncertainty"]["n_clusters"] == 6
     assert "no column 'source'" in layerprobe("compare", *pair, "--texts", table, "--documents", "source").err
     assert layerprobe("compare", *pair, "-t", table, "--documents", "document").code == 2
     options = ("--texts", table, "--documents", "document", "--permutations", "50")
@@ -280,9 +280,9 @@ def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple
 
 
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
-    found = layerprobe("doctor", pair[0])
-    assert found.code == 0
-    assert [line.split()[1] for line in found.out.splitlines()[4:]] == ["ok"] * 5
+    printed = layerprobe("doctor", pair[0])
+    assert printed.code == 0
+    assert [line.split()[1] for line in printed.out.splitlines()[4:]] == ["ok"] * 5
 
 
 def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:

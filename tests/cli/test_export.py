@@ -22,8 +22,8 @@ def test_export(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path)
     again = layerprobe("export", pair[0], out, "--layer", "1")
     assert again.code == 1
     assert "replace it with --overwrite" in again.error
-    found = layerprobe("export", pair[0], out, "--layer", "1", "--overwrite", "--json").json
-    assert (found["layer"], found["path"], found["warnings"]) == (1, str(out), [])
+    printed = layerprobe("export", pair[0], out, "--layer", "1", "--overwrite", "--json").json
+    assert (printed["layer"], printed["path"], printed["warnings"]) == (1, str(out), [])
 
 
 def test_what_is_wrong_is_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:

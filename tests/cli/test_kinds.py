@@ -72,9 +72,9 @@ def test_the_kind_can_be_asked_for(layerprobe: Layerprobe, pair: tuple[Path, Pat
 
 
 def test_files_of_a_folder_are_merged(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
-    found = layerprobe("extract", pair[0], "-t", data / "words", "--merge", "--json").json
-    assert "scaled 41 scores of one.csv from 0 .. 4 to 0 .. 1" in found["notes"]
-    assert any("into 57 train, 12 validation, 13 test" in note for note in found["notes"])
+    printed = layerprobe("extract", pair[0], "-t", data / "words", "--merge", "--json").json
+    assert "scaled 41 scores of one.csv from 0 .. 4 to 0 .. 1" in printed["notes"]
+    assert any("into 57 train, 12 validation, 13 test" in note for note in printed["notes"])
 
 
 @pytest.mark.parametrize(
@@ -87,5 +87,5 @@ def test_options_that_do_not_fit(
 
 
 def test_texts_have_no_kind(layerprobe: Layerprobe, pair: tuple[Path, Path], data: Path) -> None:
-    found = layerprobe("extract", pair[0], "--texts", data / "entailment.csv", "--kind", "entailment")
-    assert (found.code, "with --texts" in found.err) == (2, True)
+    printed = layerprobe("extract", pair[0], "--texts", data / "entailment.csv", "--kind", "entailment")
+    assert (printed.code, "with --texts" in printed.err) == (2, True)

@@ -18,8 +18,8 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
     lines = done.out.splitlines()
     assert re.split("  +", lines[0]) == ["layer", *alone()]
     assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
-    found = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
-    curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in found["readings"].items()}
+    printed = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, "--views", "2", "--json").out)
+    curves = {name: from_json(LayerCurve, json.dumps(curve)) for name, curve in printed["readings"].items()}
     assert list(curves) == alone()
     for layer in range(1, 4):
         assert lines[2 + layer].split()[1:] == [f"{curve.values[layer]:.3f}" for curve in curves.values()]
@@ -28,14 +28,14 @@ def test_a_row_a_layer(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_fi
     assert {name for name, curve in curves.items() if curve.standard_errors} == {
         *("prompt entropy", "curvature", "self CKA", "effective rank", "InfoNCE")
     }
-    assert found["views"]["n_views"] == 2
+    assert printed["views"]["n_views"] == 2
     assert any(line.startswith("mean cosine: mean cosine of two texts: anisotropy; lower pro") for line in lines[6:])
 
 
 def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     chosen = ("--reading", "zero-shot", "--reading", "effective rank")
-    found = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, *chosen, "--json").out)
-    assert list(found["readings"]) == ["effective rank", "zero-shot"]
+    printed = json.loads(layerprobe("metrics", pair[0], "-t", pairs_file, *chosen, "--json").out)
+    assert list(printed["readings"]) == ["effective rank", "zero-shot"]
     wrong = layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "effective ran")
     assert "expected a reading, one of prompt entropy, " in wrong.error
     assert "did you mean 'effective rank'?" in wrong.error

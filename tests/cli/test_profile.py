@@ -47,8 +47,8 @@ def test_a_table_a_shape(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> Non
 
 
 def test_json_reads_back(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
-    found = layerprobe("profile", *pair, *FEW, "--json").json["profiles"]
-    profiles = [from_json(Profile, to_json(each)) for each in found]
+    printed = layerprobe("profile", *pair, *FEW, "--json").json["profiles"]
+    profiles = [from_json(Profile, to_json(each)) for each in printed]
     assert [each.model.architecture for each in profiles] == ["electra", "bert"]
     assert [[each.layer for each in one.layers] for one in profiles] == [[0, 1, 2, 3]] * 2
 
@@ -92,7 +92,7 @@ def test_a_study_of_another_model_is_refused_before_anything_is_measured(
         (("--lengths", "many"), 2, "expected whole numbers"),
     ],
 )
-def test_bad_input_is_told_in_one_line(
+def test_bad_input_is_reported_in_one_line(
     layerprobe: Layerprobe, pair: tuple[Path, Path], options: tuple[str, ...], code: int, words: str
 ) -> None:
     outcome = layerprobe("profile", pair[0], *FEW, *options)

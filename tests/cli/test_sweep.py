@@ -70,7 +70,7 @@ def test_a_sweep_from_toml(layerprobe: Layerprobe, toml: Path, pair: tuple[Path,
 
     # the same runs by other commands, and marks of runs that fail
     tuned = layerprobe("finetune", pair[0], "-t", result.curves[0].task, *SAME, "--json").json["runs"]
-    by_layer = {found.layer: found for found in result.curves[0].outcomes}
+    by_layer = {actual.layer: actual for actual in result.curves[0].outcomes}
     assert all(run["test"]["spearman"] in by_layer[run["layer"]].scores for run in tuned)
     again = layerprobe("sweep", pair[0], "-t", result.curves[0].task, *SAME, "--json")
     assert from_json(SweepResult, again.out).curves == result.curves[:1]
@@ -150,21 +150,21 @@ def test_bad_input_is_one_line(
     message: str,
 ) -> None:
     stands_for = {"MODEL": pair[0], "TASK": pairs_file, "TOML": toml}
-    found = layerprobe("sweep", *(stands_for.get(argument, argument) for argument in arguments), "-q")
-    assert found.code == code
-    assert message in found.err
+    printed = layerprobe("sweep", *(stands_for.get(argument, argument) for argument in arguments), "-q")
+    assert printed.code == code
+    assert message in printed.err
     if code == 1:
-        assert found.error
+        assert printed.error
 
 
 def living_in_group(group: int) -> list[int]:
     """The processes of a group that did not end, by /proc."""
-    found = []
+    result = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             state, _, its_group = stat.read_text().rsplit(")", 1)[1].split()[:3]
-            found += [int(stat.parent.name)] if int(its_group) == group and state != "Z" else []
-    return found
+            result += [int(stat.parent.name)] if int(its_group) == group and state != "Z" else []
+    return result
 
 
 def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_json_of_a_dry_run(layerprobe: Layerprobe, toml: Path) -> None:
     assert [run["layer"] for run in planned] == [3, 3, 1, 1, 0, 0]
 
 
-def test_tasks_of_one_file_are_told_apart_and_its_notes_told_once(
+def test_tasks_of_one_file_are_told_apart_and_its_notes_shown_once(
     layerprobe: Layerprobe, toml: Path, pairs_file: Path
 ) -> None:
     toml.write_text(f'{toml.read_text()}\n[[tasks]]\nsource = "{pairs_file}"\nsplit_seed = 1\n')

@@ -54,17 +54,17 @@ def logistic_on(names: Sequence[str]) -> Rule:
 
 def test_the_plateau_rule_on_the_known_zoo() -> None:
     """Right for a0, a1, c0 and d0; it misses b0 and calls c1, whose layer 4 is 2 points short."""
-    found = scores_of(known_zoo(), f"plateau of {CURVE}")
-    assert [outcome.recommended for outcome in found.outcomes] == [(4,), (4,), (6,), (6,), (4,), (6,)]
-    assert value(found.precision) == pytest.approx(2 / 3)
-    assert value(found.recall) == pytest.approx(2 / 3)
-    assert value(found.f1) == pytest.approx(2 / 3)
-    assert value(found.onset_error) == pytest.approx((0 + 0 + 2) / 3)
-    assert value(found.mean_regret) == pytest.approx((0 + 0 + 20 + 0 + 2 + 0) / 6)
-    assert value(found.median_regret) == 0
+    scores = scores_of(known_zoo(), f"plateau of {CURVE}")
+    assert [outcome.recommended for outcome in scores.outcomes] == [(4,), (4,), (6,), (6,), (4,), (6,)]
+    assert value(scores.precision) == pytest.approx(2 / 3)
+    assert value(scores.recall) == pytest.approx(2 / 3)
+    assert value(scores.f1) == pytest.approx(2 / 3)
+    assert value(scores.onset_error) == pytest.approx((0 + 0 + 2) / 3)
+    assert value(scores.mean_regret) == pytest.approx((0 + 0 + 20 + 0 + 2 + 0) / 6)
+    assert value(scores.median_regret) == 0
     # layers 4 and 6 where it calls a drop; layers 5, at three quarters of the depth, and 6 where it does not
-    assert value(found.cost) == pytest.approx((3 * 12 / 28 + 3 * 13 / 28) / 6)
-    assert (found.parameters, found.labelled) == (0, False)
+    assert value(scores.cost) == pytest.approx((3 * 12 / 28 + 3 * 13 / 28) / 6)
+    assert (scores.parameters, scores.labelled) == (0, False)
 
 
 def test_the_baselines_on_the_known_zoo() -> None:
@@ -79,20 +79,20 @@ def test_the_baselines_on_the_known_zoo() -> None:
 
 
 def test_a_random_layer_is_scored_in_expectation() -> None:
-    found = scores_of(known_zoo(), "random layer")
-    assert [outcome.called for outcome in found.outcomes] == [pytest.approx(6 / 7)] * 6
-    assert value(found.recall) == pytest.approx(6 / 7)
-    assert value(found.precision) == pytest.approx(0.5)
+    result = scores_of(known_zoo(), "random layer")
+    assert [outcome.called for outcome in result.outcomes] == [pytest.approx(6 / 7)] * 6
+    assert value(result.recall) == pytest.approx(6 / 7)
+    assert value(result.precision) == pytest.approx(0.5)
     mean_regrets = [np.mean(max(scores) - np.array(scores)) for scores in (DROPPING, RISING)]
-    assert value(found.mean_regret) == pytest.approx(np.mean(mean_regrets))
-    assert value(found.onset_error) == pytest.approx(np.mean([abs(onset - 5) for onset in range(1, 8)]))
+    assert value(result.mean_regret) == pytest.approx(np.mean(mean_regrets))
+    assert value(result.onset_error) == pytest.approx(np.mean([abs(onset - 5) for onset in range(1, 8)]))
 
 
 def test_budgets_have_truths_of_their_own() -> None:
     budgets = {"gentle": tuned(DROPPING), "converged": tuned(RISING)}
     data = zoo(*(entry(name, name, budgets=budgets, cka=FALLING_CURVE) for name in "ab"))
-    found = bench_predictors(data, draws=10)
-    assert [(each.budget, each.truths["a"].drop) for each in found.budgets] == [("gentle", True), ("converged", False)]
+    bench = bench_predictors(data, draws=10)
+    assert [(each.budget, each.truths["a"].drop) for each in bench.budgets] == [("gentle", True), ("converged", False)]
     assert [each.budget for each in bench_predictors(data, budgets=["converged"], draws=10).budgets] == ["converged"]
 
 
@@ -113,9 +113,9 @@ def remembering(models: Sequence[KnownDrop]) -> Predictor:
 
 def test_a_rule_that_remembers_knows_nothing_of_another_family() -> None:
     rule = Rule(name="remembering", curves=(), fit=remembering, parameters=99)
-    found = scores_of(known_zoo(), "remembering", rules=[rule])
-    assert {outcome.recommended for outcome in found.outcomes} == {(6,)}
-    assert value(found.f1) == 0
+    scores = scores_of(known_zoo(), "remembering", rules=[rule])
+    assert {outcome.recommended for outcome in scores.outcomes} == {(6,)}
+    assert value(scores.f1) == 0
     # and it would have known all of them
     models = known(*known_zoo().entries)
     seen = [remembering(models)(each.model)[0].recommended_layer for each in models]
@@ -154,22 +154,22 @@ def test_a_threshold_that_fits_one_family_alone_does_not_help_it() -> None:
         *(entry(f"{family}{n}", family, RISING, cka=tenth) for family in "bc" for n in range(2)),
         *(entry(f"{family}{n}", family, DROPPING, cka=half) for family in "bc" for n in range(2, 4)),
     )
-    found = scores_of(data, f"fall of {CURVE}", rules=[fall_of(CURVE)])
-    assert found.outcomes[0].recommended == (6,)
+    scores = scores_of(data, f"fall of {CURVE}", rules=[fall_of(CURVE)])
+    assert scores.outcomes[0].recommended == (6,)
     # known with the others, its own drop would have been worth more than their false alarms
     everything = known(*data.entries)
     assert fall_of(CURVE).fit(everything)(everything[0].model)[0].recommended_layer == 4
-    assert found.parameters == 2
+    assert scores.parameters == 2
 
 
 def test_one_family_scores_what_needs_no_tuning_and_redraws_models() -> None:
     data = zoo(*(entry(str(n), "only", scores, cka=LEVEL_CURVE) for n, scores in enumerate((DROPPING, RISING))))
-    found = bench_predictors(data, draws=100)
-    names = {scores.rule for scores in found.budgets[0].rules}
+    bench = bench_predictors(data, draws=100)
+    names = {scores.rule for scores in bench.budgets[0].rules}
     assert {"last layer", f"plateau of {CURVE}"} <= names
-    assert not any(scores.parameters for scores in found.budgets[0].rules)
-    assert found.budgets[0].left_out["tuned fraction of depth"] == "it has parameters, and there is one family only"
-    assert found.budgets[0].clusters == "models"
+    assert not any(scores.parameters for scores in bench.budgets[0].rules)
+    assert bench.budgets[0].left_out["tuned fraction of depth"] == "it has parameters, and there is one family only"
+    assert bench.budgets[0].clusters == "models"
 
 
 # ---- rules with parameters ------------------------------------------------------------------------------------
@@ -184,9 +184,9 @@ def test_a_tuned_rule_finds_what_the_default_misses() -> None:
     )
     assert value(scores_of(data, f"plateau of {CURVE}").f1) == 0
     for rule in (plateau(CURVE, reading_of(CURVE), tuned=True), fall_of(CURVE)):
-        found = scores_of(data, rule.name, rules=[rule])
-        assert value(found.f1) == 1, rule.name
-        assert value(found.mean_regret) == 0, rule.name
+        scores = scores_of(data, rule.name, rules=[rule])
+        assert value(scores.f1) == 1, rule.name
+        assert value(scores.mean_regret) == 0, rule.name
 
 
 def test_self_cka_begins_at_layer_1() -> None:
@@ -236,10 +236,10 @@ def test_a_combination_learns_what_goes_with_a_drop() -> None:
         *(entry(f"{family}0", family, DROPPING, metrics=three_curves(drops=True)) for family in "abc"),
         *(entry(f"{family}1", family, RISING, metrics=three_curves(drops=False)) for family in "abc"),
     )
-    found = scores_of(data, logistic_on(names).name, rules=[logistic_on(names)])
-    assert value(found.f1) == 1
-    assert value(found.onset_error) == 0
-    assert value(found.mean_regret) == 0
+    scores = scores_of(data, logistic_on(names).name, rules=[logistic_on(names)])
+    assert value(scores.f1) == 1
+    assert value(scores.onset_error) == 0
+    assert value(scores.mean_regret) == 0
 
 
 def test_a_score_of_zero_at_one_layer_does_not_break_a_combination() -> None:
@@ -292,9 +292,9 @@ def test_labels_are_told_apart() -> None:
 def test_ties_take_the_earlier_layer_and_the_first_candidate() -> None:
     level = (70.0,) * 7
     data = zoo(*(entry(name, name, level, cka=LEVEL_CURVE, labelled={"zero-shot": level}) for name in "ab"))
-    found = scores_of(data, "best layer by zero-shot")
-    assert {outcome.recommended for outcome in found.outcomes} == {(0,)}
-    assert value(found.mean_regret) == 0
+    scores = scores_of(data, "best layer by zero-shot")
+    assert {outcome.recommended for outcome in scores.outcomes} == {(0,)}
+    assert value(scores.mean_regret) == 0
     # all fractions of the depth have no regret; the first one, the whole model, makes no wrong call either
     assert {each.recommended for each in scores_of(data, "tuned fraction of depth").outcomes} == {(6,)}
 
@@ -325,8 +325,8 @@ def test_a_model_that_is_its_own_twin_is_read_against_another_reference() -> Non
         *(with_references(f"mlm{n}", "mlm", RISING, {"other seed": other}) for n in range(2)),
     )
     for name, missing, precision in (("twin", 2, 1.0), ("other seed", 0, 0.5), ("all references", 2, 1.0)):
-        found = scores_of(data, f"plateau of CKA, {name}")
-        assert (found.missing, value(found.precision), len(found.outcomes)) == (missing, precision, 4)
+        scores = scores_of(data, f"plateau of CKA, {name}")
+        assert (scores.missing, value(scores.precision), len(scores.outcomes)) == (missing, precision, 4)
 
 
 def with_references(name: str, family: str, scores: Sequence[float], cka: dict[str, LayerCurve]) -> ZooEntry:
@@ -399,11 +399,11 @@ def test_intervals_are_those_of_redrawn_models() -> None:
     rng = np.random.default_rng(0)
     drops = rng.random(40) < 0.5
     data = zoo(*(entry(str(n), "only", DROPPING if drop else RISING) for n, drop in enumerate(drops)))
-    found = scores_of(data, "last layer").mean_regret
+    result = scores_of(data, "last layer").mean_regret
     again = np.random.default_rng(1).choice(20.0 * drops, size=(4000, 40)).mean(axis=1)
-    assert found.lower is not None
-    assert found.upper is not None
-    np.testing.assert_allclose([found.lower, found.upper], np.quantile(again, [0.025, 0.975]), atol=1)
+    assert result.lower is not None
+    assert result.upper is not None
+    np.testing.assert_allclose([result.lower, result.upper], np.quantile(again, [0.025, 0.975]), atol=1)
 
 
 def test_the_same_seed_gives_the_same_table() -> None:
@@ -443,10 +443,10 @@ def test_the_best_rule_is_chosen_without_the_family_that_it_is_scored_on() -> No
     """Layer 4 is best in family a, the last one in b and c."""
     data = zoo(entry("a", "a", DROPPING), entry("b", "b", RISING), entry("c", "c", RISING))
     rules = [taking(6), taking(4)]
-    found = scores_of(data, "best rule of the other families", rules=[*rules, best_rule(rules)])
+    scores = scores_of(data, "best rule of the other families", rules=[*rules, best_rule(rules)])
     # without a: both others rise; without b or c: 20 points in a against 2 in the other, and a wrong call each
-    assert [each.recommended for each in found.outcomes] == [(6,), (4,), (4,)]
-    assert value(found.mean_regret) == pytest.approx((20 + 2 + 2) / 3)
+    assert [each.recommended for each in scores.outcomes] == [(6,), (4,), (4,)]
+    assert value(scores.mean_regret) == pytest.approx((20 + 2 + 2) / 3)
     alone = [value(scores_of(data, rule.name, rules=rules).mean_regret) for rule in rules]
     assert min(alone) == pytest.approx(4 / 3), "the winner's own score is better than choosing gave"
 

@@ -81,8 +81,8 @@ def test_an_entry_is_what_the_stages_give(
     )
     expected = {(run.layer, run.seed): run.test["spearman"] for run in runs}
     long = entry.budgets["long"]
-    found = {(layer, seed): row[k] for layer, row in enumerate(long.test) for k, seed in enumerate(long.seeds)}
-    assert found == expected
+    result = {(layer, seed): row[k] for layer, row in enumerate(long.test) for k, seed in enumerate(long.seeds)}
+    assert result == expected
     assert (long.steps, entry.budgets["gentle"].steps) == (6, 3)
     assert (entry.n_blocks, entry.metric, entry.task) == (N_BLOCKS, "spearman", "toy")
     validated = extract(folders["electra"], task.validation.texts, options=options)
@@ -118,11 +118,11 @@ def test_entries_make_a_zoo_that_can_be_benched(entry: ZooEntry, tmp_path: Path)
     other = dataclasses.replace(entry, name="another", family="mlm")
     provenance = ZooProvenance(layerprobe="0", created="now", command="test")
     write_zoo(Zoo(provenance=provenance, entries=(entry, other)), tmp_path / "zoo.json")
-    found = bench_predictors(read_zoo(tmp_path / "zoo.json"), draws=10)
-    assert [each.budget for each in found.budgets] == ["gentle", "long"]
-    names = {scores.rule for scores in found.budgets[0].rules}
+    bench = bench_predictors(read_zoo(tmp_path / "zoo.json"), draws=10)
+    assert [each.budget for each in bench.budgets] == ["gentle", "long"]
+    names = {scores.rule for scores in bench.budgets[0].rules}
     assert {"fall of LiDAR", "best layer by probe", "plateau of CKA, all references"} <= names
-    assert not found.budgets[0].left_out
+    assert not bench.budgets[0].left_out
 
 
 def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task, options: Options) -> None:
@@ -187,8 +187,8 @@ def test_the_probe_scores_every_layer_and_is_kept(
 ) -> None:
     everything = (*task.train.texts, *task.validation.texts)
     embeddings = extract(folders["bert"], everything, options=options)
-    found = probed(embeddings, task, split="validation")
-    assert (found.split, found.method, found.primary) == ("validation", "probe", "spearman")
+    result = probed(embeddings, task, split="validation")
+    assert (result.split, result.method, result.primary) == ("validation", "probe", "spearman")
     layer = 2
     outputs = ridge_probe(
         pair_features(embeddings, layer, task.train),
@@ -196,9 +196,9 @@ def test_the_probe_scores_every_layer_and_is_kept(
         pair_features(embeddings, layer, task.validation),
     )
     expected = stats.spearmanr(outputs, task.validation.targets).statistic
-    assert found.scores[layer] == pytest.approx(100 * expected)
+    assert result.scores[layer] == pytest.approx(100 * expected)
     monkeypatch.setattr(probes, "RIDGE", dataclasses.replace(probes.RIDGE, fit=lambda *_: pytest.fail("fitted again")))
-    assert probed(embeddings, task, split="validation") == found
+    assert probed(embeddings, task, split="validation") == result
 
 
 def pair_features(embeddings: Embeddings, layer: int, pairs: Examples) -> np.ndarray:

@@ -18,10 +18,10 @@ from .zoos import DROPPING, RISING, tuned
 
 
 def test_a_drop_its_size_and_its_onset() -> None:
-    found = truth(tuned(DROPPING))
-    assert (found.drop, found.best_layer, found.onset) == (True, 4, 5)
-    assert found.effect == pytest.approx(20)
-    assert found.threshold == MARGIN
+    known = truth(tuned(DROPPING))
+    assert (known.drop, known.best_layer, known.onset) == (True, 4, 5)
+    assert known.effect == pytest.approx(20)
+    assert known.threshold == MARGIN
     np.testing.assert_allclose(regrets(tuned(DROPPING)), [30, 20, 10, 5, 0, 10, 20])
 
 
@@ -61,11 +61,11 @@ def test_noise_alone_makes_no_drop() -> None:
 def test_the_threshold_is_the_noise_of_all_layers() -> None:
     rng = np.random.default_rng(1)
     noise = rng.normal(size=(3, 7)) + rng.normal(size=(3, 1))
-    found = truth(tuned(RISING, noise=noise))
+    known = truth(tuned(RISING, noise=noise))
     rest = noise.T - noise.T.mean(axis=0) - noise.T.mean(axis=1, keepdims=True) + noise.mean()
     error = math.sqrt((rest**2).sum() / 12 * 2 / 3)
-    assert found.standard_error == pytest.approx(error)
-    assert found.threshold == pytest.approx(max(MARGIN, stats.t.ppf(0.95, 12) * error))
+    assert known.standard_error == pytest.approx(error)
+    assert known.threshold == pytest.approx(max(MARGIN, stats.t.ppf(0.95, 12) * error))
 
 
 def test_a_seed_that_is_ahead_everywhere_is_no_noise() -> None:
@@ -74,8 +74,8 @@ def test_a_seed_that_is_ahead_everywhere_is_no_noise() -> None:
 
 
 def test_a_single_seed_has_no_noise_to_speak_of() -> None:
-    found = truth(tuned(DROPPING, noise=[[0.0] * 7]))
-    assert (found.drop, found.onset, found.standard_error, found.threshold) == (True, 5, None, MARGIN)
+    known = truth(tuned(DROPPING, noise=[[0.0] * 7]))
+    assert (known.drop, known.onset, known.standard_error, known.threshold) == (True, 5, None, MARGIN)
 
 
 def test_each_seed_is_scored_at_the_layer_that_the_others_chose() -> None:
@@ -102,15 +102,15 @@ def test_levels_and_the_order_of_seeds_do_not_matter(seed: int) -> None:
         both = (tuple(map(tuple, each.tolist())) for each in (validation, test))
         return TunedLayers(protocol=Protocol(), steps=1, seeds=(0, 1, 2), validation=next(both), test=next(both))
 
-    found = truth(of(validation, test))
+    known = truth(of(validation, test))
     for other in (of(validation + 5, test - 5), of(validation[:, order], test[:, order])):
         again = truth(other)
-        assert (again.drop, again.onset, again.best_layer) == (found.drop, found.onset, found.best_layer)
-        assert again.effect == pytest.approx(found.effect)
-        assert again.threshold == pytest.approx(found.threshold)
-    if found.onset is not None:
-        assert found.best_layer < found.onset <= 6
-        assert found.effect > found.threshold >= MARGIN
+        assert (again.drop, again.onset, again.best_layer) == (known.drop, known.onset, known.best_layer)
+        assert again.effect == pytest.approx(known.effect)
+        assert again.threshold == pytest.approx(known.threshold)
+    if known.onset is not None:
+        assert known.best_layer < known.onset <= 6
+        assert known.effect > known.threshold >= MARGIN
 
 
 def test_splits_that_contradict_each_other_make_no_drop() -> None:

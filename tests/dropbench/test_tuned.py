@@ -53,8 +53,8 @@ def test_a_rule_says_of_any_model_what_it_reads_off() -> None:
 
 
 def uncertain_curve(values: list[float], scale: float) -> LayerCurve:
-    found = uncertain(values, equicorrelated(len(values), scale))
-    return LayerCurve(values=found.values, uncertainty=found.uncertainty)
+    curve = uncertain(values, equicorrelated(len(values), scale))
+    return LayerCurve(values=curve.values, uncertainty=curve.uncertainty)
 
 
 @pytest.mark.parametrize("name", [RANK, "fall of CKA", "best layer by mean cosine", "tuned plateau of CKA"])
@@ -64,25 +64,25 @@ def test_a_probability_counts_what_the_rule_says_of_redraws(name: str) -> None:
     values = [0.9, 0.8, 0.9, 0.8, 0.7, 0.65, 0.75]
     model = ModelCurves(n_blocks=6, curves={curve: uncertain_curve(values, 0.05)})
     rule = tuned_rule(name)
-    found = rule.probability(model, draws=200, seed=3)
-    assert found is not None
+    shares = rule.probability(model, draws=200, seed=3)
+    assert shares is not None
     covariance = matrix(equicorrelated(7, 0.05))
     calls = [
         rule(ModelCurves(n_blocks=6, curves={curve: LayerCurve(values=tuple(drawn))}))
         for drawn in redraw(values, covariance, draws=200, seed=3).tolist()
     ]
-    assert found.any_drop == np.mean([call.onset is not None for call in calls])
+    assert shares.any_drop == np.mean([call.onset is not None for call in calls])
     for layer in range(7):
-        assert found.recommended[layer] == np.mean([call.recommended_layer == layer for call in calls])
-        assert found.by_layer[layer] == np.mean([call.onset is not None and call.onset <= layer for call in calls])
-    assert 0 < max(found.recommended) < 1
+        assert shares.recommended[layer] == np.mean([call.recommended_layer == layer for call in calls])
+        assert shares.by_layer[layer] == np.mean([call.onset is not None and call.onset <= layer for call in calls])
+    assert 0 < max(shares.recommended) < 1
 
 
 def test_small_errors_leave_a_rule_sure() -> None:
     model = ModelCurves(n_blocks=4, curves={"effective rank": uncertain_curve([5.0, 10.0, 10.0, 10.0, 1.0], 0.01)})
-    found = tuned_rule(RANK).probability(model)
-    assert found is not None
-    assert (found.any_drop, found.recommended[3], found.by_layer[4]) == (1.0, 1.0, 1.0)
+    shares = tuned_rule(RANK).probability(model)
+    assert shares is not None
+    assert (shares.any_drop, shares.recommended[3], shares.by_layer[4]) == (1.0, 1.0, 1.0)
 
 
 def test_no_probability_without_errors_or_of_several_curves() -> None:
@@ -105,19 +105,19 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
     """On models of one family, too, from which nothing could be tuned; what they say is what `tuned_rule` says."""
     one_family = [entry for entry in read_zoo().entries if entry.family == "rtd"]
     models = replace(read_zoo(), entries=tuple(one_family))
-    (found,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], draws=1).budgets
-    assert found.left_out == {}
-    by_name = {scores.rule: scores for scores in found.rules}
+    (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], draws=1).budgets
+    assert result.left_out == {}
+    by_name = {scores.rule: scores for scores in result.rules}
     assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(
         rule_names()
     )
     for name in rule_names():
         for entry, outcome in zip(one_family, by_name[name].outcomes, strict=True):
             assert outcome.recommended == (tuned_rule(name)(entry).recommended_layer,)
-    assert {scores.parameters for scores in found.rules} == {0}
+    assert {scores.parameters for scores in result.rules} == {0}
 
 
-def test_what_is_no_rule_or_budget_is_told() -> None:
+def test_what_is_no_rule_or_budget_is_reported() -> None:
     with pytest.raises(DataError, match=r"expected a rule among plateau of CKA; .*got 'last layer'"):
         tuned_rule("last layer")
     with pytest.raises(DataError, match="expected a budget among gentle, converged, got 'long'"):

@@ -57,15 +57,15 @@ SHIPPED = sorted(module.SHIPPED.rglob("*.json"))
 
 @pytest.mark.parametrize("file", SHIPPED, ids=[file.stem for file in SHIPPED])
 def test_a_shipped_zoo_is_what_its_study_asks_for(file: Path) -> None:
-    study, found = load_lab(file.with_suffix(".toml")), read_zoo(file)
+    study, result = load_lab(file.with_suffix(".toml")), read_zoo(file)
     asked = {model.name: (model.family, model.size, model.seed) for model in study.models}
-    assert {each.name: (each.family, each.size, each.seed) for each in found.entries} == asked
-    for each in found.entries:
+    assert {each.name: (each.family, each.size, each.seed) for each in result.entries} == asked
+    for each in result.entries:
         assert {budget: tuned.protocol for budget, tuned in each.budgets.items()} == study.budgets
         assert {tuned.seeds for tuned in each.budgets.values()} == {study.finetuning_seeds}
         assert set(each.cka) == set(study.references(next(m for m in study.models if m.name == each.name)))
         assert all(0 <= value <= 1.01 for curve in each.cka.values() for value in curve.values)
-    curves = {frozenset(replace(each, cka={}).curves) for each in found.entries}
+    curves = {frozenset(replace(each, cka={}).curves) for each in result.entries}
     assert len(curves) == 1, "expected the same numbers of every model"
 
 
@@ -89,11 +89,11 @@ def test_the_default_held_on_the_models_that_were_kept_out() -> None:
     """As the README says: F1 of 0.9, less regret than the effective rank, and under a quarter of the cost."""
     for budget in bench_predictors(read_kept_out(), rules=tuned_rules(), draws=1).budgets:
         scores = {rule.rule: rule for rule in budget.rules}
-        found = scores[DEFAULT_RULE]
-        assert found.f1 is not None
-        assert found.f1.value > 0.9
-        assert found.cost.value < 0.25
-        assert found.mean_regret.value < min(1.0, scores[WORDLESS_RULE].mean_regret.value)
+        result = scores[DEFAULT_RULE]
+        assert result.f1 is not None
+        assert result.f1.value > 0.9
+        assert result.cost.value < 0.25
+        assert result.mean_regret.value < min(1.0, scores[WORDLESS_RULE].mean_regret.value)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"entries": []}', '{"provenance": 3, "entries": []}'])

@@ -174,9 +174,9 @@ def test_a_second_formula_finds_the_same_onset(values: list[float]) -> None:
         threshold = max(0.05, 3 * np.median(steps))
         if all(plateau - value - threshold > 1e-12 for value in values[onset:]):
             onsets.append(onset)
-    found = predicted(values).onset
+    result = predicted(values).onset
     # values within 1e-12 of the threshold may go either way
-    assert found == (onsets[0] if onsets else None) or (found is not None and found not in onsets)
+    assert result == (onsets[0] if onsets else None) or (result is not None and result not in onsets)
 
 
 @given(CURVES, st.floats(-0.3, 0.3))
@@ -198,9 +198,9 @@ def test_a_curve_that_never_falls_never_drops(steps: list[float]) -> None:
 def test_a_deeper_drop_is_a_drop(values: list[float]) -> None:
     onset = predicted(values).onset
     if onset is not None:
-        found = predicted([*values[:onset], *(value - 0.1 for value in values[onset:])]).onset
-        assert found is not None
-        assert found <= onset
+        result = predicted([*values[:onset], *(value - 0.1 for value in values[onset:])]).onset
+        assert result is not None
+        assert result <= onset
 
 
 # ---- what is refused, and what is said -----------------------------------------------------------------

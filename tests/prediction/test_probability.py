@@ -27,20 +27,20 @@ EDGE = (*[0.9] * 12, 0.85)
 
 
 def probability(curve: SimilarityCurve, **options: int) -> DropProbability:
-    found = plateau_rule(curve, **options).probability  # type: ignore[arg-type]
-    assert found is not None
-    return found
+    shares = plateau_rule(curve, **options).probability  # type: ignore[arg-type]
+    assert shares is not None
+    return shares
 
 
 # ---- what known errors give ---------------------------------------------------------------------------
 
 
 def test_a_clear_drop_is_flagged_in_nearly_every_redraw() -> None:
-    found = probability(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
-    assert found.any_drop > 0.99
-    assert found.by_layer[8] > 0.99
-    assert max(found.by_layer[:8]) < 0.01
-    assert found.recommended[7] > 0.99
+    shares = probability(uncertain(ELECTRA, equicorrelated(9, 0.01, 0.5)))
+    assert shares.any_drop > 0.99
+    assert shares.by_layer[8] > 0.99
+    assert max(shares.by_layer[:8]) < 0.01
+    assert shares.recommended[7] > 0.99
 
 
 def test_a_flat_curve_is_flagged_in_few_redraws() -> None:
@@ -59,14 +59,14 @@ def test_the_probability_is_that_of_the_normal_distribution(scale: float) -> Non
     """The drop is 0.05 beyond the threshold in the one layer that varies."""
     covariance = np.zeros((13, 13))
     covariance[12, 12] = scale**2
-    found = probability(uncertain([*[0.9] * 12, 0.80], covariance))
-    assert found.any_drop == pytest.approx(stats.norm.cdf(0.05 / scale), abs=0.01)
+    shares = probability(uncertain([*[0.9] * 12, 0.80], covariance))
+    assert shares.any_drop == pytest.approx(stats.norm.cdf(0.05 / scale), abs=0.01)
 
 
 def test_wide_errors_lower_the_probability() -> None:
-    found = [probability(uncertain(ELECTRA, equicorrelated(9, scale))).any_drop for scale in (0.01, 0.04, 0.08)]
-    assert found[0] > found[1] > found[2]
-    assert found[2] < 0.8
+    result = [probability(uncertain(ELECTRA, equicorrelated(9, scale))).any_drop for scale in (0.01, 0.04, 0.08)]
+    assert result[0] > result[1] > result[2]
+    assert result[2] < 0.8
 
 
 def test_errors_that_all_layers_share_change_nothing() -> None:
@@ -77,11 +77,11 @@ def test_errors_that_all_layers_share_change_nothing() -> None:
 @given(st.lists(st.floats(-0.2, 1.0), min_size=4, max_size=25))
 def test_without_errors_every_redraw_is_the_curve(values: list[float]) -> None:
     prediction = plateau_rule(uncertain(values, np.zeros((len(values), len(values)))), draws=10)
-    found = prediction.probability
-    assert found is not None
-    assert found.by_layer == tuple(float(layer in prediction.drop_layers) for layer in range(len(values)))
-    assert found.recommended == tuple(float(layer == prediction.recommended_layer) for layer in range(len(values)))
-    assert found.any_drop == float(prediction.drops)
+    shares = prediction.probability
+    assert shares is not None
+    assert shares.by_layer == tuple(float(layer in prediction.drop_layers) for layer in range(len(values)))
+    assert shares.recommended == tuple(float(layer == prediction.recommended_layer) for layer in range(len(values)))
+    assert shares.any_drop == float(prediction.drops)
     assert prediction.evidence is not None
     assert prediction.evidence.decline_interval == pytest.approx((prediction.evidence.decline,) * 2, abs=1e-12)
 
@@ -94,14 +94,14 @@ def test_counting_the_predictions_of_single_redraws_gives_the_same(n_layers: int
     rng = np.random.default_rng(n_layers)
     root = rng.normal(size=(n_layers, n_layers)) * 0.03
     curve = uncertain(np.linspace(0.8, 0.6, n_layers) - 0.2 * (np.arange(n_layers) > 0.7 * n_layers), root @ root.T)
-    found = probability(curve, draws=300, seed=5)
+    shares = probability(curve, draws=300, seed=5)
     drawn = redraw(curve.values, matrix(root @ root.T), draws=300, seed=5)
     single = [plateau_rule(without_intervals(curve, values)) for values in drawn.tolist()]
     for layer in range(n_layers):
-        assert found.by_layer[layer] == np.mean([layer in one.drop_layers for one in single])
-        assert found.recommended[layer] == np.mean([one.recommended_layer == layer for one in single])
-    assert found.any_drop == np.mean([one.drops for one in single])
-    assert 0 < found.any_drop < 1
+        assert shares.by_layer[layer] == np.mean([layer in one.drop_layers for one in single])
+        assert shares.recommended[layer] == np.mean([one.recommended_layer == layer for one in single])
+    assert shares.any_drop == np.mean([one.drops for one in single])
+    assert 0 < shares.any_drop < 1
 
 
 def without_intervals(curve: SimilarityCurve, values: list[float]) -> SimilarityCurve:

@@ -92,8 +92,8 @@ def test_the_command_line_uses_it(tmp_path: Path) -> None:
         check=True,
         timeout=300,
     )
-    (found,) = json.loads(done.stdout)
-    assert found["prediction"]["rule"] == "lowest curvature"
+    (printed,) = json.loads(done.stdout)
+    assert printed["prediction"]["rule"] == "lowest curvature"
 
 
 def test_rules_read_what_there_is() -> None:

@@ -49,24 +49,24 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counted
 
 
-def assert_measured(found: TokenMetrics, model: str) -> None:
+def assert_measured(given: TokenMetrics, model: str) -> None:
     encoder = load_encoder(model)
     _, expected = embed_and_measure(encoder, encoder.tokenize(DISTINCT))
-    np.testing.assert_allclose(found.prompt_entropy, expected.prompt_entropy.mean(axis=1), atol=1e-5)
-    np.testing.assert_allclose(found.curvature, np.nanmean(expected.curvature, axis=1), atol=1e-5)
+    np.testing.assert_allclose(given.prompt_entropy, expected.prompt_entropy.mean(axis=1), atol=1e-5)
+    np.testing.assert_allclose(given.curvature, np.nanmean(expected.curvature, axis=1), atol=1e-5)
     spread = expected.prompt_entropy.std(axis=1, ddof=1) / math.sqrt(len(DISTINCT))
-    np.testing.assert_allclose(found.prompt_entropy_errors, spread, atol=1e-5)
-    assert found.n_texts == len(DISTINCT)
+    np.testing.assert_allclose(given.prompt_entropy_errors, spread, atol=1e-5)
+    assert given.n_texts == len(DISTINCT)
 
 
 def test_one_pass_makes_embeddings_and_metrics(model: str, tmp_path: Path, passes: list[int]) -> None:
     options = Options(device="cpu", cache_dir=tmp_path, batch_tokens=10_000)
-    found = measure_tokens(model, TEXTS, options=options)
+    metrics = measure_tokens(model, TEXTS, options=options)
     assert passes == [len(DISTINCT)]
     embedded = extract(model, TEXTS, options=options)
-    assert measure_tokens(model, TEXTS, options=options) == found
+    assert measure_tokens(model, TEXTS, options=options) == metrics
     assert passes == [len(DISTINCT)], "expected both to be read from the store"
-    assert_measured(found, model)
+    assert_measured(metrics, model)
     plain = extract(model, TEXTS, options=Options(device="cpu", cache_dir=tmp_path / "other"))
     assert embedded.fingerprint == plain.fingerprint
     for layer in range(N_BLOCKS + 1):
@@ -93,10 +93,10 @@ def test_an_extraction_that_was_cut_short_is_measured_whole(model: str, tmp_path
 
 def test_a_damaged_result_is_made_again(model: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = Options(device="cpu", cache_dir=tmp_path)
-    found = measure_tokens(model, TEXTS, options=options)
+    metrics = measure_tokens(model, TEXTS, options=options)
     (file,) = (tmp_path / "results" / "tokens").iterdir()
     file.write_text('{"n_texts": 3}')
-    assert measure_tokens(model, TEXTS, options=options) == found
+    assert measure_tokens(model, TEXTS, options=options) == metrics
     assert "is damaged" in caplog.text
 
 

@@ -98,9 +98,9 @@ def test_the_command_line_shows_it(tmp_path: Path) -> None:
 
     metrics = ("metrics", model, "--texts", tmp_path / "texts.txt", "--cache-dir", tmp_path / "cache")
     assert NAME in layerprobe(*metrics).splitlines()[0]
-    found = json.loads(layerprobe(*metrics, "--reading", NAME, "--reading", "effective rank", "--json"))
-    assert list(found["readings"]) == ["effective rank", NAME]
-    assert len(found["readings"][NAME]["values"]) == N_BLOCKS + 1
+    printed = json.loads(layerprobe(*metrics, "--reading", NAME, "--reading", "effective rank", "--json"))
+    assert list(printed["readings"]) == ["effective rank", NAME]
+    assert len(printed["readings"][NAME]["values"]) == N_BLOCKS + 1
     assert NAME in " ".join(layerprobe("metrics", "--help").replace("│", " ").split())
 
 

@@ -26,8 +26,8 @@ def figures() -> dict[str, Any]:
     file = Path(__file__).parents[3] / "shared" / "reference" / "paper_2402_13130.json"
     if not file.is_file():
         pytest.skip(f"the paper's figures are not at {file}")
-    found: dict[str, Any] = json.loads(file.read_text())
-    return found
+    result: dict[str, Any] = json.loads(file.read_text())
+    return result
 
 
 def test_table_2_is_the_paper_s() -> None:
@@ -64,20 +64,20 @@ def test_mrpc_sick_and_the_best_layer_are_the_paper_s() -> None:
 
 
 def test_table_1_and_the_languages_are_the_paper_s() -> None:
-    found, columns = figures(), {"tmft": None, "word_similarity_then_tmft": "word similarity"}
+    result, columns = figures(), {"tmft": None, "word_similarity_then_tmft": "word similarity"}
     columns["dapt_then_tmft"] = "domain adaptation"
     names = {model.hub_id: model.name for model in read_paper().models}
     ours = {(s.before, names[s.model]): [s.layer, s.test["spearman"]] for s in experiment("table1").scores}
     expected = {
         (before, name): [int(str(layer).rstrip("*")), score]
         for column, before in columns.items()
-        for name, (layer, _, score) in found["table_1_stsb"][column].items()
+        for name, (layer, _, score) in result["table_1_stsb"][column].items()
     }
     assert ours == expected
     for language in ("ko", "de", "es"):
         flat = [
             score
-            for value in found["other_figures"][f"stsb {language}"].values()
+            for value in result["other_figures"][f"stsb {language}"].values()
             for score in (value.values() if isinstance(value, dict) else (value,))
         ]
         assert sorted(s.test["spearman"] for s in experiment(language).scores) == sorted(flat)
@@ -104,7 +104,7 @@ def test_the_scores_beside_cka_are_the_paper_s() -> None:
             assert (pair.best_layer, pair.best) == (pair.last_layer, pair.last)
 
 
-def test_what_was_chosen_here_is_told() -> None:
+def test_what_was_chosen_here_is_reported() -> None:
     named = {row[1] for row in figures()["table_2_stsb"]["rows"]}
     assert {model.hub_id for model in read_paper().models if model.chosen is None} == named
     planned = run_models(experiment("ko"), {KLUE: KLUE, KO_ELECTRA: "folder"})
@@ -114,22 +114,22 @@ def test_what_was_chosen_here_is_told() -> None:
 
 
 def test_dry_run_counts(layerprobe: Layerprobe) -> None:  # noqa: F811
-    found = layerprobe("reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
-    assert (found["runs"], found["steps"]) == (39, 39 * 1800)
+    printed = layerprobe("reproduce", "figure2a", "--dry-run", "--seeds", "3", "--json").json
+    assert (printed["runs"], printed["steps"]) == (39, 39 * 1800)
 
 
 @pytest.mark.parametrize("name", experiment_names())
 def test_every_experiment_says_what_it_costs(layerprobe: Layerprobe, name: str) -> None:  # noqa: F811
-    found = layerprobe("reproduce", name, "--dry-run", "--json").json
-    assert found["gpu_hours"] > 0
-    assert {layer["model"] for layer in found["layers"]} == set(experiment(name).models)
+    printed = layerprobe("reproduce", name, "--dry-run", "--json").json
+    assert printed["gpu_hours"] > 0
+    assert {layer["model"] for layer in printed["layers"]} == set(experiment(name).models)
     text = layerprobe("reproduce", name, "--dry-run").out
-    assert all(note in text for note in found["notes"])
+    assert all(note in text for note in printed["notes"])
 
 
 def test_a_chain_costs_its_steps_and_the_hours_of_the_paper(layerprobe: Layerprobe) -> None:  # noqa: F811
-    found = layerprobe("reproduce", "table1", "--dry-run", "--json").json["layers"]
-    alone, words, adapted = [layer for layer in found if layer["model"] == BERT]
+    printed = layerprobe("reproduce", "table1", "--dry-run", "--json").json["layers"]
+    alone, words, adapted = [layer for layer in printed if layer["model"] == BERT]
     assert (words["runs"], words["steps"]) == (10, 5 * (1800 + 50 * 25))
     assert adapted["gpu_hours"] == pytest.approx(alone["gpu_hours"] + 7)
     assert adapted["steps"] == alone["steps"]
@@ -282,7 +282,7 @@ def test_other_experiments_take_no_step_before(
         reproduce("random", task, words=task)
 
 
-def test_what_cannot_be_adapted_is_told_before_any_training(
+def test_what_cannot_be_adapted_is_reported_before_any_training(
     layerprobe: Layerprobe,  # noqa: F811
     pairs_file: Path,  # noqa: F811
     corpus: Path,

@@ -13,7 +13,7 @@ from layerprobe.metrics.seeds import seed_scores
 
 
 def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutcome:
-    found = seed_scores(test)
+    scores = seed_scores(test)
     return LayerOutcome(
         layer=2,
         parameters=10,
@@ -21,16 +21,16 @@ def outcome(validation: tuple[float, ...], test: tuple[float, ...]) -> LayerOutc
         primary="spearman",
         test={"spearman": test},
         validation={"spearman": validation},
-        mean=found.mean,
-        std=found.std,
-        interval=found.interval,
+        mean=scores.mean,
+        std=scores.std,
+        interval=scores.interval,
     )
 
 
 def test_the_best_seed_is_chosen_on_validation_and_not_on_test() -> None:
-    found = outcome(validation=(80.0, 84.0, 82.0), test=(77.0, 71.0, 79.0))
-    assert (found.best_seed, found.best_seed_score) == (5, 71.0)
-    assert found.mean == pytest.approx(np.mean([77, 71, 79]))
+    result = outcome(validation=(80.0, 84.0, 82.0), test=(77.0, 71.0, 79.0))
+    assert (result.best_seed, result.best_seed_score) == (5, 71.0)
+    assert result.mean == pytest.approx(np.mean([77, 71, 79]))
 
 
 def test_of_equal_seeds_the_first_is_the_best() -> None:
@@ -39,10 +39,10 @@ def test_of_equal_seeds_the_first_is_the_best() -> None:
 
 def test_mean_deviation_and_interval_are_those_of_scipy() -> None:
     values = [77.0, 71.5, 79.25, 78.0]
-    found = seed_scores(values, 0.9)
+    scores = seed_scores(values, 0.9)
     interval = stats.t.interval(0.9, 3, loc=np.mean(values), scale=stats.sem(values))
-    assert (found.mean, found.std) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
-    assert found.interval == pytest.approx(interval)
+    assert (scores.mean, scores.std) == pytest.approx((np.mean(values), np.std(values, ddof=1)))
+    assert scores.interval == pytest.approx(interval)
 
 
 def test_one_seed_has_neither_deviation_nor_interval() -> None:

@@ -120,9 +120,9 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert prediction.baselines.keys() == {*simple, PLATEAU, "fall of effective rank"}
     assert prediction.sentence.count("electra") == 1
     assert confirmation is not None
-    assert {found.layer for found in confirmation.outcomes} >= {prediction.recommended_layer, 3}
-    assert {found.seeds for found in confirmation.outcomes} == {(0, 1)}
-    assert [found.layer for found in complete.reference_outcomes] == [3]
+    assert {result.layer for result in confirmation.outcomes} >= {prediction.recommended_layer, 3}
+    assert {result.seeds for result in confirmation.outcomes} == {(0, 1)}
+    assert [result.layer for result in complete.reference_outcomes] == [3]
     assert complete.protocol == SHORT
     assert complete.zero_shot is not None
     assert complete.reference_zero_shot is not None
@@ -157,11 +157,11 @@ def test_without_fine_tuning_it_stops_at_the_prediction(
     complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("layerprobe.finetuning.tuning.fine_tune_layers", fail)
-    found = whole(models, task, options, fine_tuning=False)
-    assert (found.confirmation, found.protocol, found.reference_outcomes) == (None, None, ())
-    assert found.provenance.seeds == ()
-    assert found.prediction == complete.prediction
-    assert from_json(Study, to_json(found)) == found
+    study = whole(models, task, options, fine_tuning=False)
+    assert (study.confirmation, study.protocol, study.reference_outcomes) == (None, None, ())
+    assert study.provenance.seeds == ()
+    assert study.prediction == complete.prediction
+    assert from_json(Study, to_json(study)) == study
 
 
 def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], task: Task, tmp_path: Path) -> None:
@@ -179,17 +179,17 @@ def test_progress_never_goes_back_and_ends_at_the_total(models: dict[str, str], 
 
 def test_a_model_against_itself_does_not_drop(models: dict[str, str], task: Task, options: Options) -> None:
     """It is similar everywhere."""
-    found = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False, rule=PLATEAU)
-    np.testing.assert_allclose(found.comparison.curve.values, 1.0, atol=1e-6)
-    assert not found.prediction.drops
-    assert "keep all 3 blocks" in found.prediction.sentence
+    study = run(models["bert"], reference=models["bert"], task=task, options=options, fine_tuning=False, rule=PLATEAU)
+    np.testing.assert_allclose(study.comparison.curve.values, 1.0, atol=1e-6)
+    assert not study.prediction.drops
+    assert "keep all 3 blocks" in study.prediction.sentence
 
 
 def test_several_references_are_distinguished_by_cka(models: dict[str, str], task: Task, options: Options) -> None:
     references = [models["bert"], models["electra"]]
     for rule, by in (None, PLATEAU), ("fall of CKA", "fall of CKA"):
-        found = run(models["electra"], reference=references, task=task, options=options, fine_tuning=False, rule=rule)
-        assert [each.rule for each in found.further_predictions] == [by]
+        study = run(models["electra"], reference=references, task=task, options=options, fine_tuning=False, rule=rule)
+        assert [each.rule for each in study.further_predictions] == [by]
 
 
 def test_a_model_is_studied_without_a_reference(models: dict[str, str], task: Task, options: Options) -> None:
@@ -226,8 +226,8 @@ def test_embeddings_are_those_of_the_model(models: dict[str, str], options: Opti
     embeddings = extract(models["bert"], TEXTS, options=options)
     assert embeddings.n_layers == 4
     for row, text in enumerate(TEXTS):
-        found = np.stack([embeddings.layer(layer)[row] for layer in range(4)])
-        np.testing.assert_allclose(found, by_hand(models["bert"], text), rtol=1e-4, atol=1e-5)
+        result = np.stack([embeddings.layer(layer)[row] for layer in range(4)])
+        np.testing.assert_allclose(result, by_hand(models["bert"], text), rtol=1e-4, atol=1e-5)
 
 
 def test_a_text_that_comes_twice_is_embedded_once(models: dict[str, str], options: Options) -> None:
@@ -301,8 +301,8 @@ def test_random_weights_are_named_by_their_seed(models: dict[str, str], options:
 def test_texts_that_were_cut_are_told(models: dict[str, str], options: Options) -> None:
     short = dataclasses.replace(options, max_length=5)
     for _ in range(2):  # extracted, then read
-        found = extract(models["bert"], TEXTS, options=short)
-        assert found.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
+        embeddings = extract(models["bert"], TEXTS, options=short)
+        assert embeddings.warnings == (f"2 of 6 texts were cut at 5 tokens for {models['bert']}",)
     assert extract(models["bert"], TEXTS, options=options).warnings == ()
 
 
@@ -327,14 +327,14 @@ def test_a_moved_model_is_known_by_its_content(
 
 
 def test_another_model_at_the_same_place_is_another(tmp_path: Path) -> None:
-    found = []
+    result = []
     for seed in (0, 1):
         tiny_model("bert", seed=seed).save_pretrained(tmp_path / "model")
         tiny_tokenizer().save_pretrained(tmp_path / "model")
         options = Options(device="cpu", cache_dir=tmp_path / "cache")
-        found.append(extract(str(tmp_path / "model"), TEXTS, options=options))
-    assert found[0].fingerprint != found[1].fingerprint
-    assert not np.allclose(found[0].layer(1), found[1].layer(1))
+        result.append(extract(str(tmp_path / "model"), TEXTS, options=options))
+    assert result[0].fingerprint != result[1].fingerprint
+    assert not np.allclose(result[0].layer(1), result[1].layer(1))
 
 
 def test_a_damaged_shard_is_made_again(
@@ -367,51 +367,51 @@ def kept_in(root: Path, embeddings: Embeddings) -> Embeddings:
 
 
 def test_a_comparison_is_the_map_of_the_layers(embedded: dict[str, Embeddings], cache: Path) -> None:
-    found = compare(embedded["electra"], embedded["bert"], measure=RBF)
+    comparison = compare(embedded["electra"], embedded["bert"], measure=RBF)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
-    assert found.map == map_by_cka(*layers, measure=RBF)
-    assert found.other_normalization == map_by_cka(*layers, measure=RBFCKA(normalize="zscore"))
-    assert (found.map.measure, found.pooling) == (RBF, "mean")
-    assert [d.norm for d in found.model_diagnostics] == ["none"] * 4
-    assert [step.label for step in found.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
-    assert found.steps[0].value == pytest.approx(found.curve.values[1] - found.curve.values[0])
+    assert comparison.map == map_by_cka(*layers, measure=RBF)
+    assert comparison.other_normalization == map_by_cka(*layers, measure=RBFCKA(normalize="zscore"))
+    assert (comparison.map.measure, comparison.pooling) == (RBF, "mean")
+    assert [d.norm for d in comparison.model_diagnostics] == ["none"] * 4
+    assert [step.label for step in comparison.steps] == [f"layer {i + 1} less layer {i}" for i in range(3)]
+    assert comparison.steps[0].value == pytest.approx(comparison.curve.values[1] - comparison.curve.values[0])
 
 
 def test_biased_values_have_no_intervals(embedded: dict[str, Embeddings]) -> None:
-    found = compare(embedded["electra"], embedded["bert"], measure=CKA(estimator="biased"))
-    assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
+    comparison = compare(embedded["electra"], embedded["bert"], measure=CKA(estimator="biased"))
+    assert (comparison.map.uncertainty, comparison.curve.uncertainty, comparison.steps) == (None, None, ())
 
 
 def test_several_references_are_compared_in_one_pass(embedded: dict[str, Embeddings]) -> None:
-    found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"], embedded["electra"]])
-    for comparison, name in zip(found.comparisons, ("bert", "deep", "electra"), strict=True):
+    comparisons = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"], embedded["electra"]])
+    for comparison, name in zip(comparisons.comparisons, ("bert", "deep", "electra"), strict=True):
         alone = compare(embedded["electra"], embedded[name])
         np.testing.assert_allclose(comparison.map.values, alone.map.values, atol=1e-6)
         assert comparison.reference == embedded[name].model
-    np.testing.assert_allclose(np.diag(found.comparisons[2].map.values), 1, atol=1e-6)
-    deeper, itself = found.differences
+    np.testing.assert_allclose(np.diag(comparisons.comparisons[2].map.values), 1, atol=1e-6)
+    deeper, itself = comparisons.differences
     assert [each.label for each in deeper] == [f"layer {layer}" for layer in range(4)]
-    first = found.comparisons[0].curve.values
+    first = comparisons.comparisons[0].curve.values
     np.testing.assert_allclose([each.value for each in itself], [1 - value for value in first], atol=1e-6)
     assert all(each.lower < each.value < each.upper for each in deeper)
 
 
 def test_a_model_is_compared_with_itself_a_layer_apart(embedded: dict[str, Embeddings]) -> None:
-    found = compare(embedded["deep"], embedded["deep"], alignment="previous-layer")
-    assert found.curve.reference_layers == (0, 0, 1, 2, 3, 4)
-    assert found.curve.values[3] == found.map.values[3][2]
+    comparison = compare(embedded["deep"], embedded["deep"], alignment="previous-layer")
+    assert comparison.curve.reference_layers == (0, 0, 1, 2, 3, 4)
+    assert comparison.curve.values[3] == comparison.map.values[3][2]
 
 
 @pytest.mark.parametrize("name", ["mutual-knn", "cknna", "rsa", "procrustes"])
 def test_other_measures_have_maps_and_curves(embedded: dict[str, Embeddings], name: str) -> None:
     measure = measured(name, neighbours=3)
-    found = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
+    comparisons = compare_all(embedded["electra"], [embedded["bert"], embedded["deep"]], measure=measure)
     layers = [[embedded[name].layer(layer) for layer in range(4)] for name in ("electra", "bert")]
-    first = found.comparisons[0]
+    first = comparisons.comparisons[0]
     assert first.map.values == measure_map(*layers, measure)
     assert first.curve.uncertainty is not None
     assert first.other_normalization is None
-    assert len(found.differences[0]) == len(first.steps) + 1 == 4
+    assert len(comparisons.differences[0]) == len(first.steps) + 1 == 4
 
 
 def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -> None:
@@ -419,19 +419,19 @@ def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -
     texts = pair[0].texts
     alone = compare(*pair, documents={text: text for text in texts}).map.uncertainty
     documents = {text: str(i // 4) for i, text in enumerate(texts)}
-    found = compare(*pair, documents=documents)
-    errors = found.map.uncertainty
+    comparison = compare(*pair, documents=documents)
+    errors = comparison.map.uncertainty
     assert alone is not None
     assert errors is not None
     assert (alone.n_clusters, errors.n_clusters) == (len(texts), -(-len(texts) // 4))
-    assert found.curve.uncertainty is not None
-    assert found.curve.uncertainty.n_clusters == errors.n_clusters
+    assert comparison.curve.uncertainty is not None
+    assert comparison.curve.uncertainty.n_clusters == errors.n_clusters
     layers = [[embeddings.layer(layer) for layer in range(4)] for embeddings in pair]
     clusters = [documents[text] for text in texts]
     (by_hand,) = estimate_cka([("a", layers[0]), ("b", layers[1])], clusters=clusters)
     assert by_hand.map.uncertainty is not None
     np.testing.assert_allclose(by_hand.map.uncertainty.standard_errors, errors.standard_errors, rtol=1e-4)
-    assert any("documents are few" in warning for warning in found.warnings)
+    assert any("documents are few" in warning for warning in comparison.warnings)
     measure = RSA()
     assert any("documents are few" in w for w in compare(*pair, measure=measure, documents=documents).warnings)
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
@@ -440,28 +440,30 @@ def test_documents_are_the_units_of_intervals(embedded: dict[str, Embeddings]) -
         compare(*pair, documents=documents, permutations=50)
 
 
-def test_what_was_embedded_otherwise_is_told(
+def test_what_was_embedded_otherwise_is_reported(
     embedded: dict[str, Embeddings], models: dict[str, str], options: Options
 ) -> None:
     texts = embedded["bert"].texts
     other = extract(models["bert"], texts, options=dataclasses.replace(options, prompt="a b ", max_length=5))
-    found = compare(embedded["electra"], other)
-    assert (found.settings, found.reference_settings) == ({}, {"max_length": "5", "prompt": "a b "})
-    assert "were embedded with different max_length and prompt" in found.warnings[0]
-    assert from_json(Comparison, to_json(found)) == found
+    comparison = compare(embedded["electra"], other)
+    assert (comparison.settings, comparison.reference_settings) == ({}, {"max_length": "5", "prompt": "a b "})
+    assert "were embedded with different max_length and prompt" in comparison.warnings[0]
+    assert from_json(Comparison, to_json(comparison)) == comparison
 
 
 def test_values_alone_are_the_same_values(embedded: dict[str, Embeddings]) -> None:
-    found = compare(embedded["electra"], embedded["bert"], level=None)
-    assert (found.map.uncertainty, found.curve.uncertainty, found.steps) == (None, None, ())
-    np.testing.assert_allclose(found.map.values, compare(embedded["electra"], embedded["bert"]).map.values, atol=1e-6)
+    comparison = compare(embedded["electra"], embedded["bert"], level=None)
+    assert (comparison.map.uncertainty, comparison.curve.uncertainty, comparison.steps) == (None, None, ())
+    np.testing.assert_allclose(
+        comparison.map.values, compare(embedded["electra"], embedded["bert"]).map.values, atol=1e-6
+    )
 
 
 def test_a_null_is_made_where_it_is_asked_for(embedded: dict[str, Embeddings]) -> None:
-    found = compare(embedded["electra"], embedded["bert"], permutations=19)
-    assert found.map.null is not None
-    assert found.map.null.permutations == 19
-    assert min(min(row) for row in found.map.null.p_values) == pytest.approx(1 / 20)
+    comparison = compare(embedded["electra"], embedded["bert"], permutations=19)
+    assert comparison.map.null is not None
+    assert comparison.map.null.permutations == 19
+    assert min(min(row) for row in comparison.map.null.p_values) == pytest.approx(1 / 20)
     with pytest.raises(DataError, match="expected permutations for cka alone, got 19 for RSA"):
         compare(
             embedded["electra"],
@@ -496,26 +498,26 @@ def test_a_comparison_is_made_once_for_its_settings(
         {"alignment": "best-match"},
     ]
     pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
-    found = [compare(*pair, **changes) for changes in settings]
-    assert len({to_json(comparison) for comparison in found}) == len(settings)
+    result = [compare(*pair, **changes) for changes in settings]
+    assert len({to_json(comparison) for comparison in result}) == len(settings)
     turned = compare(*pair[::-1])
-    np.testing.assert_allclose(turned.map.values, np.transpose(found[0].map.values), atol=1e-6)
+    np.testing.assert_allclose(turned.map.values, np.transpose(result[0].map.values), atol=1e-6)
     monkeypatch.setattr("layerprobe.comparison.compare.estimate_cka", fail)
-    assert [compare(*pair, **changes) for changes in settings] == found
+    assert [compare(*pair, **changes) for changes in settings] == result
 
 
 def test_a_damaged_comparison_is_made_again(
     embedded: dict[str, Embeddings], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair = kept_in(tmp_path, embedded["electra"]), embedded["bert"]
-    found = compare(*pair)
+    comparison = compare(*pair)
     (file,) = tmp_path.rglob("similarity/*.json")
     for text in ("{", '{"model": 1}'):
         file.write_text(text)
         with caplog.at_level(logging.WARNING):
-            assert compare(*pair) == found
+            assert compare(*pair) == comparison
         assert "made again" in caplog.messages[-1]
-        assert from_json(Comparisons, file.read_text()).comparisons[0].map == found.map
+        assert from_json(Comparisons, file.read_text()).comparisons[0].map == comparison.map
     assert len(caplog.messages) == 2
 
 
@@ -530,10 +532,10 @@ def test_different_texts_are_refused(
 
 
 def test_different_depths_are_compared_at_relative_depth(embedded: dict[str, Embeddings], cache: Path) -> None:
-    found = compare(embedded["deep"], embedded["bert"])
-    assert found.curve.alignment == "relative-depth"
-    assert found.curve.reference_layers == (0, 1, 1, 2, 2, 3)
-    assert np.shape(found.map.values) == (6, 4)
+    comparison = compare(embedded["deep"], embedded["bert"])
+    assert comparison.curve.alignment == "relative-depth"
+    assert comparison.curve.reference_layers == (0, 1, 1, 2, 2, 3)
+    assert np.shape(comparison.map.values) == (6, 4)
     with pytest.raises(DataError, match=r"has 6 layers and .* 4, expected equally many for same-index"):
         compare(embedded["deep"], embedded["bert"], alignment="same-index")
     assert compare(embedded["bert"], embedded["electra"]).curve.alignment == "same-index"
@@ -639,13 +641,13 @@ def test_ranks_have_errors_that_are_made_once(
     model = kept_in(tmp_path, embedded["electra"])
     documents = {text: str(i // 4) for i, text in enumerate(model.texts)}
     settings: list[dict[str, Any]] = [{}, {"level": 0.9}, {"documents": documents}]
-    found = [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings]
+    result = [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings]
     values = tuple(layer.effective_rank for layer in diagnostics(model))
-    assert [each.values for each in found] == [pytest.approx(values)] * 3
-    errors = [each.uncertainty for each in found]
+    assert [each.values for each in result] == [pytest.approx(values)] * 3
+    errors = [each.uncertainty for each in result]
     assert [each and (each.level, each.n_clusters) for each in errors] == [(0.95, None), (0.9, None), (0.95, 12)]
     monkeypatch.setattr("layerprobe.readings.diagnostics.rank_influences", fail)
-    assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == found
+    assert [rank_curve(model, **{"level": 0.95, **changes}) for changes in settings] == result
     with pytest.raises(DataError, match="expected a document for every text, got none for"):
         rank_curve(model, level=0.95, documents={model.texts[0]: "a"})
 
@@ -664,9 +666,9 @@ def test_the_default_rule_is_one_that_can_read_the_texts(models: dict[str, str],
 
 
 def test_few_texts_have_ranks_without_errors(models: dict[str, str], options: Options) -> None:
-    found = rank_curve(extract(models["bert"], ("a b", "c d", "e", "f g h"), options=options), level=0.95)
-    assert len(found.values) == 4
-    assert found.uncertainty is None
+    curve = rank_curve(extract(models["bert"], ("a b", "c d", "e", "f g h"), options=options), level=0.95)
+    assert len(curve.values) == 4
+    assert curve.uncertainty is None
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------
@@ -691,11 +693,11 @@ def test_a_sweep_is_shared_by_all_who_ask_for_it(
     models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
-    found = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
-    assert [(run.seed, run.layer) for run in found] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
+    result = finetune(models["electra"], (0, 1, 2, 3), task, **settings)
+    assert [(run.seed, run.layer) for run in result] == [(seed, layer) for seed in (0, 1) for layer in range(4)]
     shutil.copytree(models["electra"], tmp_path / "moved")
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
-    assert finetune(str(tmp_path / "moved"), (2,), task, **settings) == [found[2], found[6]]
+    assert finetune(str(tmp_path / "moved"), (2,), task, **settings) == [result[2], result[6]]
     with pytest.raises(AssertionError, match="read from the store"):
         finetune(models["electra"], (2,), task, **{**settings, "seeds": (2,)})
     with pytest.raises(AssertionError, match="read from the store"):
@@ -717,13 +719,13 @@ def test_confirm_runs_no_layer_that_does_not_decide(
     complete: Study, models: dict[str, str], task: Task, options: Options
 ) -> None:
     flagged = dataclasses.replace(complete.prediction, drop_layers=(2, 3), onset=2, recommended_layer=1)
-    found = confirm(models["electra"], flagged, task, seeds=(0,), protocol=SHORT, options=options)
-    assert [result.layer for result in found.outcomes] == [1, 3]
-    assert found.compared_layers == (1, 3)
+    confirmation = confirm(models["electra"], flagged, task, seeds=(0,), protocol=SHORT, options=options)
+    assert [result.layer for result in confirmation.outcomes] == [1, 3]
+    assert confirmation.compared_layers == (1, 3)
 
 
 def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
-    found = confirm(
+    confirmation = confirm(
         models["electra"],
         complete.prediction,
         task,
@@ -733,12 +735,12 @@ def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], t
         level=0.8,
         options=options,
     )
-    assert [result.layer for result in found.outcomes] == [0, 1, 2, 3]
-    assert found.level == 0.8
+    assert [result.layer for result in confirmation.outcomes] == [0, 1, 2, 3]
+    assert confirmation.level == 0.8
     assert complete.confirmation is not None
-    assert found.effect == complete.confirmation.effect
-    if found.interval is not None and complete.confirmation.interval is not None:
-        assert np.ptp(found.interval) <= np.ptp(complete.confirmation.interval)
+    assert confirmation.effect == complete.confirmation.effect
+    if confirmation.interval is not None and complete.confirmation.interval is not None:
+        assert np.ptp(confirmation.interval) <= np.ptp(complete.confirmation.interval)
 
 
 def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Options, tmp_path: Path) -> None:
@@ -827,5 +829,5 @@ def test_a_model_is_a_name_a_folder_or_a_checkpoint(models: dict[str, str], task
 
 def test_settings_are_kept_with_the_study(models: dict[str, str], task: Task, options: Options) -> None:
     changed = dataclasses.replace(options, prompt="b ", max_length=20)
-    found = run(models["electra"], reference=models["bert"], task=task, fine_tuning=False, options=changed)
-    assert found.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}
+    study = run(models["electra"], reference=models["bert"], task=task, fine_tuning=False, options=changed)
+    assert study.provenance.settings == {"prompt": "b ", "max_length": "20", "device": "cpu"}

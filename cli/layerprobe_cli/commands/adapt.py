@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.adaptation.values import AdaptationProtocol
 from layerprobe_cli.options import Loading, Model, option
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
+    from layerprobe.adaptation.values import Adaptation
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Training:
-    """How the model goes on with masked language modelling."""
-
-    epochs: Annotated[int, option("Training", min=1, help="Passes over the texts.")] = 10
-    max_steps: Annotated[int | None, option("Training", min=1, help="Steps at most.", show_default="all epochs")] = None
-    learning_rate: Annotated[float, option("Training", min=1e-12, help="Peak of the linear schedule.")] = 2e-5
-    batch_size: Annotated[int, option("Training", min=1, help="Texts a forward pass.")] = 32
-    accumulation: Annotated[int, option("Training", min=1, help="Forward passes a step.")] = 8
-    weight_decay: Annotated[float, option("Training", min=0, help="Of matrices.")] = 0.01
-    warmup: Annotated[float, option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
-    max_grad_norm: Annotated[float, option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
-    max_length: Annotated[int, option("Training", min=2, help="Tokens a text at most.")] = 128
-    masking_rate: Annotated[float, option("Training", min=1e-3, max=1, help="Share of the tokens to mask.")] = 0.15
-    random_share: Annotated[float, option("Training", min=0, max=1, help="Share of those shown as a random word.")] = (
-        0.1
-    )
-    kept_share: Annotated[
-        float, option("Training", min=0, max=1, help="Share of those shown as they are; the rest is shown as the mask.")
-    ] = 0.1
-    validation_share: Annotated[
-        float, option("Training", min=1e-6, max=0.99, help="Share of the texts to hold out.")
-    ] = 0.02
-
-    def protocol(self) -> AdaptationProtocol:
-        """Return them as the library takes them."""
-        from layerprobe.adaptation.values import AdaptationProtocol
-
-        return AdaptationProtocol(**vars(self))
+TRAINING = {
+    "epochs": option("Training", min=1, help="Passes over the texts."),
+    "max_steps": option("Training", min=1, help="Steps at most.", show_default="all epochs"),
+    "learning_rate": option("Training", min=1e-12, help="Peak of the linear schedule."),
+    "batch_size": option("Training", min=1, help="Texts a forward pass."),
+    "accumulation": option("Training", min=1, help="Forward passes a step."),
+    "weight_decay": option("Training", min=0, help="Of matrices."),
+    "warmup": option("Training", min=0, max=0.99, help="Share of the steps."),
+    "max_grad_norm": option("Training", min=1e-12, help="Gradients are clipped to this norm."),
+    "max_length": option("Training", min=2, help="Tokens a text at most."),
+    "masking_rate": option("Training", min=1e-3, max=1, help="Share of the tokens to mask."),
+    "random_share": option("Training", min=0, max=1, help="Share of those shown as a random word."),
+    "kept_share": option(
+        "Training", min=0, max=1, help="Share of those shown as they are; the rest is shown as the mask."
+    ),
+    "validation_share": option("Training", min=1e-6, max=0.99, help="Share of the texts to hold out."),
+}
 
 
 def adapt(
     model: Model,
     loading: Loading,
-    training: Training,
+    protocol: Annotated[AdaptationProtocol, TRAINING],
     texts: Annotated[
         list[Path],
         typer.Option(
@@ -65,12 +53,7 @@ def adapt(
     ] = 0,
     evaluate_every: Annotated[
         int | None,
-        option(
-            "Training",
-            min=1,
-            help="Steps from one evaluation to the next.",
-            show_default="once an epoch",
-        ),
+        option("Training", min=1, help="Steps from one evaluation to the next.", show_default="once an epoch"),
     ] = None,
     checkpoint_every: Annotated[
         int,
@@ -87,9 +70,7 @@ def adapt(
 
     Example:  [bold]layerprobe adapt google/electra-base-discriminator --texts sentences.txt -o electra-adapted[/bold]
     """
-    protocol = training.protocol()
-
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.adaptation.run import adapt as adapt_model
     from layerprobe.tasks.corpus import load_corpus
 
@@ -108,33 +89,24 @@ def adapt(
             progress=progress,
         )
     output.notes((), adaptation.warnings)
-    if output.json:
-        print_json(adaptation)
-    else:
-        _print_adaptation(adaptation, out)
+    output.result(adaptation, _print_adaptation)
+    if not output.json:
+        typer.echo(f"Folder: {out}")
 
 
-def _print_adaptation(adaptation: Adaptation, out: Path) -> None:
-    header = ("step", "held-out loss", "perplexity", "accuracy", "training loss")
-    print_table(
-        header,
-        [
-            (
-                str(each.step),
-                f"{each.held_out_loss:.4f}",
-                _perplexity(each.held_out_loss),
-                f"{100 * each.held_out_accuracy:.1f} %",
-                "" if each.train_loss is None else f"{each.train_loss:.4f}",
-            )
-            for each in adaptation.metrics
-        ],
-    )
+def _print_adaptation(adaptation: Adaptation) -> None:
+    rows = [
+        (
+            str(each.step),
+            f"{each.held_out_loss:.4f}",
+            f"{math.exp(min(each.held_out_loss, 100)):.1f}",
+            f"{100 * each.held_out_accuracy:.1f} %",
+            "" if each.train_loss is None else f"{each.train_loss:.4f}",
+        )
+        for each in adaptation.metrics
+    ]
+    print_table(("step", "held-out loss", "perplexity", "accuracy", "training loss"), rows)
     typer.echo(
         f"\n{adaptation.n_held_out_tokens:,} masked tokens of {adaptation.n_held_out:,} held-out texts; "
         f"{adaptation.n_texts:,} texts to train on, {adaptation.seconds:.0f} s"
     )
-    typer.echo(f"Folder: {out}")
-
-
-def _perplexity(loss: float) -> str:
-    return f"{math.exp(min(loss, 100)):.1f}"

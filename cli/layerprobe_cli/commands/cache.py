@@ -10,7 +10,7 @@ import typer
 
 from layerprobe.errors import StoreError
 from layerprobe_cli.options import CacheDir
-from layerprobe_cli.output import Json, fail, print_json, print_table
+from layerprobe_cli.output import Json, fail, print_json, print_table, print_values
 
 if TYPE_CHECKING:
     from layerprobe.store.entries import Entry
@@ -59,7 +59,7 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
     if json:
         print_json(summary)
     else:
-        print_table(("what", "value"), [(name, str(value)) for name, value in summary.items()])
+        print_values(summary)
 
 
 def _verify(fingerprint: OptionalFingerprint = None, cache_dir: CacheDir = None, json: Json = False) -> None:
@@ -76,9 +76,8 @@ def _verify(fingerprint: OptionalFingerprint = None, cache_dir: CacheDir = None,
         print_json({"problems": problems})
     elif not problems:
         typer.echo("everything is as it was written")
-    else:
-        for problem in problems:
-            fail(problem)
+    for problem in [] if json else problems:
+        fail(problem)
     if problems:
         raise typer.Exit(1)
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, IntervalLevel
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision, Report
 from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.tables import mean_and_std, millions
 
 if TYPE_CHECKING:
     from layerprobe.chains.values import ChainPlan, ChainResult
-    from layerprobe.finetuning.values import LayerOutcome
 
 
 def chain(
     file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
     output: Output,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
-    report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
+    report: Report = None,
     level: IntervalLevel = LEVEL,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
-    ] = "float32",
+    device: Device = "auto",
+    dtype: Precision = "float32",
     trust_remote_code: Annotated[
         bool, typer.Option("--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False,
@@ -41,7 +38,7 @@ def chain(
 
     Example:  [bold]layerprobe chain words-then-stsb.toml --report chain.html[/bold]
     """
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.chains.run import plan_chain, run_chain
     from layerprobe.chains.toml import load_chain
     from layerprobe.encoders.options import Options
@@ -63,13 +60,9 @@ def chain(
         from layerprobe.pages.page import write_page
 
         write_page(chain_page(done), report)
-    if output.json:
-        print_json(done)
-    else:
-        typer.echo()
-        _print_result(done)
-        if report is not None:
-            typer.echo(f"Report: {report}")
+    output.result(done, _print_result)
+    if report is not None and not output.json:
+        typer.echo(f"Report: {report}")
 
 
 def _print_plan(plan: ChainPlan) -> None:
@@ -94,6 +87,7 @@ def _print_plan(plan: ChainPlan) -> None:
 def _print_result(done: ChainResult) -> None:
     from layerprobe.metrics.names import metric_title
 
+    typer.echo()
     steps = done.chain.finetunings
     titles = [metric_title(outcomes[0].primary) for outcomes in done.trail.outcomes]
     header = ["layer", "parameters", *(f"{s.task_name} {title}" for s, title in zip(steps, titles, strict=True))]
@@ -101,13 +95,14 @@ def _print_result(done: ChainResult) -> None:
     header += [f"random {control.random_init}" for control in done.controls]
     rows = []
     for index, outcome in enumerate(done.outcomes):
-        cells = [str(outcome.layer), f"{outcome.parameters / 1e6:.2f} M"]
-        cells += [_score(outcomes[index]) for outcomes in done.trail.outcomes]
+        cells = [str(outcome.layer), millions(outcome.parameters)]
+        cells += [mean_and_std(outcomes[index].mean, outcomes[index].std) for outcomes in done.trail.outcomes]
         if done.effects:
             effect = done.effects[index]
             ends = "" if effect.interval is None else f"{effect.interval[0]:+.2f} to {effect.interval[1]:+.2f}"
-            cells += [_score(done.direct[index]), f"{effect.value:+.2f}", ends]
-        rows.append([*cells, *(_score(control.outcomes[-1][index]) for control in done.controls)])
+            cells += [mean_and_std(done.direct[index].mean, done.direct[index].std), f"{effect.value:+.2f}", ends]
+        controls = [control.outcomes[-1][index] for control in done.controls]
+        rows.append([*cells, *(mean_and_std(each.mean, each.std) for each in controls)])
     print_table(header, rows)
     for adaptation in done.trail.adaptations:
         first, last = adaptation.metrics[0], adaptation.metrics[-1]
@@ -118,7 +113,3 @@ def _print_result(done: ChainResult) -> None:
     for sentence in (done.effect_sentence, done.cka_sentence):
         if sentence:
             typer.echo(f"\n{sentence}")
-
-
-def _score(outcome: LayerOutcome) -> str:
-    return f"{outcome.mean:.2f}" if outcome.std is None else f"{outcome.mean:.2f} ± {outcome.std:.2f}"

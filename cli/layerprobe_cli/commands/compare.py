@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import AnySimilarity, Extraction, IntervalLevel, ReferenceRandomInit, TextSource
+from layerprobe_cli.options import AnySimilarity, Extraction, IntervalLevel, ReferenceRandomInit, TextSource, option
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_comparisons, print_maps
 
@@ -31,17 +31,14 @@ def compare(
     level: IntervalLevel = LEVEL,
     intervals: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Comparison",
             "--intervals/--no-intervals",
             help="Intervals and tests, or values alone in less time and memory.",
-            rich_help_panel="Comparison",
         ),
     ] = True,
     permutations: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Shuffles of the texts for p-values and calibrated scores.", rich_help_panel="Comparison"
-        ),
+        int, option("Comparison", min=0, help="Shuffles of the texts for p-values and calibrated scores.")
     ] = 0,
     show_map: Annotated[bool, typer.Option("--map", help="Print every layer against every layer.")] = False,
     parquet: Annotated[
@@ -75,7 +72,7 @@ def compare(
     model, *others = models
     if not others and reference_random_init is not None:
         others = [model]
-    if not others:
+    elif not others:
         settings["alignment"] = settings["alignment"] or "previous-layer"
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress() as progress:

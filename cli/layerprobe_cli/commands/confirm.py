@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe_cli.commands.run import do_study
 from layerprobe_cli.options import (
     AllSeeds,
     Extraction,
@@ -16,7 +17,6 @@ from layerprobe_cli.options import (
     Similarity,
     TaskSource,
     Tuning,
-    parse_layers,
 )
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes, print_sentence
@@ -43,30 +43,19 @@ def confirm(
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    seeds, settings = tuning.seed_list(), similarity.settings()
-    task = source.load()
-
-    # only now: an error in the data needs no torch
-    from layerprobe.study.run import run
-
-    checkpoint = extraction.resolve(model)
-    references = reference.resolve(extraction)
-    with output.progress() as progress:
-        study = run(
-            checkpoint,
-            reference=references,
-            task=task,
-            layers=parse_layers(layers, checkpoint),
-            seeds=seeds,
-            protocol=tuning.protocol(extraction),
-            level=level,
-            rule=rule,
-            all_seeds=all_seeds,
-            options=extraction.options(),
-            progress=progress,
-            **settings,
-        )
-    output.notes(study.provenance.notes, study.provenance.warnings)
+    study = do_study(
+        model,
+        reference,
+        similarity,
+        source,
+        extraction,
+        tuning,
+        output,
+        layers=layers,
+        rule=rule,
+        level=level,
+        all_seeds=all_seeds,
+    )
     assert study.confirmation is not None
     if output.json:
         layer_outcomes = outcomes_with_best(study.confirmation.outcomes)

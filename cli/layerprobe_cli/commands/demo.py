@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import CacheDir
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.options import CacheDir, StudyFolder
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_study
 
 SEEDS = (0, 1, 2, 3, 4)
@@ -16,7 +17,7 @@ SEEDS = (0, 1, 2, 3, 4)
 
 def demo(
     output: Output,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path("demo"),
+    out: StudyFolder = Path("demo"),
     full: Annotated[
         bool,
         typer.Option(
@@ -56,7 +57,4 @@ def demo(
         )
     path = save_study(study, out)
     output.notes((), study.provenance.warnings)
-    if output.json:
-        print_json(study)
-    else:
-        print_study(study, path)
+    output.result(study, functools.partial(print_study, report=path))

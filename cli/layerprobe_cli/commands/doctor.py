@@ -9,6 +9,7 @@ import typer
 
 from layerprobe_cli.options import Loading, Model, Norm
 from layerprobe_cli.output import Output, print_table
+from layerprobe_cli.tables import millions
 
 if TYPE_CHECKING:
     from layerprobe.extraction.doctor import Check, Diagnosis
@@ -33,7 +34,7 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     about = diagnosis.model
     typer.echo(
         f"{about.name}: {about.architecture}, {about.n_blocks} blocks of {about.hidden_size} features, "
-        f"{about.parameters[-1] / 1e6:.2f} M parameters without pooler\n"
+        f"{millions(about.parameters[-1])} parameters without pooler\n"
     )
     rows = [(check.name, _result(check), check.finding) for check in diagnosis.checks]
     print_table(("check", "result", "finding"), rows)

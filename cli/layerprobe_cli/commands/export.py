@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_values
 
 
 def export(
@@ -70,9 +70,6 @@ def export(
         overwrite=overwrite,
     )
     output.notes((), result.warnings)
-    if output.json:
-        print_json(result)
-        return
     shown = {
         "folder": result.path,
         "model": result.model,
@@ -80,8 +77,8 @@ def export(
         "layer": f"{result.layer} of {result.n_blocks}",
         "parameters": f"{result.parameters:,} instead of {result.whole_parameters:,}",
         "pooling": result.pooling,
-        "max length": str(result.max_length),
+        "max length": result.max_length,
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
-    print_table(("what", "value"), list(shown.items()))
+    output.result(shown, print_values, as_json=result)

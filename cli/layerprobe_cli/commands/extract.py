@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from layerprobe_cli.options import Extraction, Model, TextSource
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_values
 
 
-def extract(
-    model: Model,
-    source: TextSource,
-    extraction: Extraction,
-    output: Output,
-) -> None:
+def extract(model: Model, source: TextSource, extraction: Extraction, output: Output) -> None:
     """Embed texts at every layer and keep the result on disk.
 
     One forward pass does for all layers.
@@ -25,12 +20,10 @@ def extract(
 
     with output.progress() as progress:
         embeddings = extract_layers(
-            extraction.resolve(model),
-            data.texts,
-            options=extraction.options(),
-            progress=progress,
+            extraction.resolve(model), data.texts, options=extraction.options(), progress=progress
         )
-    output.notes(data.notes, (*data.warnings, *embeddings.warnings))
+    warnings = (*data.warnings, *embeddings.warnings)
+    output.notes(data.notes, warnings)
     summary = {
         "model": embeddings.model.name,
         "revision": embeddings.model.revision,
@@ -42,7 +35,4 @@ def extract(
         "norm": embeddings.model.norm,
         "dtype": embeddings.model.dtype,
     }
-    if output.json:
-        print_json({**summary, "notes": data.notes, "warnings": [*data.warnings, *embeddings.warnings]})
-    else:
-        print_table(("what", "value"), [(name, str(value)) for name, value in summary.items()])
+    output.result(summary, print_values, as_json={**summary, "notes": data.notes, "warnings": warnings})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, IntervalLevel
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
     from layerprobe.labs.values import LabPlan, LabResult
@@ -25,11 +25,8 @@ def _run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the models and what is stored of them.")] = False,
     workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
     level: IntervalLevel = LEVEL,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
-    ] = "float32",
+    device: Device = "auto",
+    dtype: Precision = "float32",
     cache_dir: CacheDir = None,
 ) -> None:
     r"""Pretrain encoders that differ in their objective alone, and say what it does to each layer.
@@ -42,7 +39,7 @@ def _run(
 
     Example:  [bold]layerprobe lab run objectives.toml --workers 2[/bold]
     """
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.encoders.options import Options
     from layerprobe.labs.run import plan_lab, run_lab
     from layerprobe.labs.toml import load_lab
@@ -51,8 +48,7 @@ def _run(
     folder = out or Path(study.name)
     options = Options(device=device, dtype=dtype, cache_dir=cache_dir)
     if dry_run:
-        plan = plan_lab(study, folder, options=options)
-        output.result(plan, _print_plan)
+        output.result(plan_lab(study, folder, options=options), _print_plan)
         return
     with output.progress() as progress:
         done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
@@ -61,10 +57,8 @@ def _run(
     from layerprobe.pages.page import write_page
 
     report = write_page(lab_page(done), folder / "lab.html")
-    if output.json:
-        print_json(done)
-    else:
-        _print_result(done)
+    output.result(done, _print_result)
+    if not output.json:
         typer.echo(f"Folder: {folder}\nReport: {report}")
 
 

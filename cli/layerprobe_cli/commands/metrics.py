@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.values import LayerCurve, Views
 from layerprobe_cli.options import Extraction, Model, TextSource
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 
-if TYPE_CHECKING:
-    from layerprobe.readings.values import LayerCurve
+VIEWS = {
+    "n_views": typer.Option("--views", min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME."),
+    "n_texts": typer.Option("--view-texts", min=2, help="Texts that are altered, at most."),
+    "dropped": typer.Option(help="Share of the words that a copy lacks, between 0 and 1."),
+}
 
 
 def metrics(
@@ -19,6 +23,7 @@ def metrics(
     source: TextSource,
     extraction: Extraction,
     output: Output,
+    *,
     reading: Annotated[
         list[str] | None,
         typer.Option(
@@ -28,9 +33,7 @@ def metrics(
             show_default="all that need no labels",
         ),
     ] = None,
-    views: Annotated[int, typer.Option(min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME.")] = 4,
-    view_texts: Annotated[int, typer.Option(min=2, help="Texts that are altered, at most.")] = 512,
-    dropped: Annotated[float, typer.Option(help="Share of the words that a copy lacks, between 0 and 1.")] = 0.2,
+    views: Annotated[Views, VIEWS],
 ) -> None:
     """Print the numbers by layer that rules can read.
 
@@ -40,9 +43,6 @@ def metrics(
 
     Example:  [bold]layerprobe metrics google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
-    from layerprobe.readings.values import Views
-
-    made = Views(n_texts=view_texts, n_views=views, dropped=dropped)
     for name in reading or ():
         READINGS.check(name)
     data = source.load_texts()
@@ -57,15 +57,12 @@ def metrics(
             reading or alone(),
             task=data.task,
             documents=data.documents,
-            views=made,
+            views=views,
             options=extraction.options(),
             progress=progress,
         )
     output.notes(data.notes, data.warnings)
-    if output.json:
-        print_json({"views": made, "readings": curves})
-    else:
-        _print_curves(curves)
+    output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
 
 
 def _print_curves(curves: dict[str, LayerCurve]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, RuleName, Similarity, TextSource
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_prediction
+
+if TYPE_CHECKING:
+    from layerprobe.study.values import Prediction
 
 
 def predict(
@@ -45,15 +50,15 @@ def predict(
             **settings,
         )
     output.notes(data.notes, (*data.warnings, *prediction.warnings))
+    listed = [
+        {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
+        for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
+    ]
+    output.result(prediction, _print_predictions, as_json=listed)
+
+
+def _print_predictions(prediction: Prediction) -> None:
     pairs = list(zip(prediction.comparisons, prediction.drops, strict=True))
-    if output.json:
-        print_json(
-            [
-                {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
-                for each, drop in pairs
-            ]
-        )
-        return
     for number, (comparison, drop) in enumerate(pairs):
         if len(pairs) > 1:
             other = drop.rule != prediction.drop.rule

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from layerprobe_cli.options import option
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
+from layerprobe_cli.options import Device, option
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
-    from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
+    from layerprobe.pretraining.values import Pretraining, PretrainingPlan
     from layerprobe.tasks.values import TextFile
 
 
@@ -32,44 +34,39 @@ class Shape:
     intermediate_size: Annotated[
         int | None, option("Model", min=1, help="Features inside a block.", show_default="4 x the hidden size")
     ] = None
-    generator_size: Annotated[
-        float,
-        option("Model", min=1e-3, max=4, help="Width of the generator as a share of the encoder's, 0.125 to 1."),
-    ] = 0.25
-    dropout: Annotated[float, option("Model", min=0, max=0.99, help="Of all layers and attention weights.")] = 0.0
+
+    def encoder_size(self) -> EncoderSize:
+        """Return the size of the encoder."""
+        preset = SIZES[self.size]
+        hidden = self.hidden_size or preset.hidden_size
+        return EncoderSize(
+            n_blocks=self.blocks or preset.n_blocks,
+            hidden_size=hidden,
+            heads=self.heads or preset.heads,
+            intermediate_size=self.intermediate_size or 4 * hidden,
+        )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Budget:
-    """How the models are trained."""
-
-    steps: Annotated[int, option("Training", min=1, help="Optimiser steps.")] = 6000
-    batch_size: Annotated[int, option("Training", min=1, help="Sequences a forward pass.")] = 64
-    accumulation: Annotated[int, option("Training", min=1, help="Forward passes a step.")] = 1
-    learning_rate: Annotated[float, option("Training", min=1e-12, help="Peak of the linear schedule.")] = 1e-3
-    warmup: Annotated[float, option("Training", min=0, max=0.99, help="Share of the steps.")] = 0.1
-    weight_decay: Annotated[float, option("Training", min=0, help="Of matrices.")] = 0.01
-    max_grad_norm: Annotated[float, option("Training", min=1e-12, help="Gradients are clipped to this norm.")] = 1.0
-    discriminator_weight: Annotated[
-        float, option("Training", min=1e-6, help="Of the discriminator's loss, where there is one.")
-    ] = 50.0
-    masking_rate: Annotated[float, option("Training", min=1e-3, max=1, help="Probability of a token to be masked.")] = (
-        0.15
-    )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Sequences:
-    """What is made of the texts."""
-
-    vocab_size: Annotated[
-        int, option("Data", min=10, help="Words at most of the tokenizer; the language has its own.")
-    ] = 8000
-    max_length: Annotated[int, option("Data", min=3, help="Tokens a sequence at most.")] = 128
-    packed: Annotated[bool, option("Data", "--packed", help="Join texts to sequences of that length.")] = False
-    held_out: Annotated[
-        int, option("Data", min=1, help="Sequences to hold out; of texts a tenth of all where that is less.")
-    ] = 1000
+PROTOCOL = {
+    "generator_size": option(
+        "Model", min=1e-3, max=4, help="Width of the generator as a share of the encoder's, 0.125 to 1."
+    ),
+    "dropout": option("Model", min=0, max=0.99, help="Of all layers and attention weights."),
+    "steps": option("Training", min=1, help="Optimiser steps."),
+    "batch_size": option("Training", min=1, help="Sequences a forward pass."),
+    "accumulation": option("Training", min=1, help="Forward passes a step."),
+    "learning_rate": option("Training", min=1e-12, help="Peak of the linear schedule."),
+    "warmup": option("Training", min=0, max=0.99, help="Share of the steps."),
+    "weight_decay": option("Training", min=0, help="Of matrices."),
+    "max_grad_norm": option("Training", min=1e-12, help="Gradients are clipped to this norm."),
+    "discriminator_weight": option("Training", min=1e-6, help="Of the discriminator's loss, where there is one."),
+    "masking_rate": option("Training", min=1e-3, max=1, help="Probability of a token to be masked."),
+    "vocab_size": option("Data", min=10, help="Words at most of the tokenizer; the language has its own."),
+    "max_length": option("Data", min=3, help="Tokens a sequence at most."),
+    "packed": option("Data", "--packed", help="Join texts to sequences of that length."),
+    "held_out": option("Data", min=1, help="Sequences to hold out; of texts a tenth of all where that is less."),
+    "objective": typer.Option(metavar="NAME", help="What the encoder is trained for: {objectives}."),
+}
 
 
 def pretrain(
@@ -83,17 +80,13 @@ def pretrain(
         ),
     ],
     shape: Shape,
-    budget: Budget,
-    sequences: Sequences,
+    protocol: Annotated[PretrainingProtocol, PROTOCOL],
     output: Output,
-    objective: Annotated[
-        str, typer.Option(metavar="NAME", help="What the encoder is trained for: {objectives}.")
-    ] = "mlm",
     column: Annotated[
         str | None, option("Data", help="The text column of a table or data set.", show_default="detected")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of weights, order, masking, sampling and dropout.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    device: Device = "auto",
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
         typer.Option(help="Precision; auto takes bfloat16 on CUDA, where the hardware has it."),
@@ -120,56 +113,32 @@ def pretrain(
 
     Example:  [bold]layerprobe pretrain rtd --objective rtd --corpus language --steps 2000[/bold]
     """
-    protocol = _protocol(objective, shape, budget, sequences)
+    protocol = dataclasses.replace(protocol, size=shape.encoder_size())
 
-    # torch is loaded only here, so that --help is quick
+    # only now: --help needs no torch
     from layerprobe.pretraining.run import plan_pretraining
     from layerprobe.pretraining.run import pretrain as pretrain_model
 
     settings: dict[str, Any] = {"protocol": protocol, "seed": seed, "device": device, "dtype": dtype}
     texts = _texts(corpus, column)
-    with output.progress() as progress:
-        if dry_run:
+    if dry_run:
+        with output.progress() as progress:
             plan = plan_pretraining(texts, **settings, progress=progress)
-        else:
-            pretraining = pretrain_model(
-                out,
-                texts,
-                **settings,
-                evaluate_every=evaluate_every,
-                checkpoint_every=checkpoint_every,
-                overwrite=overwrite,
-                progress=progress,
-            )
-    result = plan if dry_run else pretraining
-    output.notes((), result.warnings)
-    if output.json:
-        print_json(result)
-    elif dry_run:
-        _print_plan(plan)
-    else:
-        _print_pretraining(pretraining, out)
-
-
-def _protocol(objective: str, shape: Shape, budget: Budget, sequences: Sequences) -> PretrainingProtocol:
-    from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
-
-    preset = SIZES[shape.size]
-    hidden = shape.hidden_size or preset.hidden_size
-    size = EncoderSize(
-        n_blocks=shape.blocks or preset.n_blocks,
-        hidden_size=hidden,
-        heads=shape.heads or preset.heads,
-        intermediate_size=shape.intermediate_size or 4 * hidden,
-    )
-    return PretrainingProtocol(
-        objective=objective,
-        size=size,
-        generator_size=shape.generator_size,
-        dropout=shape.dropout,
-        **vars(budget),
-        **vars(sequences),
-    )
+        output.notes((), plan.warnings)
+        output.result(plan, _print_plan)
+        return
+    with output.progress() as progress:
+        pretraining = pretrain_model(
+            out,
+            texts,
+            **settings,
+            evaluate_every=evaluate_every,
+            checkpoint_every=checkpoint_every,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    output.notes((), pretraining.warnings)
+    output.result(pretraining, functools.partial(_print_pretraining, out=out))
 
 
 def _texts(corpus: list[str], column: str | None) -> TextFile | Literal["language"]:

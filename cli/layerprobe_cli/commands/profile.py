@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.profiling.values import ProfileSettings
-from layerprobe_cli.options import Loading, Model, integers, parse_layers
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.options import Loading, Model, Report, integers, parse_layers
+from layerprobe_cli.output import Output, print_table
+from layerprobe_cli.tables import millions
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome
@@ -18,12 +21,20 @@ if TYPE_CHECKING:
 
 LETTERS = "AB"
 DEFAULTS = ProfileSettings()
+SETTINGS = {
+    "rounds": typer.Option(help="Turns of every layer, forwards and backwards in alternation."),
+    "repeats": typer.Option(help="Timed passes a turn, length and batch size."),
+    "warmup": typer.Option(help="Passes before them that do not count."),
+    "max_seconds": typer.Option(help="No further pass of a turn, length and batch size begins after this time."),
+    "seed": typer.Option(help="Of the random token ids."),
+}
 
 
 def profile(
     model: Model,
     loading: Loading,
     output: Output,
+    *,
     other: Annotated[
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
     ] = None,
@@ -32,15 +43,7 @@ def profile(
     batch_sizes: Annotated[str, typer.Option(help="Texts a batch; 1 gives the latency of one text.")] = ",".join(
         map(str, DEFAULTS.batch_sizes)
     ),
-    rounds: Annotated[
-        int, typer.Option(help="Turns of every layer, forwards and backwards in alternation.")
-    ] = DEFAULTS.rounds,
-    repeats: Annotated[int, typer.Option(help="Timed passes a turn, length and batch size.")] = DEFAULTS.repeats,
-    warmup: Annotated[int, typer.Option(help="Passes before them that do not count.")] = DEFAULTS.warmup,
-    max_seconds: Annotated[
-        float, typer.Option(help="No further pass of a turn, length and batch size begins after this time.")
-    ] = DEFAULTS.max_seconds,
-    seed: Annotated[int, typer.Option(help="Of the random token ids.")] = DEFAULTS.seed,
+    settings: Annotated[ProfileSettings, SETTINGS],
     study: Annotated[
         list[Path] | None,
         typer.Option(
@@ -48,7 +51,7 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    report: Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)] = None,
+    report: Report = None,
 ) -> None:
     """Measure what each truncated model costs to serve.
 
@@ -56,14 +59,8 @@ def profile(
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
     """
-    settings = ProfileSettings(
-        lengths=integers(lengths, "--lengths"),
-        batch_sizes=integers(batch_sizes, "--batch-sizes"),
-        rounds=rounds,
-        repeats=repeats,
-        warmup=warmup,
-        max_seconds=max_seconds,
-        seed=seed,
+    settings = dataclasses.replace(
+        settings, lengths=integers(lengths, "--lengths"), batch_sizes=integers(batch_sizes, "--batch-sizes")
     )
     from layerprobe.study.files import read_study
 
@@ -80,30 +77,26 @@ def profile(
         from layerprobe.profiling.page import check_studies
 
         check_studies(studies, checkpoints)
-    profiles = []
     with output.progress() as progress:
-        for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True)):
-            profiles.append(
-                measure(
-                    checkpoint,
-                    layers=wanted,
-                    settings=settings,
-                    options=loading.options(),
-                    progress=part_of(progress, start=index, share=1, whole=len(names)),
-                )
+        profiles = [
+            measure(
+                checkpoint,
+                layers=wanted,
+                settings=settings,
+                options=loading.options(),
+                progress=part_of(progress, start=index, share=1, whole=len(names)),
             )
+            for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True))
+        ]
     output.notes((), [warning for each in profiles for warning in each.warnings])
     if report is not None:
         from layerprobe.pages.page import write_page
         from layerprobe.profiling.page import profile_page
 
         write_page(profile_page(profiles, studies), report)
-    if output.json:
-        print_json({"profiles": profiles})
-    else:
-        _print(profiles, studies)
-        if report is not None:
-            typer.echo(f"\nReport: {report}")
+    output.result(profiles, functools.partial(_print, studies=studies), as_json={"profiles": profiles})
+    if report is not None and not output.json:
+        typer.echo(f"\nReport: {report}")
 
 
 def _print(profiles: list[Profile], studies: list[Study]) -> None:
@@ -114,16 +107,13 @@ def _print(profiles: list[Profile], studies: list[Study]) -> None:
         scores = [scores_of(studies, each.model) for each in profiles]
     for index, each in enumerate(profiles):
         letter = f"{LETTERS[index]}: " if len(profiles) > 1 else ""
-        typer.echo(f"{letter}{each.model.name}, {each.model.dtype}, {each.device} ({each.hardware}), {_threads(each)}")
+        threads = f"{each.threads} thread{'s' if each.threads != 1 else ''}"
+        typer.echo(f"{letter}{each.model.name}, {each.model.dtype}, {each.device} ({each.hardware}), {threads}")
     if all(cost.peak_memory is None for each in profiles for layer in each.layers for cost in layer.costs):
         typer.echo(f"memory: {profiles[0].memory}")
     for length, size in profiles[0].shapes:
         typer.echo(f"\n{length} tokens, {'one text' if size == 1 else f'batches of {size}'}")
         _print_shape(profiles, scores, length, size)
-
-
-def _threads(profile: Profile) -> str:
-    return f"{profile.threads} thread{'s' if profile.threads != 1 else ''}"
 
 
 def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]], length: int, size: int) -> None:
@@ -140,11 +130,10 @@ def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]],
     for layer in sorted({layer for profiled in by_layer for layer in profiled}):
         row = [str(layer)]
         for profiled, scored in zip(by_layer, scores, strict=True):
+            cells = [""] * len(columns)
             if layer in profiled:
                 cells = _cells(profiled[layer], profiled[layer].cost(length, size))
                 cells += [f"{scored[layer].mean:.2f}" if layer in scored else ""] if any(scores) else []
-            else:
-                cells = [""] * len(columns)
             row += cells
         rows.append(row)
     print_table(header, rows)
@@ -154,7 +143,7 @@ def _cells(each: LayerProfile, cost: Cost) -> list[str]:
     milliseconds = (1e3 * value for value in (cost.seconds, cost.seconds_low, cost.seconds_high))
     middle, low, high = map(_short, milliseconds)
     return [
-        f"{each.parameters / 1e6:.2f} M",
+        millions(each.parameters),
         _short(cost.flops / 1e9),
         middle,
         f"{low}-{high}",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from layerprobe_cli.options import CacheDir, Tuning
+from layerprobe_cli.options import CacheDir, Device, Tuning
 from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import interval_text
+from layerprobe_cli.tables import interval_text, number
 
 if TYPE_CHECKING:
     from layerprobe.reproduction.paper import Before, ExperimentPlan
@@ -56,7 +56,7 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    device: Device = "auto",
     cache_dir: CacheDir = None,
 ) -> None:
     """Do an experiment of arXiv 2402.13130 again.
@@ -72,7 +72,7 @@ def reproduce(
     from layerprobe.tasks.loading import load_task
     from layerprobe.tasks.words import load_word_similarity
 
-    chosen, in_place = experiment(name), _in_place(models)
+    chosen, in_place, seed_list = experiment(name), _in_place(models), Tuning(seeds=seeds).seed_list()
     data = read_paper().data_set(chosen.data)
     source = task or (None if dry_run else data.hub_id)
     if source is None and not dry_run:
@@ -80,15 +80,9 @@ def reproduce(
     chosen.check_first_steps({"word similarity": words, "domain adaptation": corpus})
     loaded = None if source is None else load_task(source, kind=data.kind)
     pairs = None if words is None else load_word_similarity(words)
-    seed_list = Tuning(seeds=seeds).seed_list()
     if dry_run or loaded is None:
-        plan = plan_experiment(
-            chosen,
-            run_models(chosen, in_place),
-            seeds=seed_list,
-            train=None if loaded is None else len(loaded.train),
-            words=None if pairs is None else len(pairs.train),
-        )
+        train, of_words = (None if each is None else len(each.train) for each in (loaded, pairs))
+        plan = plan_experiment(chosen, run_models(chosen, in_place), seeds=seed_list, train=train, words=of_words)
         output.result(plan, _print_plan)
         return
 
@@ -126,25 +120,26 @@ def _in_place(models: str | None) -> dict[str, str] | None:
 
 
 def _print_plan(plan: ExperimentPlan) -> None:
-    typer.echo(f"{plan.experiment}: {plan.title} ({plan.source} of arXiv 2402.13130)\n")
-    print_table(
-        ("model", "layer", "how", "parameters", "runs", "steps", "GPU hours"),
-        [
-            (
-                _run(layer.model, layer.runs_model, layer.random_init),
-                str(layer.layer),
-                _steps(layer.before) if plan.runs else "embed",
-                "" if layer.parameters is None else f"{layer.parameters:.2f} M",
-                str(layer.runs),
-                str(layer.steps),
-                "" if layer.gpu_hours is None else f"{layer.gpu_hours:.3f}",
-            )
-            for layer in plan.layers
-        ],
-    )
-    how = plan.protocol
+    from layerprobe.finetuning.values import Protocol
+    from layerprobe.reproduction.paper import experiment
+
+    chosen, how = experiment(plan.experiment), Protocol()
+    typer.echo(f"{chosen.name}: {chosen.title} ({chosen.source} of arXiv 2402.13130)\n")
+    rows = [
+        (
+            _run(layer.model, layer.runs_model, layer.random_init),
+            str(layer.layer),
+            _steps(layer.before) if plan.runs else "embed",
+            number(layer.parameters, ".2f", " M"),
+            str(layer.runs),
+            str(layer.steps),
+            number(layer.gpu_hours, ".3f"),
+        )
+        for layer in plan.layers
+    ]
+    print_table(("model", "layer", "how", "parameters", "runs", "steps", "GPU hours"), rows)
     typer.echo(
-        f"\n{plan.data}: {plan.train} training pairs, {how.epochs} epochs in batches of {how.batch_size}, learning "
+        f"\n{chosen.data}: {plan.train} training pairs, {how.epochs} epochs in batches of {how.batch_size}, learning "
         f"rate {how.learning_rate:g}, {how.pooling} pooling; seeds {', '.join(map(str, plan.seeds))}\n"
         f"{plan.runs} runs, {plan.steps} steps; with the paper's models about {plan.gpu_hours:.2f} GPU hours at 10 "
         "TFLOP/s (estimated)"
@@ -178,16 +173,15 @@ def _print_reproduction(done: Reproduction) -> None:
 
 def _cells(score: ReproducedScore) -> tuple[str, ...]:
     ours = score.ours
-    numbers = [score.paper, ours and ours.mean, ours and ours.std]
     return (
         _run(score.model, score.runs_model, score.random_init),
         str(score.layer),
         _steps(score.before),
         score.split,
-        *("" if number is None else f"{number:.2f}" for number in numbers),
+        *(number(value, ".2f") for value in (score.paper, *((ours.mean, ours.std) if ours else (None, None)))),
         interval_text(ours.interval if ours else None),
-        "" if score.difference is None else f"{score.difference:+.2f}",
-        "" if score.deviations is None else f"{score.deviations:+.1f}",
+        number(score.difference, "+.2f"),
+        number(score.deviations, "+.1f"),
         " ".join(f"{value:.2f}" for value in ours.values) if ours else "not run",
     )
 

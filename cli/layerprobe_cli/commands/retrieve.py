@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Extraction, IntervalLevel, Model, RetrievalSource
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.options import Extraction, IntervalLevel, Model, RetrievalSource, option
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_retrieval
-
-if TYPE_CHECKING:
-    pass
 
 
 def retrieve(
@@ -25,17 +22,11 @@ def retrieve(
     ] = None,
     query_prompt: Annotated[
         str | None,
-        typer.Option(
-            help='Text put before every query, such as "query: ".', show_default="--prompt", rich_help_panel="Model"
-        ),
+        option("Model", help='Text put before every query, such as "query: ".', show_default="--prompt"),
     ] = None,
     document_prompt: Annotated[
         str | None,
-        typer.Option(
-            help='Text put before every document, such as "passage: ".',
-            show_default="--prompt",
-            rich_help_panel="Model",
-        ),
+        option("Model", help='Text put before every document, such as "passage: ".', show_default="--prompt"),
     ] = None,
     ranking: Annotated[
         Literal["cosine", "dot"], typer.Option(help="By what documents are ranked; dot is the inner product.")
@@ -73,7 +64,4 @@ def retrieve(
         ]
     warnings = [warning for each in scores for warning in each.warnings]
     output.notes(task.notes, (*task.warnings, *warnings))
-    if output.json:
-        print_json({"retrieval": scores})
-    else:
-        print_retrieval(scores)
+    output.result(scores, print_retrieval, as_json={"retrieval": scores})

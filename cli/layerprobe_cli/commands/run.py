@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,12 +23,14 @@ from layerprobe_cli.options import (
     Reference,
     RuleName,
     Similarity,
+    StudyFolder,
     TaskSource,
     Tuning,
     given_options,
+    option,
     parse_layers,
 )
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_study
 
 if TYPE_CHECKING:
@@ -46,26 +49,16 @@ def run(
     layers: Layers = "",
     reference_layers: Annotated[
         str,
-        typer.Option(
-            help="Layers of the reference to fine-tune for the contrast.",
-            rich_help_panel="Fine-tuning",
-            show_default=False,
-        ),
+        option("Fine-tuning", help="Layers of the reference to fine-tune for the contrast.", show_default=False),
     ] = "",
     rule: RuleName = None,
     level: Level = LEVEL,
     all_seeds: AllSeeds = False,
     fine_tuning: Annotated[
         bool,
-        typer.Option(
-            "--fine-tuning/--no-fine-tuning",
-            help="Confirm the prediction, or stop at it.",
-            rich_help_panel="Fine-tuning",
-        ),
+        option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Confirm the prediction, or stop at it."),
     ] = True,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")] = Path(
-        "layerprobe-report"
-    ),
+    out: StudyFolder = Path("layerprobe-report"),
 ) -> None:
     """Extract, compare, predict, confirm and report, in one go.
 
@@ -77,42 +70,68 @@ def run(
     """
     if not fine_tuning and given_options(context, Tuning, others=("layers", "reference_layers", "all_seeds")):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
-    seeds, settings = tuning.seed_list(), similarity.settings()
+    study = do_study(
+        model,
+        reference,
+        similarity,
+        source,
+        extraction,
+        tuning,
+        output,
+        layers=layers,
+        reference_layers=reference_layers,
+        out=out,
+        rule=rule,
+        level=level,
+        all_seeds=all_seeds,
+        fine_tuning=fine_tuning,
+    )
+    output.result(study, functools.partial(print_study, report=save_study(study, out)))
+
+
+def do_study(
+    model: str,
+    reference: Reference,
+    similarity: Similarity,
+    source: TaskSource,
+    extraction: Extraction,
+    tuning: Tuning,
+    output: Output,
+    *,
+    layers: str,
+    reference_layers: str = "",
+    out: Path | None = None,
+    **settings: Any,
+) -> Study:
+    """Do the study that the options describe, and print its notes and warnings."""
+    seeds, measure = tuning.seed_list(), similarity.settings()
     task = source.load()
 
     # only now: an error in the data needs no torch
     from layerprobe.study.run import run as run_study
 
-    checkpoint = extraction.resolve(model)
-    references = reference.resolve(extraction)
-    base_checkpoint = references[0] if references else None
-    if base_checkpoint is None and reference_layers:
+    checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
+    if reference_layers and not references:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
-    make_output_folder(out)
+    if out is not None:
+        make_output_folder(out)
     with output.progress() as progress:
         study = run_study(
             checkpoint,
             reference=references,
             task=task,
-            fine_tuning=fine_tuning,
             layers=parse_layers(layers, checkpoint),
-            reference_layers=parse_layers(reference_layers, base_checkpoint) if base_checkpoint else (),
+            reference_layers=parse_layers(reference_layers, references[0]) if references else (),
             seeds=seeds,
             protocol=tuning.protocol(extraction),
-            level=level,
-            rule=rule,
-            all_seeds=all_seeds,
             options=extraction.options(),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,
+            **measure,
             **settings,
         )
-    path = save_study(study, out)
     output.notes(study.provenance.notes, study.provenance.warnings)
-    if output.json:
-        print_json(study)
-    else:
-        print_study(study, path)
+    return study
 
 
 def make_output_folder(folder: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Annotated, Literal
 
 import typer
 
 from layerprobe_cli.options import Extraction, Model, TaskSource
-from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_scores
 
 
@@ -32,14 +33,8 @@ def score(
 
     with output.progress() as progress:
         scores, embeddings = score_layers(
-            extraction.resolve(model),
-            task,
-            split=split,
-            options=extraction.options(),
-            progress=progress,
+            extraction.resolve(model), task, split=split, options=extraction.options(), progress=progress
         )
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
-    if output.json:
-        print_json({"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores})
-    else:
-        print_scores(scores, embeddings.model)
+    about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
+    output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,9 +22,10 @@ from layerprobe_cli.options import (
     Tuning,
     given_options,
     listed_layers,
-    two_numbers,
+    option,
 )
-from layerprobe_cli.output import Output, log_to_stderr, print_json, print_table
+from layerprobe_cli.output import Output, log_to_stderr, print_table
+from layerprobe_cli.tables import interval_text, mean_and_std, millions, number
 
 if TYPE_CHECKING:
     from layerprobe.finetuning.values import LayerOutcome
@@ -42,34 +44,20 @@ class TaskSources(TaskSource):
 
     task: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Data",
             "--task",
             "-t",
             help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
-            rich_help_panel="Data",
             show_default=False,
         ),
     ] = None  # type: ignore[assignment]
 
     def sweep_tasks(self) -> tuple[TaskSettings, ...]:
         """Return where the tasks are."""
-        from layerprobe.tasks.values import TaskSettings
-
         if not self.task:
             raise typer.BadParameter("expected a task: give --task FILE, or --task stsb")
-        return tuple(
-            TaskSettings(
-                source=source,
-                columns=None if self.columns is None else tuple(part.strip() for part in self.columns.split(",")),
-                kind=self.kind,
-                merge=self.merge,
-                score_range=two_numbers(self.score_range),
-                validation=None if self.validation is None else str(self.validation),
-                test=None if self.test is None else str(self.test),
-                split_seed=self.split_seed,
-            )
-            for source in self.task
-        )
+        return tuple(map(self.settings, self.task))
 
 
 def sweep(
@@ -125,8 +113,7 @@ def sweep(
     if dry_run:
         from layerprobe.sweeps.run import plan_sweep
 
-        planned = plan_sweep(plan)
-        output.result(planned, _print_planned)
+        output.result(plan_sweep(plan), _print_planned)
         return
 
     from layerprobe.sweeps.run import run_sweep
@@ -140,10 +127,7 @@ def sweep(
                 page.update(so_far)
 
         result = run_sweep(plan, workers=workers, retry_failed=retry_failed, level=level, watch=watch)
-    if output.json:
-        print_json(result)
-    else:
-        _print_result(result, report)
+    output.result(result, functools.partial(_print_result, report=report))
     if result.n_failed:
         raise typer.Exit(1)
 
@@ -240,11 +224,7 @@ def _table_so_far(result: SweepResult, seconds_ago: float) -> Any:
 
 def _cells_by_layer(curve: SweepCurve) -> dict[int, str]:
     cells = {each.layer: "failed" for each in curve.failed}
-    return cells | {outcome.layer: _score(outcome) for outcome in curve.outcomes}
-
-
-def _score(outcome: LayerOutcome) -> str:
-    return f"{outcome.mean:.2f}" if outcome.std is None else f"{outcome.mean:.2f} ± {outcome.std:.2f}"
+    return cells | {outcome.layer: mean_and_std(outcome.mean, outcome.std) for outcome in curve.outcomes}
 
 
 # ---- before and after ---------------------------------------------------------------------------------
@@ -296,6 +276,5 @@ def _print_result(result: SweepResult, report: Path | None) -> None:
 def _outcome_cells(outcome: LayerOutcome | None) -> tuple[str, ...]:
     if outcome is None:
         return "", "", "", "", "0"
-    interval = "" if outcome.interval is None else f"{outcome.interval[0]:.2f} to {outcome.interval[1]:.2f}"
-    spread = "" if outcome.std is None else f"{outcome.std:.2f}"
-    return f"{outcome.parameters / 1e6:.2f} M", f"{outcome.mean:.2f}", spread, interval, str(len(outcome.seeds))
+    spread, interval = number(outcome.std, ".2f"), interval_text(outcome.interval)
+    return millions(outcome.parameters), f"{outcome.mean:.2f}", spread, interval, str(len(outcome.seeds))

@@ -17,7 +17,7 @@ from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
 from layerprobe.prediction.redraws import DRAWS, Array, decline_interval, drop_probability, redraw
 from layerprobe.prediction.rule import Call, HasCurves, Predictor, Rule, chosen, fixed, layer_values, truncated
-from layerprobe.prediction.sentence import Names, drop_sentence
+from layerprobe.prediction.sentence import drop_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
@@ -104,13 +104,7 @@ def plateau_rule(
     Where the curve has intervals, the rule is also applied to curves redrawn within its errors: `probability` counts
     what it says of them. Layers are flagged on the observed curve alone.
 
-    Args:
-        curve: CKA of every layer against the reference.
-        model: What the sentence calls the model.
-        reference: What the sentence calls the reference.
-        measure: What the sentence calls the similarity.
-        draws: Curves to redraw where the curve has intervals.
-        seed: Of the redraws.
+    The sentence calls things as model, reference and measure say.
 
     Raises:
         DataError: If the curve has fewer than four layers, or a value that is not finite.
@@ -137,25 +131,28 @@ def plateau_rule(
         level = curve.uncertainty.level
         ends = decline_interval(drawn, evidence.plateau_layers, level=level)
         evidence = replace(evidence, decline_interval=ends, level=level)
-    names = Names(model=model, reference=reference, measure=measure)
     return DropPrediction(
         drop_layers=tuple(range(onset, n_blocks + 1)),
         onset=onset if dropping else None,
         recommended_layer=onset - 1,
         rule=PLATEAU,
         evidence=evidence,
-        sentence=drop_sentence(curve.values, evidence, names, onset=onset, probability=probability),
+        sentence=drop_sentence(
+            curve.values,
+            evidence,
+            model=model,
+            reference=reference,
+            measure=measure,
+            onset=onset,
+            probability=probability,
+        ),
         baselines={"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)},
         probability=probability,
     )
 
 
 def check_depth(n_layers: int, model: str) -> None:
-    """Raise unless a model is deep enough for a prediction.
-
-    Raises:
-        DataError: If it has fewer than three blocks.
-    """
+    """Raise DataError unless a model has the three blocks that a prediction needs."""
     if n_layers < 4:
         raise DataError(f"expected a curve of at least 4 layers to see a decline in, {model} has {n_layers}")
 
