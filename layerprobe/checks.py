@@ -1,7 +1,5 @@
 """What arguments must be, checked at the public boundary. Knows no stage."""
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Iterable
 from operator import index

@@ -1,7 +1,5 @@
 """Every exception a user can meet. A message says what was expected, what came and what to do."""
 
-from __future__ import annotations
-
 
 class LayerProbeError(Exception):
     """Root of all expected failures; the command line prints it as one line and exits with 1."""

@@ -1,7 +1,5 @@
 """Files written whole or not at all, and their checksums. Knows bytes and paths, not what is in them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Folders written whole or not at all. Knows bytes and paths, not what is in them."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import os

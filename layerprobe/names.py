@@ -1,7 +1,5 @@
 """What models are called in sentences, plots and progress. Knows names only."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

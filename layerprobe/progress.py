@@ -1,7 +1,5 @@
 """How long work tells that it moves on. Knows nothing but the shape of the call, and how to say how long."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 

@@ -3,8 +3,6 @@
 Knows names and where they lead, imports nothing before it is asked for.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import logging

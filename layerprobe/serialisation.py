@@ -4,8 +4,6 @@ A dataclass may name class attributes in `json_tags`, which JSON then has beside
 `class_of`, which returns the class and its fields for such JSON: so a value of one of several classes is read back.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

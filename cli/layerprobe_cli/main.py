@@ -1,7 +1,5 @@
 """The `layerprobe` command: its subcommands, and how failures leave it."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

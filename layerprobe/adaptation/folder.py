@@ -1,7 +1,5 @@
 """An adapted encoder as a folder: an ordinary checkpoint, its tokenizer, a card and the numbers."""
 
-from __future__ import annotations
-
 from layerprobe.adaptation.values import Adaptation
 from layerprobe.names import short_name
 from layerprobe.serialisation import to_dict

@@ -1,7 +1,5 @@
 """A model and texts -> the same model, gone on with masked language modelling on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial

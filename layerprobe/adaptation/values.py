@@ -1,7 +1,5 @@
 """What domain-adaptive pretraining did."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Figures of chains: scores of the last step, and CKA before and after. Knows Plotly and chains."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import plotly.graph_objects as go

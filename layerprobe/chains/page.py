@@ -1,7 +1,5 @@
 """What came of a chain of trainings, as a page. Knows chains, not models and not maths."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

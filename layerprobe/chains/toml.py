@@ -1,7 +1,5 @@
 """A chain as a TOML file. Knows keys; runs nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from layerprobe.adaptation.values import AdaptationProtocol

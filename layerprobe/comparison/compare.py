@@ -1,7 +1,5 @@
 """Embeddings of models -> their similarity, layer by layer."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Models compared on the same texts, and how surely."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers

@@ -1,7 +1,5 @@
 """Rules and a zoo -> what each rule scores on models of families that it was not tuned on. Knows numbers only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A pretrained model -> its entry in DropBench's zoo; parts that are done are read, not repeated."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

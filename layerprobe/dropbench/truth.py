@@ -6,8 +6,6 @@ somebody would get who swept all layers and fine-tuned once more. With a single 
 chosen and scored by the same run, and what its noise has in common on both splits stays.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 

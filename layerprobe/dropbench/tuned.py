@@ -3,8 +3,6 @@
 Knows numbers, and no files but those of the zoos.
 """
 
-from __future__ import annotations
-
 import functools
 from dataclasses import dataclass, replace
 

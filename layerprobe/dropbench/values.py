@@ -1,7 +1,5 @@
 """DropBench: a zoo of models whose drops are known from fine-tuning, and what predictors of a drop score on it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Zoos on disk, a JSON file each. Knows the files, not what predictors make of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Knows configurations; loads no weights.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 from typing import Any

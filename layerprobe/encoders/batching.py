@@ -1,7 +1,5 @@
 """Texts -> token ids -> padded batches. Knows tokenizers and lengths; runs no model."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

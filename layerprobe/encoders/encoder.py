@@ -3,8 +3,6 @@
 Knows how Hugging Face models hand out hidden states, and where the last one differs from the others.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import math

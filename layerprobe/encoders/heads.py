@@ -1,7 +1,5 @@
 """A checkpoint -> its encoder under a head for masked language modelling. Knows which models have one."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """A model's name -> a loaded encoder. Knows the hub, local folders, and what can go wrong with either."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

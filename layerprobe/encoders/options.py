@@ -1,7 +1,5 @@
 """How models are resolved and loaded, and how texts are embedded. Knows settings, no stage."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_args

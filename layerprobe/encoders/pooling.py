@@ -1,7 +1,5 @@
 """Token states of a text -> one embedding. Knows tensors only."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

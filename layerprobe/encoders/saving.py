@@ -1,7 +1,5 @@
 """A loaded encoder -> the files of a checkpoint. Knows what transformers writes, not where the folder is to be."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from layerprobe.encoders.encoder import Encoder

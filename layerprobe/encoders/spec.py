@@ -1,7 +1,5 @@
 """A model as asked for, before anything of it is looked up. Knows names and seeds, no files."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 

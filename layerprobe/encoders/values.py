@@ -1,7 +1,5 @@
 """What a loaded encoder is. Layers count from 0, the output of the embedding module."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import Literal

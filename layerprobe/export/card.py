@@ -1,7 +1,5 @@
 """What was exported, in words: the model card. Knows Markdown, no files and no models."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Sequence

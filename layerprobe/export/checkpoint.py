@@ -1,7 +1,5 @@
 """A loaded encoder and a layer -> a verified folder. Knows encoders and folders, no hub and no command line."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator

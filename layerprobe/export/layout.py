@@ -4,8 +4,6 @@ They are the names and keys that sentence-transformers 3 to 6 all read: 6 has ne
 configuration without `modality_config` is one of plain text there, so a chat template of the tokenizer stays unused.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model or a fine-tuning run, and a layer -> a folder that others load."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an export wrote. Values only."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from layerprobe.encoders.values import Pooling

@@ -1,7 +1,5 @@
 """A self-check of one model: does what layerprobe relies on hold for it? Knows models, no data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -3,8 +3,6 @@
 Knows a loaded encoder and texts; knows no files. Only (layer, text, feature) leaves the device.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

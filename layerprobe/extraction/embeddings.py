@@ -1,7 +1,5 @@
 """Texts -> the embeddings of every layer, from the store or from one forward pass."""
 
-from __future__ import annotations
-
 import collections
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -9,8 +9,6 @@ the angle between one state and the next in 5dc1ca8, and in 703d566 that between
 0 .. pi / 2; here it is that of the paper, between two steps, 0 .. pi.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize

@@ -1,7 +1,5 @@
 """What the token states of a model are like, layer by layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from layerprobe.errors import DataError

@@ -1,7 +1,5 @@
 """Fine-tuning runs -> confirmed, refuted or undecided. Knows numbers and Student's t; trains nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 

@@ -10,8 +10,6 @@ Source: Lan and DeMets 1983, Biometrika 70, 659-663 (spending); Jennison and Tur
 (repeated intervals).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 import statistics

@@ -3,8 +3,6 @@
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 (STSB) and appendix (MRPC, SICK).
 """
 
-from __future__ import annotations
-
 import abc
 
 import numpy as np

@@ -3,8 +3,6 @@
 Knows token counts and torch's errors; knows no model.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar

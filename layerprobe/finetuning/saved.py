@@ -3,8 +3,6 @@
 Knows a run's directory; knows nothing of how it was trained.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Knows modules and their gradients; knows no optimiser and no task.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

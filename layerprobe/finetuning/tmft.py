@@ -4,8 +4,6 @@ Knows a truncated encoder, an optimiser and examples; knows no files.
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import functools

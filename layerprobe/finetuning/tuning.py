@@ -1,7 +1,5 @@
 """Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import index

@@ -1,7 +1,5 @@
 """What fine-tuning truncated models showed."""
 
-from __future__ import annotations
-
 import typing
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """A zoo -> what a pretraining objective changes against masked language modelling. Knows numbers only."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Literal

@@ -1,7 +1,5 @@
 """Figures of lab studies: scores and CKA by layer, and drops, by objective. Knows Plotly and zoos."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What came of a lab study, as a page. Knows studies, not models and not maths."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from layerprobe.dropbench.truth import truth

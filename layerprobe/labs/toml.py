@@ -1,7 +1,5 @@
 """A TOML file -> a lab study. Knows the file's keys and what they may hold; runs nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lab studies: small encoders that differ in their pretraining alone, and what the objective changes. Values only."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """Cosine scores of sentence pairs and how well they agree with gold. Knows arrays; knows no tasks."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import stats

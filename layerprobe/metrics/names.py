@@ -1,7 +1,5 @@
 """Metrics by name, and what each is called. Knows names, no formulas."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal

@@ -3,8 +3,6 @@
 The ranks of the relevant documents among all documents are exact, so every measure follows from them; no list is cut.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -3,8 +3,6 @@
 Knows arrays of outputs and targets; knows no models.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

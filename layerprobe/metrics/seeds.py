@@ -1,7 +1,5 @@
 """Scores of several seeds, put together. Knows numbers and Student's t."""
 
-from __future__ import annotations
-
 import math
 import statistics
 from collections.abc import Callable, Iterable, Sequence

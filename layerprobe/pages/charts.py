@@ -1,7 +1,5 @@
 """Pieces of figures that more than one page draws. Knows Plotly and scores of seeds, not what is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

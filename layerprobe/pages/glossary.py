@@ -1,7 +1,5 @@
 """Every term that a page explains, once. Knows words, no numbers."""
 
-from __future__ import annotations
-
 TERMS = {
     "Layer": "0 is the output of the embedding module, l the output of block l; truncating at layer l keeps blocks"
     " 1 to l.",

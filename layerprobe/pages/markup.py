@@ -1,7 +1,5 @@
 """HTML that is escaped by construction. Knows HTML, not studies."""
 
-from __future__ import annotations
-
 import html
 
 

@@ -1,7 +1,5 @@
 """Numbers, layers and names as a page shows them. Knows no HTML and no plots."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from layerprobe.metrics.seeds import SeedScores

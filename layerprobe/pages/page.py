@@ -1,7 +1,5 @@
 """A page as one self-contained HTML file. Knows HTML and files, not what is shown."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib.resources import files

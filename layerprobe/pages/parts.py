@@ -1,7 +1,5 @@
 """What sections are built of. Knows the page's elements, not studies."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 

@@ -1,7 +1,5 @@
 """Colours, axes and the look that all figures share. Knows Plotly and depths, not what is drawn."""
 
-from __future__ import annotations
-
 import html
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a page is made of. Knows its parts and their order, not what they say."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """What one would do without CKA, and what a prediction is held against. Knows depths only."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """How surely a rule says what it says: the rule on curves redrawn within their errors. Knows numbers only."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """The families of rules, and the rules that they make of some readings. Knows names and numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 

@@ -3,8 +3,6 @@
 A rule without parameters stands as it is. One with parameters is fitted to models whose drops are known.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

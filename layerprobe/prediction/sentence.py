@@ -1,7 +1,5 @@
 """A prediction in plain words. Knows what a rule measured, not how."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from layerprobe.prediction.values import DropProbability, Evidence, Record

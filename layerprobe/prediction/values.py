@@ -1,7 +1,5 @@
 """Which layers are expected to drop, and why."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from layerprobe.checks import check_level

@@ -12,8 +12,6 @@ the recipe, not these weights (about half an hour of processor time):
     python -m layerprobe.pretraining.embedded DIRECTORY
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import logging

@@ -1,7 +1,5 @@
 """A pretrained encoder as a folder: a checkpoint, its tokenizer, its generator, a card and the numbers."""
 
-from __future__ import annotations
-
 from layerprobe.pretraining.models import GENERATOR
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import Pretraining

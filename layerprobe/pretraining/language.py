@@ -10,8 +10,6 @@ similarity more than shared words: synonyms, active, passive, fronted and cleft 
 patients that can trade places.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Every encoder is an ELECTRA model whose embeddings are as wide as its layers: BE
 same for all objectives, so nothing but the objective differs.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

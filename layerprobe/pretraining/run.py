@@ -1,7 +1,5 @@
 """Texts and an objective -> a small encoder, pretrained from nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Tokenizers for small encoders: a word each for the synthetic language, WordPiece for texts. Knows no models."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Texts, a protocol and a seed -> a run that is ready to be trained. Knows sequences and models, no files."""
 
-from __future__ import annotations
-
 import copy
 import time
 from collections.abc import Sequence

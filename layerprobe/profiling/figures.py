@@ -1,7 +1,5 @@
 """Figures of what truncated models cost to serve. Knows Plotly and profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import plotly.graph_objects as go

@@ -1,7 +1,5 @@
 """How much a truncated model computes for a text. Counts what runs; knows no architectures."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Token ids to serve. Knows vocabularies and limits, no texts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

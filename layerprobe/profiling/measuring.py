@@ -1,7 +1,5 @@
 """Truncated models in turn, timed and weighed. Knows loaded encoders; what is fair is decided here."""
 
-from __future__ import annotations
-
 import functools
 import gc
 import time

@@ -1,7 +1,5 @@
 """The peak memory of a piece of work. Knows devices and /proc, no models."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

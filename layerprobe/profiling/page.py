@@ -1,7 +1,5 @@
 """What truncated models cost to serve, as a page. Knows profiles, and studies for their scores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

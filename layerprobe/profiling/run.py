@@ -1,7 +1,5 @@
 """A model's name -> what it costs to serve, truncated at each layer."""
 
-from __future__ import annotations
-
 import platform
 import re
 from collections.abc import Sequence

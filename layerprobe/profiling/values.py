@@ -1,7 +1,5 @@
 """What truncated models cost to serve."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

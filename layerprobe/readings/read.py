@@ -1,7 +1,5 @@
 """A model -> the numbers by layer that are asked for by name. What was computed before is read from the store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """The numbers by layer that can be asked for by name. Knows names, loads no model."""
 
-from __future__ import annotations
-
 from layerprobe.readings.reading import Reading
 from layerprobe.registry import Registry
 

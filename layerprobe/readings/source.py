@@ -1,7 +1,5 @@
 """A model and texts -> what readings are computed from, each part computed once, when it is first asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ Dropping words needs no other model and no list of synonyms, and works in every 
 a text of one word is its own view.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

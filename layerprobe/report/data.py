@@ -1,7 +1,5 @@
 """A study as rows, one a layer, and as CSV. Knows numbers, not how they are drawn or worded."""
 
-from __future__ import annotations
-
 import dataclasses
 from dataclasses import dataclass
 from typing import Literal

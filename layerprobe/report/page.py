@@ -1,7 +1,5 @@
 """A study as a page: what was found, how surely, and from what. Knows the order of its sections."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from layerprobe.finetuning.values import Confirmation

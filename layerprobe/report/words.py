@@ -1,7 +1,5 @@
 """A study's findings in words and numbers for people. Knows sentences, not HTML and not plots; escapes nothing."""
 
-from __future__ import annotations
-
 import re
 
 from layerprobe.metrics.names import metric_title

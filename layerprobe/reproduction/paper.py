@@ -3,8 +3,6 @@
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130).
 """
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """An experiment of the paper -> its figures beside ours; finished runs are read, not repeated."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """Queries, documents and relevance, loaded. Knows the layouts of folders, hub data sets and tables of pairs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator

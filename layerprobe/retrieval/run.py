@@ -1,7 +1,5 @@
 """Queries and documents -> how well every layer of a model finds the one from the other."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 

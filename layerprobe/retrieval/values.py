@@ -1,7 +1,5 @@
 """Queries, documents and what belongs together, and how well the layers of a model find it."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from typing import Literal

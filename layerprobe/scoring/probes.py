@@ -1,7 +1,5 @@
 """Linear models of frozen embeddings, fitted on the train split. Knows arrays and scikit-learn, no tasks."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass

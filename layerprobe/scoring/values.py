@@ -1,7 +1,5 @@
 """How well untrained embeddings do a task, layer by layer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """Embeddings and targets -> scores of every layer without fine-tuning: by cosines, or by a probe."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

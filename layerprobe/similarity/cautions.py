@@ -1,7 +1,5 @@
 """What a reader of similarities should know, in plain words. Knows diagnostics and measures; knows no arrays."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 

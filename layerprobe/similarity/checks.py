@@ -1,7 +1,5 @@
 """What an array must be before it is compared. Knows the names that arrays are reported by; knows no kernels."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """From a map to one value a layer. Knows maps; knows no arrays of embeddings."""
 
-from __future__ import annotations
-
 from layerprobe.checks import check_choice
 from layerprobe.errors import DataError
 from layerprobe.similarity.values import Alignment, SimilarityCurve, SimilarityMap

@@ -3,8 +3,6 @@
 A layer is read in blocks of rows, twice, so that a memory map larger than memory can be diagnosed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Gram matrices of a layer. Knows kernels and bandwidths; knows neither HSIC nor layers of models."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.spatial.distance import squareform

@@ -4,8 +4,6 @@ Both estimators are inner products of centred Gram matrices, so each matrix is c
 it is compared with.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 

@@ -5,8 +5,6 @@ A bootstrap would draw samples twice, and a copy is a perfect match to itself: i
 covariance of their errors.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

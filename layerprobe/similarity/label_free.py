@@ -17,8 +17,6 @@ between layers and models, not with theirs:
   always of texts by texts, as the paper defines it.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

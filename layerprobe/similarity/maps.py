@@ -3,8 +3,6 @@
 Knows arrays and names of layers; knows no files, no models and no measure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 

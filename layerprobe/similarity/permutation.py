@@ -1,7 +1,5 @@
 """What a map of CKA shows by chance: the samples of one model are shuffled. Knows arrays; knows no models, no files."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How each sample pulls at the effective rank of a layer. Knows one array; knows no models and no files."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr

@@ -1,7 +1,5 @@
 """The measures of similarity, by the name that the command line and JSON give them. Imports none of them."""
 
-from __future__ import annotations
-
 from layerprobe.registry import Registry
 
 MEASURES: Registry[type] = Registry(

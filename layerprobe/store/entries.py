@@ -1,7 +1,5 @@
 """What is in the store and in what state. Knows manifests and checksums, not arrays."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the numbers of an extraction depend on. Knows digests, not files."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What is written down about an entry. Knows the manifest's format, not the embeddings."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

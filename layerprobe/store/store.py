@@ -5,8 +5,6 @@ root/results/<kind>/<key>.json
 root/locks/<fingerprint>.lock
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Small results that the store keeps. Knows that a damaged one is made again."""
 
-from __future__ import annotations
-
 import logging
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """A study.json -> the study. Knows files; computes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from layerprobe.errors import DataError

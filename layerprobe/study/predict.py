@@ -3,8 +3,6 @@
 `predict` is the one answer: the command line, `run`, the report and the notebooks have theirs from it.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

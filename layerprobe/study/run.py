@@ -1,7 +1,5 @@
 """The main line: predict, fine-tune where it decides, and put down what somebody needs to do it again."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 

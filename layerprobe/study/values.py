@@ -1,7 +1,5 @@
 """What the main line gives: a prediction, and the whole study."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from layerprobe.comparison.values import Comparison

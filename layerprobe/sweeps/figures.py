@@ -1,7 +1,5 @@
 """Figures of sweeps. Knows Plotly and curves over layers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import plotly.graph_objects as go

@@ -1,7 +1,5 @@
 """A sweep as a page: a curve of scores over layers for each task. Knows results of sweeps, finished or not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from layerprobe.metrics.names import metric_title

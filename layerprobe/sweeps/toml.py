@@ -1,7 +1,5 @@
 """A sweep as a TOML file. Knows keys; runs nothing."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

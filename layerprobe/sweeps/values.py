@@ -1,7 +1,5 @@
 """What a sweep is made of, and what it left: runs over layers, seeds, tasks and models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal

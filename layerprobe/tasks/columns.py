@@ -1,7 +1,5 @@
 """Which columns of a table hold the texts and the score or label. Knows names and layouts, not files."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,5 @@
 """Texts without scores from one or more files, to train on. Knows files, not models."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Sequence

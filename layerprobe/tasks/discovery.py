@@ -1,7 +1,5 @@
 """Which files of a folder are the train, validation and test split. Knows file names, not what is in them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

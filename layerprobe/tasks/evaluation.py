@@ -1,7 +1,5 @@
 """Outputs of a model -> what they score on a task. Knows arrays and kinds of tasks, no models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows of tables -> checked splits of a task. Knows texts, scores and labels with their places, not files."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

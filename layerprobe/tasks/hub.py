@@ -1,7 +1,5 @@
 """Tables from data sets of the Hugging Face Hub. Knows `datasets`, not what a column means."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Class labels: read and named. Knows cells, not files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 

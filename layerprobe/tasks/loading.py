@@ -1,7 +1,5 @@
 """Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path

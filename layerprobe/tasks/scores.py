@@ -1,7 +1,5 @@
 """Gold scores: read, checked and scaled. Knows numbers, not files."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

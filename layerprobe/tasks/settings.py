@@ -1,7 +1,5 @@
 """Where a task is and how it is read -> the task. Knows which loader takes the settings."""
 
-from __future__ import annotations
-
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Task, TaskSettings
 from layerprobe.tasks.words import load_word_similarity

@@ -1,7 +1,5 @@
 """Random splits that keep equal pairs together, and draws of fewer examples. Knows neither files nor the Hub."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Cleans texts that would break a tokenizer or a pooling. Knows characters, not files."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

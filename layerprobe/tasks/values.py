@@ -1,7 +1,5 @@
 """Tasks and texts, as the user gave them."""
 
-from __future__ import annotations
-
 import math
 import typing
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), who merge RG-65, WordSim
 SimVerb-3500.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

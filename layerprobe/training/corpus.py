@@ -1,7 +1,5 @@
 """Texts -> token ids, a held-out part, and the batches of an epoch. Knows lengths and seeds; runs no model."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 Knows folders, records and locks; knows nothing of training.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Knows an objective, an optimiser and batches; knows where a run is saved, nothing of what becomes of it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import math

@@ -1,7 +1,5 @@
 """What a model is trained for: outputs for a masked batch, and their loss. Knows no optimiser, no data and no files."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass

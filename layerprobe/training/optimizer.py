@@ -1,7 +1,5 @@
 """AdamW and its linear schedule, for every loop that trains. Knows parameters and steps; knows no model and no data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

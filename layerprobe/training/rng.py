@@ -1,7 +1,5 @@
 """Torch's global generators, from which dropout draws. Knows devices; knows no model."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@
 the generators as safetensors, the rest as JSON. The last one counts.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """How far a model is in training, and what the protocols of all trainings have in common."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

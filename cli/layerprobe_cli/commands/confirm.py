@@ -1,7 +1,5 @@
 """layerprobe confirm."""
 
-from __future__ import annotations
-
 import typer
 
 from layerprobe.checks import LEVEL

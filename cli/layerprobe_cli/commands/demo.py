@@ -1,7 +1,5 @@
 """layerprobe demo."""
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 from typing import Annotated

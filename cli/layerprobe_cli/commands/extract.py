@@ -1,7 +1,5 @@
 """layerprobe extract."""
 
-from __future__ import annotations
-
 from layerprobe_cli.options import Extraction, Model, TextSource
 from layerprobe_cli.output import Output, print_values
 

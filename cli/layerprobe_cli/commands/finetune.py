@@ -1,7 +1,5 @@
 """layerprobe finetune."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """layerprobe metrics."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

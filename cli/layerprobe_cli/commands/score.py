@@ -1,7 +1,5 @@
 """layerprobe score."""
 
-from __future__ import annotations
-
 import functools
 from typing import Annotated, Literal
 

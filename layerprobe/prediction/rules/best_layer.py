@@ -1,7 +1,5 @@
 """The rule that takes the best layer of a reading."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from layerprobe.prediction.rule import Predictor, Rule, chosen, fixed, layer_values, truncated

@@ -1,7 +1,5 @@
 """The rule that takes the best of the other rules, chosen on the other families."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rules that look at no model: the last layer, a fraction of the depth, a random layer."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from layerprobe.prediction.baselines import FRACTION, fixed_fraction

@@ -1,7 +1,5 @@
 """The rule that flags the final layers which fall below the highest before them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping, Sequence
 

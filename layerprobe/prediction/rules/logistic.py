@@ -1,7 +1,5 @@
 """Logistic regression of whether a layer drops, on the falls of a few readings together."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

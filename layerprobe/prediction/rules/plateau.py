@@ -5,8 +5,6 @@ fine-tuned embeddings are worse. A decline is a necessary sign, not a sufficient
 candidates until fine-tuning confirms them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 Source: Clark et al. 2020 (arXiv 2003.10555), section 3.5.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

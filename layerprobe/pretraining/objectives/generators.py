@@ -13,8 +13,6 @@ and last token of a sequence, which are never replaced.
 Source: Clark et al. 2020 (arXiv 2003.10555), sections 2, 3.2 and 3.5.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any

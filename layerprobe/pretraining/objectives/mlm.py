@@ -3,8 +3,6 @@
 Source: Devlin et al. 2019 (arXiv 1810.04805), section 3.1.
 """
 
-from __future__ import annotations
-
 from transformers import ElectraModel
 
 from layerprobe.pretraining.models import with_token_head

@@ -1,7 +1,5 @@
 """Figures of scores: zero-shot, after fine-tuning, and for the size. Knows Plotly and studies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figures of similarity: curves with intervals, and maps. Knows Plotly and studies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What the layers of each model are like alone: why a similarity may be unlike what it seems."""
 
-from __future__ import annotations
-
 from layerprobe.pages import numbers
 from layerprobe.pages.glossary import terms
 from layerprobe.pages.markup import Markup

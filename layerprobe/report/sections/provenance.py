@@ -1,7 +1,5 @@
 """Where the numbers of a study come from."""
 
-from __future__ import annotations
-
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title

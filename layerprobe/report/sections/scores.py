@@ -1,7 +1,5 @@
 """Scores by layer: zero-shot, after fine-tuning, the table of layers, and simpler rules."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 

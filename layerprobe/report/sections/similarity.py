@@ -1,7 +1,5 @@
 """Similarity to the reference and to further ones: curve, tests between layers, maps."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import plotly.graph_objects as go

@@ -4,8 +4,6 @@ With right factors (x_j, 1, a_j) of `rows`, C = sum_j a_j b_j^T has d + 2 rows a
 sum_j A_ij B_ij = a_i C b_i over all j, with left factors. What j = i adds is subtracted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ K_ij. That is a sum of an offset of i and an offset of j, so once the row sums a
 is made, and what float32 rounds are small numbers: no large terms are left to cancel later.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 

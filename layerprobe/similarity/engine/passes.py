@@ -1,7 +1,5 @@
 """Which passes over the samples a set of measures takes, by which path. Knows costs."""
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import itertools

@@ -1,7 +1,5 @@
 """A layer as the engine reads it: block by block, centred and scaled. Knows dtypes and devices; knows no kernels."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ subtract from it, the biased <HKH, HLH> is <A, B> + (1 - 2 / n) sum delta_i epsi
 K is A plus terms that H removes plus diag(delta). So one pass serves both estimators.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

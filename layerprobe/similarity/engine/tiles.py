@@ -4,8 +4,6 @@ Work memory is a tile for every layer, whatever the number of samples; results o
 they are.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 

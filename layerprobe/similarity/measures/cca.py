@@ -5,8 +5,6 @@ layers that keep more than n - 1 together have directions in common whatever the
 are 1. Such a pair is refused here instead of called similar.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

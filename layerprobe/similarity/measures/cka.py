@@ -1,7 +1,5 @@
 """Centred kernel alignment as a measure: its kernel and estimator. Its values come from `layerprobe.similarity.cka`."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar

@@ -4,8 +4,6 @@ Neighbours are those of largest cosine. By the inner product, rows with a large 
 the share of common ones falls to a fraction.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How well a rotation maps one layer onto another. Knows arrays; knows no models."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Representational similarity analysis: do two layers rank pairs of samples alike? Knows arrays; knows no models."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

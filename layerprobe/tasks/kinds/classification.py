@@ -1,7 +1,5 @@
 """Classification: the class of one text."""
 
-from __future__ import annotations
-
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kinds.kind import Kind
 

@@ -1,7 +1,5 @@
 """Natural language inference: which of several relations two texts have."""
 
-from __future__ import annotations
-
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kinds.kind import Kind
 

@@ -1,7 +1,5 @@
 """Paraphrase: whether two texts say the same, 0 or 1."""
 
-from __future__ import annotations
-
 from layerprobe.errors import TaskError
 from layerprobe.metrics.scores import best_threshold, decision_scores
 from layerprobe.tasks.kinds.kind import Kind

@@ -1,7 +1,5 @@
 """Semantic textual similarity: how similar two texts are."""
 
-from __future__ import annotations
-
 from collections.abc import Set as AbstractSet
 
 from layerprobe.metrics.scores import correlations
