@@ -233,9 +233,14 @@ class ExperimentPlan:
     """What an experiment takes."""
 
     experiment: str
+    title: str
+    source: str
+    data: str
+    """Data set of the paper."""
     train: int
     """Training pairs that steps are counted from."""
     seeds: tuple[int, ...]
+    protocol: Protocol
     layers: tuple[PlannedLayer, ...]
     runs: int
     steps: int
@@ -290,8 +295,12 @@ def plan_experiment(
     layers = tuple(planned(score) for score in scores if score.model in models)
     return ExperimentPlan(
         experiment=chosen.name,
+        title=chosen.title,
+        source=chosen.source,
+        data=chosen.data,
         train=train,
         seeds=seeds,
+        protocol=protocol,
         layers=layers,
         runs=sum(layer.runs for layer in layers),
         steps=sum(layer.steps for layer in layers),
