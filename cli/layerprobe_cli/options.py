@@ -479,7 +479,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         metavar="NAME",
-        help="How a drop is foreseen: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
+        help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
     ),
 ]

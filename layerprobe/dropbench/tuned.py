@@ -23,7 +23,7 @@ from layerprobe.readings.values import LayerCurve
 REFERENCE = cka_with(OTHER_SEED)
 """What the zoos call CKA against an MLM model that began with other weights, which is what every reference is."""
 BUDGET = "converged"
-"""Of the fine-tuning that rules are tuned to foresee; it is nearer to the paper's than the gentle one."""
+"""Of the fine-tuning that rules are tuned to predict; it is nearer to the paper's than the gentle one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

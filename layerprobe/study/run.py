@@ -50,7 +50,7 @@ def run(
         seeds: One fine-tuning run each.
         protocol: The paper's by default.
         level: Confidence level of all intervals.
-        rule: How a drop is foreseen.
+        rule: How a drop is predicted.
         all_seeds: Run all seeds also where fewer settle the verdict; see `confirm`.
         measure: Of similarity to the reference.
         alignment: same-index, relative-depth or best-match.
