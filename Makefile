@@ -23,7 +23,7 @@ imports: $(READY)
 	$(BIN)/lint-imports
 
 unit: $(READY)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
 
 notebooks: $(READY)
 	$(BIN)/python notebooks/execute.py
