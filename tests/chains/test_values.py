@@ -153,11 +153,11 @@ STEP = '[[step]]\nfinetune = "stsb"\n'
         ('model = "m"\nlayers = [3, 3]\n' + STEP, r"expected layers from 0, each once and at least one, got \[3, 3\]"),
         (
             'model = "m"\nseeds = 0\n' + STEP,
-            "expected seeds to be a number of seeds, .* or a list of them, got 0",
+            "expected seeds to be a number of seeds, up to 1000, or a list of them, got 0",
         ),
         (
             'model = "m"\nseeds = true\n' + STEP,
-            "expected seeds to be a number of seeds, .* or a list of them, got true",
+            "expected seeds to be a number of seeds, up to 1000, or a list of them, got true",
         ),
         ('model = "m"\nseeds = [1, 1]\n' + STEP, "expected seeds from 0 to .* each once"),
         ('model = "m"\ncontrol = [-1]\n' + STEP, "expected seeds of a control from 0"),
@@ -188,7 +188,7 @@ STEP = '[[step]]\nfinetune = "stsb"\n'
         ('model = "m"\n' + STEP + "score_range = [1]", "expected score_range to be two numbers in a list, got"),
         (
             'model = "m"\n' + STEP + "columns = 3",
-            "expected columns to be a text such as s1,s2,score or a list of .*, got 3",
+            "expected columns to be a text such as s1,s2,score or a list of names or numbers, got 3",
         ),
         (
             'model = "m"\n' + STEP + 'merge = true\ntest = "t.csv"',
