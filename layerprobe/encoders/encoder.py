@@ -7,7 +7,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -196,6 +196,15 @@ class TruncatedEncoder(nn.Module):
         path = next((name for name, module in encoder.model.named_modules() if module is encoder.final_norm), None)
         self.final_norm = self.model.get_submodule(path) if path and self.reads_input_of_block else None
 
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The layer whose states it gives."""
+        return (self.layer,)
+
+    def layer_states(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield the token states of its only layer, (text, token, feature)."""
+        yield self(batch)
+
     def forward(self, batch: Batch) -> Tensor:
         """Return the token states of the layer, (text, token, feature)."""
         if not self.reads_input_of_block:
@@ -214,6 +223,29 @@ class TruncatedEncoder(nn.Module):
                 f"{self.model.config.model_type} does not run without a block, so layer 0 has no checkpoint: "
                 "save layer 1 or a later one"
             )
+        self.model.save_pretrained(directory)
+        tokenizer.save_pretrained(directory)
+
+
+class EveryLayer(nn.Module):
+    """A copy of an encoder to be trained at all of its layers at once: what truncated models output, in one pass."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.layers = tuple(range(encoder.n_layers))
+        self.model = _truncated(encoder.model, encoder.n_layers - 1)
+        path = next((name for name, module in encoder.model.named_modules() if module is encoder.final_norm), None)
+        final_norm = self.model.get_submodule(path) if path else None
+        description = replace(encoder.description, norm="final" if final_norm else "none")
+        self._encoder = replace(encoder, model=self.model, final_norm=final_norm, description=description)
+        self.parameters_without_pooler = encoder.description.parameters[-1]
+
+    def layer_states(self, batch: Batch) -> Iterator[Tensor]:
+        """Yield the token states of every layer, (text, token, feature), with the final norm where there is one."""
+        yield from self._encoder.layer_states(batch)
+
+    def save(self, directory: str | Path, tokenizer: Any) -> None:
+        """Write the whole model as a Hugging Face checkpoint with its tokenizer."""
         self.model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
 

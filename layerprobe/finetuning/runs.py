@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -19,9 +19,11 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.files import make_directory, remove_leftovers, store_errors, write_whole
+from layerprobe.finetuning.joint import fine_tune_jointly
+from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, write_outputs
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.serialisation import digest, from_json, to_bytes
 from layerprobe.tasks.values import Task
@@ -29,8 +31,9 @@ from layerprobe.versions import FINETUNING_VERSION, versions
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T", FineTuningRun, FailedRun)
-FAILED = "failed.json"
+T = TypeVar("T", FineTuningRun, JointRun, FailedRun)
+R = TypeVar("R", FineTuningRun, JointRun)
+RESULT, FAILED = "result.json", "failed.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,31 +67,28 @@ class RunFolder:
         """Return the directory of one run."""
         return self.path / f"layer-{layer:03d}-seed-{seed}"
 
-    def load(self, layer: int, seed: int) -> FineTuningRun | None:
-        """Return the finished run, or None; a garbled result counts as unfinished."""
-        return _read(FineTuningRun, self.run_path(layer, seed) / "result.json")
+    def joint_path(self, weighting: Weighting, seed: int) -> Path:
+        """Return the directory of one joint run."""
+        return self.path / f"{weighting}-seed-{seed}"
 
-    def save(self, run: FineTuningRun) -> None:
-        """Write the result of a run, whole or not at all, in place of a mark that it failed."""
-        folder = self.run_path(run.layer, run.seed)
-        _write(folder / "result.json", run)
-        with store_errors("remove", folder / FAILED):
-            (folder / FAILED).unlink(missing_ok=True)
+    def load(self, layer: int, seed: int) -> FineTuningRun | None:
+        """Return the finished run, or None; a garbled result, or one without its outputs, counts as unfinished."""
+        return load_finished(FineTuningRun, self.run_path(layer, seed))
 
     def load_failure(self, layer: int, seed: int) -> FailedRun | None:
         """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none."""
-        failed = _read(FailedRun, self.run_path(layer, seed) / FAILED)
-        return failed if failed is not None and failed.versions == versions() else None
+        return _load_failure(self.run_path(layer, seed))
 
-    def save_failure(self, failed: FailedRun) -> None:
-        """Mark a run as failed: whole or not at all."""
-        _write(self.run_path(failed.layer, failed.seed) / FAILED, failed)
 
-    def lock(self, layer: int, seed: int) -> FileLock:
-        """Return the lock that a process holds while it makes a run."""
-        folder = self.run_path(layer, seed)
-        make_directory(folder)
-        return FileLock(folder / "lock")
+def load_finished(kind: type[R], directory: Path) -> R | None:
+    """Return the finished run of a directory, or None; a garbled one, or one without its outputs, is unfinished."""
+    run = _read(kind, directory / RESULT)
+    return run if run is not None and (directory / OUTPUTS).is_file() else None
+
+
+def _load_failure(directory: Path) -> FailedRun | None:
+    failed = _read(FailedRun, directory / FAILED)
+    return failed if failed is not None and failed.versions == versions() else None
 
 
 def _read(kind: type[T], file: Path) -> T | None:
@@ -99,11 +99,6 @@ def _read(kind: type[T], file: Path) -> T | None:
     except (DataError, UnicodeDecodeError) as error:
         logger.warning("%s cannot be read (%s): the run is done again", file, error)
         return None
-
-
-def _write(file: Path, result: FineTuningRun | FailedRun) -> None:
-    make_directory(file.parent)
-    write_whole(file, to_bytes(result))
 
 
 def fine_tune_layers(
@@ -201,50 +196,129 @@ def load_or_run(
         TrainingError: If the run fails, or did before.
         StoreError: If the result cannot be written.
     """
-    if finished := _finished(folder, layer, seed, with_model=save_model):
-        return finished
-    lock = folder.lock(layer, seed)
+
+    def make(encoder: Encoder, save_to: Path | None) -> tuple[FineTuningRun, RunOutputs]:
+        return fine_tune(
+            encoder,
+            layer,
+            task,
+            protocol=protocol,
+            seed=seed,
+            batch_tokens=batch_tokens,
+            save_to=save_to,
+            progress=progress,
+        )
+
+    return _once(
+        FineTuningRun,
+        folder.run_path(layer, seed),
+        load,
+        make,
+        layer=layer,
+        seed=seed,
+        saving=functools.partial(saving_model, layer=layer, task=task, prompt=prompt) if save_model else None,
+        wait=wait,
+        retry_failed=retry_failed,
+    )
+
+
+def load_or_run_jointly(
+    folder: RunFolder,
+    load: Callable[[], Encoder],
+    task: Task,
+    *,
+    seed: int,
+    protocol: Protocol,
+    weighting: Weighting = "falling",
+    batch_tokens: int | None = None,
+    save_model: bool = False,
+    prompt: str = "",
+    wait: bool = True,
+    retry_failed: bool = False,
+    progress: Progress = silent,
+) -> JointRun | None:
+    """Return one joint run, read or made now; as `load_or_run`."""
+
+    def make(encoder: Encoder, save_to: Path | None) -> tuple[JointRun, RunOutputs]:
+        return fine_tune_jointly(
+            encoder,
+            task,
+            protocol=protocol,
+            seed=seed,
+            weighting=weighting,
+            batch_tokens=batch_tokens,
+            save_to=save_to,
+            progress=progress,
+        )
+
+    return _once(
+        JointRun,
+        folder.joint_path(weighting, seed),
+        load,
+        make,
+        layer=None,
+        seed=seed,
+        saving=functools.partial(saving_model, layer=None, task=task, prompt=prompt) if save_model else None,
+        wait=wait,
+        retry_failed=retry_failed,
+    )
+
+
+def _once(
+    kind: type[R],
+    directory: Path,
+    load: Callable[[], Encoder],
+    make: Callable[[Encoder, Path | None], tuple[R, RunOutputs]],
+    *,
+    layer: int | None,
+    seed: int,
+    saving: Callable[[Path, Encoder], AbstractContextManager[Path]] | None,
+    wait: bool,
+    retry_failed: bool,
+) -> R | None:
+    """Return the finished run of a directory, made now by one process if it is not there."""
+    what = f"layer {layer}" if layer is not None else "all layers"
+
+    def finished() -> R | None:
+        return None if saving and not has_model(directory) else load_finished(kind, directory)
+
+    if run := finished():
+        return run
+    make_directory(directory)
+    lock = FileLock(directory / "lock")
     with store_errors("lock", Path(lock.lock_file)):
         try:
             held = lock.acquire(timeout=0)
         except Timeout:
             if not wait:
                 return None
-            logger.info("waiting for another process that fine-tunes layer %d with seed %d", layer, seed)
+            logger.info("waiting for another process that fine-tunes %s with seed %d", what, seed)
             held = lock.acquire()
     with held:
-        if finished := _finished(folder, layer, seed, with_model=save_model):
-            return finished
-        where = folder.run_path(layer, seed)
-        if not retry_failed and (failed := folder.load_failure(layer, seed)):
-            mark = where / FAILED
+        if run := finished():
+            return run
+        if not retry_failed and (failed := _load_failure(directory)):
+            mark = directory / FAILED
             raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
         encoder = load()
-        remove_leftovers(where)
+        remove_leftovers(directory)
         try:
-            saving = saving_model(where, encoder, layer, task, prompt=prompt) if save_model else nullcontext()
-            with saving as save_to:
-                run = fine_tune(
-                    encoder,
-                    layer,
-                    task,
-                    protocol=protocol,
-                    seed=seed,
-                    batch_tokens=batch_tokens,
-                    save_to=save_to,
-                    progress=progress,
-                )
+            with saving(directory, encoder) if saving else nullcontext() as save_to:
+                run, outputs = make(encoder, save_to)
         except InsufficientMemoryError:
             raise  # no mark: what else is in the memory does not follow from the run
         except TrainingError as error:
-            failed = FailedRun(layer=layer, seed=seed, message=str(error), step=error.step, versions=versions())
-            folder.save_failure(failed)
+            failed = FailedRun(
+                layer=encoder.n_layers - 1 if layer is None else layer,
+                seed=seed,
+                message=str(error),
+                step=error.step,
+                versions=versions(),
+            )
+            write_whole(directory / FAILED, to_bytes(failed))
             raise
-        folder.save(run)
+        write_outputs(directory, outputs)  # before the result, which says that all is there
+        write_whole(directory / RESULT, to_bytes(run))
+        with store_errors("remove", directory / FAILED):
+            (directory / FAILED).unlink(missing_ok=True)
         return run
-
-
-def _finished(folder: RunFolder, layer: int, seed: int, *, with_model: bool) -> FineTuningRun | None:
-    if with_model and not has_model(folder.run_path(layer, seed)):
-        return None
-    return folder.load(layer, seed)

@@ -57,8 +57,10 @@ def has_model(directory: Path) -> bool:
 
 
 @contextlib.contextmanager
-def saving_model(directory: Path, encoder: Encoder, layer: int, task: Task, *, prompt: str) -> Iterator[Path]:
+def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: Task, prompt: str) -> Iterator[Path]:
     """Give a folder for the checkpoint of a locked run; it becomes the run's `model/` when all is written.
+
+    The layer is None for a joint run, whose model is the whole one.
 
     Raises:
         UnsupportedArchitectureError: Before any training, if this layer has no checkpoint.

@@ -10,7 +10,7 @@ import functools
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups, token_batches
-from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.losses import Loss, loss_of
 from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
+from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
@@ -44,6 +45,9 @@ CPU_GROUP_OVERHEAD = 48
 WHOLE_BATCH = 2**40
 # Steps between two looks at the loss on an accelerator, which must wait for it.
 LOOK_EVERY = 100
+
+LayerWeights = Callable[[int], NDArray[np.float64]]
+"""Step, from 0 -> (layers,) how much the loss at each layer counts; one of 0 takes no part."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,7 +93,7 @@ def fine_tune(
     batch_tokens: int | None = None,
     save_to: Path | None = None,
     progress: Progress = silent,
-) -> FineTuningRun:
+) -> tuple[FineTuningRun, RunOutputs]:
     """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
 
     Loss, head and metrics are those of the task's kind, see `Loss`.
@@ -104,6 +108,9 @@ def fine_tune(
     examples and dropout. `batch_tokens` are the tokens of a group at most, padding included, also in evaluation: by
     default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. Scores are x 100.
 
+    Returns:
+        The run, and what its best epoch outputs for every validation and test example.
+
     Raises:
         DataError: If a split has no examples, or one to score has a single value where that leaves nothing to score.
         ModelError: If the model has no such layer.
@@ -111,6 +118,86 @@ def fine_tune(
         InsufficientMemoryError: If a single example does not fit the memory.
     """
     protocol = protocol or Protocol()
+    trained = train_layers(
+        encoder,
+        lambda: TruncatedEncoder(encoder, layer),
+        task,
+        protocol,
+        seed=seed,
+        last_layer=layer,
+        batch_tokens=batch_tokens,
+        what=f"TMFT layer {layer} seed {seed}",
+        save_to=save_to,
+        progress=progress,
+    )
+    validation, test = trained.validation[0], trained.test[0]
+    assert validation is not None
+    assert test is not None
+    run = FineTuningRun(
+        layer=layer,
+        seed=seed,
+        protocol=protocol,
+        parameters=trained.parameters,
+        primary=task.primary,
+        best_epoch=trained.best_epoch,
+        validation=validation.metrics,
+        test=test.metrics,
+        epochs=tuple(
+            EpochMetrics(epoch=epoch, train_loss=losses[0], validation=scores[0].metrics)
+            for epoch, (losses, scores) in enumerate(trained.epochs, 1)
+            if scores[0] is not None
+        ),
+        seconds=trained.seconds,
+        peak_memory=trained.peak_memory,
+        threshold=validation.threshold,
+    )
+    return run, trained.outputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """What training a model at one layer, or at several at once, left; by layer in the order of the model's."""
+
+    parameters: int
+    """Of the model, without the pooler."""
+    best_epoch: int
+    """From 1."""
+    validation: tuple[Evaluation | None, ...]
+    """Of the best epoch; None at a layer that failed."""
+    test: tuple[Evaluation | None, ...]
+    """Of the best epoch."""
+    outputs: RunOutputs
+    epochs: tuple[tuple[list[float], list[Evaluation | None]], ...]
+    """Mean training losses and validation scores."""
+    failures: dict[int, TrainingError]
+    """By layer."""
+    seconds: float
+    peak_memory: int | None
+
+
+def train_layers(
+    encoder: Encoder,
+    build: Callable[[], TruncatedEncoder | EveryLayer],
+    task: Task,
+    protocol: Protocol,
+    *,
+    weights: LayerWeights | None = None,
+    seed: int,
+    last_layer: int,
+    batch_tokens: int | None = None,
+    what: str,
+    save_to: Path | None = None,
+    progress: Progress = silent,
+) -> Trained:
+    """Train a model of the encoder with the task's loss at each of its layers, and score its best epoch.
+
+    A model of one layer is TMFT, and its failure is raised. With several, a layer whose loss or scores are not finite
+    is left out from there on; the best epoch has the highest primary metric on the validation split in the mean over
+    layers. `weights` says how much each layer's loss counts at each step, by default alike.
+
+    Raises:
+        DataError, ModelError, TrainingError, InsufficientMemoryError: As `fine_tune`.
+    """
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
@@ -121,45 +208,51 @@ def fine_tune(
         prepare(encoder, examples, max_length=protocol.max_length)
         for examples in (task.train, task.validation, task.test)
     )
-    with _memory_errors(encoder, layer), seeded(seed, encoder.device):
-        model = TruncatedEncoder(encoder, layer)
-        criterion = loss_of(task, width=encoder.description.hidden_size).to(encoder.device)
+    with _memory_errors(encoder, last_layer), seeded(seed, encoder.device):
+        model = build()
+        width = encoder.description.hidden_size
+        criteria = [loss_of(task, width=width).to(encoder.device) for _ in model.layers]
+        parts = nn.ModuleList([model, *criteria])
         rng = np.random.default_rng(seed)
-        steps_per_epoch = math.ceil(len(train.targets) / protocol.batch_size)
-        trainer = FineTuner(
-            encoder, model, protocol, steps_per_epoch=steps_per_epoch, criterion=criterion, batch_tokens=batch_tokens
+        tuner = FineTuner(
+            encoder,
+            model,
+            protocol,
+            steps_per_epoch=math.ceil(len(train.targets) / protocol.batch_size),
+            criteria=criteria,
+            weights=weights,
+            batch_tokens=batch_tokens,
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
-        history: list[EpochMetrics] = []
-        best, chosen = Evaluation(metrics={task.primary: -math.inf}), 0
-        weights: list[dict[str, Tensor]] = []
+        scored = functools.partial(evaluate, encoder, model, protocol=protocol, criteria=criteria, limit=limit)
+        history: list[tuple[list[float], list[Evaluation | None]]] = []
+        highest, chosen = -math.inf, 0
+        best: list[Evaluation | None] = []
+        state: dict[str, Tensor] = {}
         for epoch in range(1, protocol.epochs + 1):
-            loss = trainer.epoch(train, rng, progress=progress, task=f"TMFT layer {layer} seed {seed}")
-            scores = evaluate(encoder, model, validation, protocol, criterion, kind=task.kind, limit=limit)
-            history.append(EpochMetrics(epoch=epoch, train_loss=loss, validation=scores.metrics))
-            if scores.metrics[task.primary] > best.metrics[task.primary]:
-                best, chosen = scores, epoch
-                weights = [copy.deepcopy(part.state_dict()) for part in (model, criterion)]
-        model.load_state_dict(weights[0])
-        criterion.load_state_dict(weights[1])
-        tested = evaluate(
-            encoder, model, test, protocol, criterion, kind=task.kind, threshold=best.threshold, limit=limit
-        )
+            losses = tuner.epoch(train, rng, progress=progress, task=what)
+            outputs, scores = scored(validation, kind=task.kind, failures=tuner.failures)
+            history.append((losses, scores))
+            mean = float(np.mean([each.metrics[task.primary] for each in scores if each is not None]))
+            if mean > highest:
+                highest, chosen, best, kept = mean, epoch, scores, outputs
+                state = copy.deepcopy(parts.state_dict())
+        parts.load_state_dict(state)
+        thresholds = [None if each is None else each.threshold for each in best]
+        test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
-    return FineTuningRun(
-        layer=layer,
-        seed=seed,
-        protocol=protocol,
+    failed = [layer in tuner.failures for layer in model.layers]
+    return Trained(
         parameters=model.parameters_without_pooler,
-        primary=task.primary,
         best_epoch=chosen,
-        validation=best.metrics,
-        test=tested.metrics,
+        validation=tuple(None if gone else each for each, gone in zip(best, failed, strict=True)),
+        test=tuple(tested),
+        outputs=RunOutputs(layers=model.layers, validation=kept, test=test_outputs),
         epochs=tuple(history),
+        failures=tuner.failures,
         seconds=time.perf_counter() - start,
         peak_memory=_peak_memory(encoder.device),
-        threshold=best.threshold,
     )
 
 
@@ -194,19 +287,27 @@ def _memory_errors(encoder: Encoder, layer: int) -> Iterator[None]:
 
 
 class FineTuner:
-    """The optimiser, its schedule, and one plain epoch."""
+    """The optimiser, its schedule, and one plain epoch.
+
+    The loss of a step is that of the model's layers, each with its criterion, times its weight.
+    """
 
     def __init__(
         self,
         encoder: Encoder,
-        model: TruncatedEncoder,
+        model: TruncatedEncoder | EveryLayer,
         protocol: Protocol,
         *,
         steps_per_epoch: int,
-        criterion: Loss,
+        criteria: Sequence[Loss],
+        weights: LayerWeights | None = None,
         batch_tokens: int | None = None,
     ) -> None:
-        self.encoder, self.model, self.protocol, self.criterion = encoder, model, protocol, criterion
+        self.encoder, self.model, self.protocol = encoder, model, protocol
+        self.criteria = criteria
+        self.weights = weights or (lambda step: np.ones(len(model.layers)))
+        self.failures: dict[int, TrainingError] = {}
+        """By layer: why it is left out from here on."""
         on_cpu = encoder.device.type == "cpu"
         self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
         # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
@@ -218,86 +319,126 @@ class FineTuner:
         self._losses: list[Tensor] = []
         self.tables = TableGradients(model) if on_cpu else None
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
-        self.trained = [p for part in (model, criterion) for p in part.parameters() if p.requires_grad]
+        self.trained = [p for part in (model, *criteria) for p in part.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, protocol, fused=True)
         share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
 
-    def epoch(self, examples: PreparedExamples, rng: np.random.Generator, *, progress: Progress, task: str) -> float:
-        """Train once on every example in a random order; return the mean loss."""
+    def epoch(
+        self, examples: PreparedExamples, rng: np.random.Generator, *, progress: Progress, task: str
+    ) -> list[float]:
+        """Train once on every example in a random order; return the mean loss of every layer."""
         self.model.train()
         order = rng.permutation(len(examples.targets))
-        total = torch.zeros((), dtype=torch.float64, device=self.encoder.device)
+        total = torch.zeros(len(self.criteria), dtype=torch.float64, device=self.encoder.device)
         for start in range(0, len(order), self.protocol.batch_size):
             rows = order[start : start + self.protocol.batch_size]
-            loss = self.update(examples, rows)
-            total += loss.double() * len(rows)
-            self._losses.append(loss)
+            losses = self.update(examples, rows)
+            total += losses.double() * len(rows)
+            self._losses.append(losses)
             if len(self._losses) >= self.looks_every or start + len(rows) == len(order):
                 self._look_at_losses()
             progress(task, self.step, self.total_steps)
-        return (total / len(order)).item()
+        means: list[float] = (total / len(order)).tolist()
+        return means
 
     def _look_at_losses(self) -> None:
-        """Raise TrainingError at the first loss that is not finite; an accelerator waits here, not at every step."""
+        """Look for losses that are not finite; an accelerator waits here, not at every step."""
         first = self.step - len(self._losses) + 1
-        losses = torch.stack(self._losses).tolist()
+        steps = torch.stack(self._losses).tolist()
         self._losses.clear()
-        for step, loss in enumerate(losses, start=first):
-            if not math.isfinite(loss):
-                epoch = math.ceil(step / self.steps_per_epoch)
-                raise TrainingError(
-                    f"the loss at layer {self.model.layer} became {loss} at step {step} of {self.total_steps}, in "
-                    f"epoch {epoch}: expected a finite one; lower the learning rate "
-                    f"(now {self.protocol.learning_rate:g}) or use float32",
-                    step=step,
-                )
+        for step, losses in enumerate(steps, start=first):
+            for layer, loss in zip(self.model.layers, losses, strict=True):
+                if not math.isfinite(loss):
+                    self._fail(layer, loss, step)
+
+    def _fail(self, layer: int, loss: float, step: int) -> None:
+        """Leave a layer out from here on; raise TrainingError where it was the last one."""
+        if layer in self.failures:
+            return
+        epoch = math.ceil(step / self.steps_per_epoch)
+        self.failures[layer] = TrainingError(
+            f"the loss at layer {layer} became {loss} at step {step} of {self.total_steps}, in "
+            f"epoch {epoch}: expected a finite one; lower the learning rate "
+            f"(now {self.protocol.learning_rate:g}) or use float32",
+            step=step,
+        )
+        if len(self.failures) == len(self.criteria):
+            raise self.failures[min(self.failures)]
 
     def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
-        """Take one step on the examples `rows`; return the loss, the mean over them."""
+        """Take one step on the examples `rows`; return the loss of every layer, the mean over them."""
         states = rng_states(self.encoder.device)
+        weights = self.weights(self.step)
 
         def work() -> Tensor:
             restore_rng(states, self.encoder.device)
-            return self._gradients(examples, rows)
+            return self._gradients(examples, rows, weights)
 
         but = ", so that what is dropped out is another draw than with more memory"
-        loss = self.limit.run(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
+        losses = self.limit.run(work, f"at step {self.step + 1} of {self.total_steps}", but=but if self.drops else "")
         nn.utils.clip_grad_norm_(self.trained, self.protocol.max_grad_norm)
         self.optimizer.step()
         self.schedule.step()
         self.step += 1
-        return loss
+        return losses
 
-    def _gradients(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
-        """Leave the gradients of the mean loss of the examples `rows`, those of its groups added up; return it."""
+    def _gradients(self, examples: PreparedExamples, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
+        """Leave the gradients of the mean loss of the examples `rows`, those of its groups added up.
+
+        Returns:
+            (layers,) the losses, before they are weighted.
+        """
         if self.tables:
             self.tables.clear()
         self.optimizer.zero_grad()
-        total = torch.zeros((), device=self.encoder.device)
+        total = torch.zeros(len(self.criteria), device=self.encoder.device)
         tokens = examples.tokens[rows].tolist()
         groups = padded_groups(tokens, budget=self.limit.tokens, overhead=self.group_overhead)
         for group in self.limit.watched(groups, tokens):
-            loss = self._loss(examples, rows[group]) * (len(group) / len(rows))
-            loss.backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
+            share = len(group) / len(rows)
+            losses = [loss * share for loss in self._layer_losses(examples, rows[group])]
+            self._weighted(losses, weights).backward()  # type: ignore[no-untyped-call]
+            total += torch.stack(losses).detach()
         if self.tables:
             self.tables.expand()
         return total
 
-    def _loss(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
-        """Return the mean loss of the examples `rows`. Both texts of a pair go through one forward pass."""
+    def _weighted(self, losses: list[Tensor], weights: NDArray[np.float64]) -> Tensor:
+        """Return the sum of the layers' losses that takes part in the gradient.
+
+        Where there are several, one that is not finite must not, not even times 0: it would spoil what layers share.
+        """
+        if len(losses) == 1:
+            return losses[0]
+        for layer, loss in zip(self.model.layers, torch.stack(losses).tolist(), strict=True):
+            if not math.isfinite(loss):
+                self._fail(layer, loss, self.step + 1)
+        left = [i for i, layer in enumerate(self.model.layers) if layer not in self.failures]
+        used = [i for i in left if weights[i]] or left
+        return torch.stack([losses[i] * float(weights[i]) for i in used]).sum()
+
+    def _layer_losses(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> list[Tensor]:
+        """Return the mean losses by layer of the examples `rows`. Both texts of a pair go through one forward pass."""
         sides = [side[rows] for side in (examples.first, examples.second) if side is not None]
-        embeddings = embed(self.encoder, self.model, examples.texts, np.concatenate(sides).tolist(), self.protocol)
-        u, v = embeddings[: len(rows)], embeddings[len(rows) :]
+        texts = np.concatenate(sides).tolist()
+        layers = embed(self.encoder, self.model, examples.texts, texts, self.protocol)
         targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
-        return self.criterion.loss(self.criterion(u, v if len(sides) == 2 else None), targets)
+        losses = []
+        for criterion, embeddings in zip(self.criteria, layers, strict=True):
+            u, v = embeddings[: len(rows)], embeddings[len(rows) :]
+            losses.append(criterion.loss(criterion(u, v if len(sides) == 2 else None), targets))
+        return losses
 
 
 def embed(
-    encoder: Encoder, model: TruncatedEncoder, texts: TokenizedTexts, rows: Sequence[int], protocol: Protocol
-) -> Tensor:
-    """Return the pooled embeddings of the texts `rows`, (text, feature).
+    encoder: Encoder,
+    model: TruncatedEncoder | EveryLayer,
+    texts: TokenizedTexts,
+    rows: Sequence[int],
+    protocol: Protocol,
+) -> list[Tensor]:
+    """Return the pooled embeddings of the texts `rows`, (text, feature), by layer.
 
     They go through one forward pass, or one for each length where padding would change what comes out.
     """
@@ -306,44 +447,71 @@ def embed(
         batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
         parts = [embed(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
         places = torch.tensor([i for batch in batches for i in batch]).argsort()
-        return torch.cat(parts)[places.to(encoder.device)]
+        return [torch.cat(layer)[places.to(encoder.device)] for layer in zip(*parts, strict=True)]
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
-        states = model(batch)
-    return pool(states, batch["attention_mask"], protocol.pooling)
+        states = list(model.layer_states(batch))
+    return [pool(state, batch["attention_mask"], protocol.pooling) for state in states]
 
 
 @torch.inference_mode()
 def evaluate(
     encoder: Encoder,
-    model: TruncatedEncoder,
+    model: TruncatedEncoder | EveryLayer,
     examples: PreparedExamples,
-    protocol: Protocol,
-    criterion: Loss,
     *,
+    protocol: Protocol,
+    criteria: Sequence[Loss],
     kind: str,
-    threshold: float | None = None,
+    thresholds: Sequence[float | None] | None = None,
     limit: TokenLimit | None = None,
-) -> Evaluation:
-    """Return the metrics of a kind of task, at a threshold where it has one: by default the best on `examples`."""
+    failures: dict[int, TrainingError] | None = None,
+) -> tuple[NDArray[np.float64], list[Evaluation | None]]:
+    """Return what a model outputs at each of its layers, and what that scores by the metrics of a kind of task.
+
+    Scores are at thresholds by layer where the kind has one: by default the best on `examples`. Layers in `failures`
+    are passed over; one that cannot be scored is added to them, and raised where it was the last one.
+
+    Returns:
+        (layers, examples) or (layers, examples, classes) outputs, NaN at layers that failed; and the scores by layer,
+        None there.
+    """
     model.eval()
+    failures = {} if failures is None else failures
     limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), examples.texts.lengths
+    layers = model.layers
 
     def work() -> NDArray[np.float32]:
-        embeddings = np.empty((len(lengths), encoder.description.hidden_size), dtype=np.float32)
+        shape = (len(layers), len(lengths), encoder.description.hidden_size)
+        embeddings = np.empty(shape, dtype=np.float32)
         assert limit.tokens is not None
         batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
         for rows in limit.watched(batches, lengths):
-            embeddings[rows] = embed(encoder, model, examples.texts, rows, protocol).float().cpu().numpy()
+            for layer, pooled in zip(embeddings, embed(encoder, model, examples.texts, rows, protocol), strict=True):
+                layer[rows] = pooled.float().cpu().numpy()
         return embeddings
 
     embeddings = limit.run(work, "while embeddings were scored")
-    try:
-        second = None if examples.second is None else embeddings[examples.second]
-        outputs = criterion.outputs(embeddings[examples.first], second)
-        return evaluate_outputs(kind, outputs, examples.targets, threshold=threshold)
-    except DataError as error:
-        raise TrainingError(f"the embeddings at layer {model.layer} cannot be scored: {error}") from error
+    outputs: list[NDArray[np.float64] | None] = []
+    scores: list[Evaluation | None] = []
+    for i, (layer, criterion) in enumerate(zip(layers, criteria, strict=True)):
+        output, score = None, None
+        if layer not in failures:
+            try:
+                second = None if examples.second is None else embeddings[i][examples.second]
+                output = criterion.outputs(embeddings[i][examples.first], second)
+                threshold = None if thresholds is None else thresholds[i]
+                score = evaluate_outputs(kind, output, examples.targets, threshold=threshold)
+            except DataError as error:
+                failures[layer] = TrainingError(f"the embeddings at layer {layer} cannot be scored: {error}")
+                failures[layer].__cause__ = error
+                output = None
+        outputs.append(output)
+        scores.append(score)
+    if len(failures) == len(layers):
+        raise failures[min(failures)]
+    shape = next(output.shape for output in outputs if output is not None)
+    return np.stack([np.full(shape, np.nan) if output is None else output for output in outputs]), scores
 
 
 def _peak_memory(device: torch.device) -> int | None:

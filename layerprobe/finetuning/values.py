@@ -11,6 +11,8 @@ from layerprobe.metrics.seeds import SeedScores
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
+Weighting = Literal["falling", "equal", "random", "sandwich"]
+"""How much each layer's loss counts in a joint run, see `layer_weights`."""
 
 MARGIN = 0.5
 """Points of the primary metric x 100: less than this is not worth another layer."""
@@ -89,6 +91,69 @@ class FineTuningRun:
     def __post_init__(self) -> None:
         for metrics in (self.validation, self.test, *(epoch.validation for epoch in self.epochs)):
             check_primary(self.primary, metrics, what="the metrics of a run")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointEpoch:
+    """What one epoch of a joint run left at every layer."""
+
+    epoch: int
+    """From 1."""
+    train_loss: tuple[float | None, ...]
+    """By layer, before weighting; None where it was not finite."""
+    validation: tuple[float | None, ...]
+    """The primary metric by layer, x 100; None where the layer failed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLayer:
+    """A layer that a joint run went on without."""
+
+    layer: int
+    message: str
+    """Why, in one line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JointRun:
+    """One model, fine-tuned at every layer at once with one seed; scores are those of its best epoch."""
+
+    seed: int
+    weighting: Weighting
+    protocol: Protocol
+    parameters: int
+    """Of the whole model, without the pooler."""
+    primary: str
+    """The metric that chose the epoch."""
+    best_epoch: int
+    """The epoch with the highest primary metric on the validation split in the mean over layers, the first of
+    equals."""
+    validation: tuple[dict[str, float] | None, ...]
+    """By layer, x 100; None where the layer failed."""
+    test: tuple[dict[str, float] | None, ...]
+    """By layer, x 100; None where the layer failed."""
+    epochs: tuple[JointEpoch, ...]
+    seconds: float
+    """Wall time of the run."""
+    peak_memory: int | None
+    """As of a `FineTuningRun`."""
+    thresholds: tuple[float | None, ...]
+    """By layer, as of a `FineTuningRun`."""
+    failures: tuple[FailedLayer, ...] = ()
+    """Layers whose loss or embeddings were not finite, ascending."""
+
+    def __post_init__(self) -> None:
+        by_layer = (self.validation, self.test, self.thresholds, *(epoch.validation for epoch in self.epochs))
+        if len({len(values) for values in by_layer}) != 1:
+            raise DataError(f"expected values of as many layers, got {', '.join(str(len(each)) for each in by_layer)}")
+        for metrics in (*self.validation, *self.test):
+            if metrics is not None:
+                check_primary(self.primary, metrics, what="the metrics of a run")
+
+    @property
+    def n_layers(self) -> int:
+        """Layers, the embedding output among them."""
+        return len(self.test)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +255,7 @@ class FailedRun:
     """A fine-tuning run that cannot be finished; the same versions would fail again."""
 
     layer: int
+    """The last one for a joint run."""
     seed: int
     message: str
     """Why, in one line."""

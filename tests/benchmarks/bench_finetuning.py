@@ -92,7 +92,7 @@ def ours(work: Work, tell: Tell, *, autocast: torch.dtype | None = None, small: 
         model,
         PROTOCOL,
         steps_per_epoch=work.n_steps,
-        criterion=CosineScore(width=encoder.description.hidden_size, n_labels=0),
+        criteria=[CosineScore(width=encoder.description.hidden_size, n_labels=0)],
         batch_tokens=work.small if small else None,
     )
     prepared = prepare(encoder, work.examples, max_length=PROTOCOL.max_length)

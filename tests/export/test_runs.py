@@ -22,6 +22,7 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.saved import has_model, load_saved_run
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import FineTuningRun, Protocol
+from tests.finetuning.finished import Tuned, evaluated
 from tests.models import save_tiny
 from tests.toy_task import toy_task
 
@@ -52,7 +53,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     made: list[int] = []
     fine_tune = runs.fine_tune
 
-    def counting(encoder: Any, layer: int, *arguments: Any, **options: Any) -> FineTuningRun:
+    def counting(encoder: Any, layer: int, *arguments: Any, **options: Any) -> Tuned:
         made.append(layer)
         return fine_tune(encoder, layer, *arguments, **options)
 
@@ -72,7 +73,12 @@ def test_runs_are_made_again_only_for_their_weights(bert: Path, tmp_path: Path, 
     assert numbers(kept) == numbers(plain)
     for layer, directory in zip(LAYERS, directories, strict=True):
         assert directory.name == f"layer-00{layer}-seed-0"
-        assert sorted(path.name for path in directory.iterdir()) == ["lock", "model", "result.json"]
+        assert sorted(path.name for path in directory.iterdir()) == [
+            "lock",
+            "model",
+            "outputs.safetensors",
+            "result.json",
+        ]
         assert AutoConfig.from_pretrained(directory / "model").num_hidden_layers == layer
     assert tuned(bert, tmp_path)[0] == kept
     assert tuned(bert, tmp_path, save=False)[0] == kept
@@ -82,13 +88,13 @@ def test_runs_are_made_again_only_for_their_weights(bert: Path, tmp_path: Path, 
 def test_the_weights_are_those_that_were_scored(bert: Path, tmp_path: Path) -> None:
     from layerprobe.encoders.encoder import TruncatedEncoder
     from layerprobe.finetuning.losses import loss_of
-    from layerprobe.finetuning.tmft import evaluate, prepare
+    from layerprobe.finetuning.tmft import prepare
 
     found, directories = tuned(bert, tmp_path, layers=(2,))
     encoder = load_encoder(str(directories[0] / "model"), device="cpu")
     test = prepare(encoder, TASK.test, max_length=PROTOCOL.max_length)
     criterion = loss_of(TASK, width=encoder.description.hidden_size)
-    scores = evaluate(encoder, TruncatedEncoder(encoder, 2), test, PROTOCOL, criterion, kind=TASK.kind).metrics
+    scores = evaluated(encoder, TruncatedEncoder(encoder, 2), test, PROTOCOL, criterion, kind=TASK.kind).metrics
     assert scores == pytest.approx(found[0].test, abs=1e-4)
 
 
@@ -104,7 +110,7 @@ def test_an_interrupted_run_leaves_no_weights(
 ) -> None:
     fine_tune = runs.fine_tune
 
-    def interrupted(*arguments: Any, save_to: Path, **options: Any) -> FineTuningRun:
+    def interrupted(*arguments: Any, save_to: Path, **options: Any) -> Tuned:
         fine_tune(*arguments, save_to=save_to, **options)
         assert (save_to / "model.safetensors").is_file()
         raise KeyboardInterrupt
@@ -118,7 +124,7 @@ def test_an_interrupted_run_leaves_no_weights(
     # what a kill would leave goes with the next run
     (directory / ".tmp-dead").mkdir()
     tuned(bert, tmp_path, layers=(1,))
-    assert sorted(path.name for path in directory.iterdir()) == ["lock", "model", "result.json"]
+    assert sorted(path.name for path in directory.iterdir()) == ["lock", "model", "outputs.safetensors", "result.json"]
     assert trained == [1, 1]
 
 

@@ -14,9 +14,10 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.tuning import confirm, finetune
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, SavedSeeds
+from layerprobe.finetuning.values import Confirmation, SavedSeeds
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.tasks.values import Task
+from tests.finetuning.finished import Tuned, outputs_of
 from tests.finetuning.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
@@ -44,10 +45,10 @@ def confirming(
     """`confirm` with scores that are given instead of trained."""
 
     def confirming(effects: str, **options: Any) -> Confirmation:
-        def fine_tune(encoder: Encoder, layer: int, *arguments: Any, seed: int, **others: Any) -> FineTuningRun:
+        def fine_tune(encoder: Encoder, layer: int, *arguments: Any, seed: int, **others: Any) -> Tuned:
             made.append((layer, seed))
             score = 70.0 + (EFFECTS[effects][seed] if layer == 1 else 0.0)
-            return dataclasses.replace(run_of(layer, seed, score), seconds=2.0)
+            return dataclasses.replace(run_of(layer, seed, score), seconds=2.0), outputs_of(layer)
 
         monkeypatch.setattr(runs, "fine_tune", fine_tune)
         settings = {"seeds": range(5), "options": Options(device="cpu", cache_dir=tmp_path), **options}

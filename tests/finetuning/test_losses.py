@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,12 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss, TextClasses, loss_of
-from layerprobe.finetuning.tmft import FineTuner, evaluate, fine_tune, prepare
+from layerprobe.finetuning.tmft import FineTuner, prepare
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.kinds.kind import KINDS
+from tests.finetuning.finished import evaluated, tuned
 from tests.toy_task import toy_task_of
 
 LABELLED = ("paraphrase", "entailment", "classification")
@@ -101,7 +103,7 @@ def test_only_classes_have_a_head() -> None:
 @pytest.mark.parametrize("kind", LABELLED)
 def test_a_kind_is_learnt(encoder: Encoder, kind: str) -> None:
     task = toy_task_of(kind, train=128)
-    run = fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e-2, epochs=8, batch_size=16))
+    run = tuned(encoder, 2, task, protocol=Protocol(learning_rate=1e-2, epochs=8, batch_size=16))
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < losses[0]
     assert run.primary == task.primary
@@ -115,7 +117,7 @@ def test_a_kind_is_learnt(encoder: Encoder, kind: str) -> None:
 @pytest.mark.parametrize("kind", LABELLED)
 def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: str, protocol: Protocol) -> None:
     task = toy_task_of(kind)
-    runs = [fine_tune(encoder, 1, task, protocol=protocol, seed=seed) for seed in (0, 0, 1)]
+    runs = [tuned(encoder, 1, task, protocol=protocol, seed=seed) for seed in (0, 0, 1)]
     assert runs[0].epochs == runs[1].epochs != runs[2].epochs
     assert runs[0].test == runs[1].test
 
@@ -125,7 +127,7 @@ def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: P
     torch.manual_seed(3)
     criterion = loss_of(task, width=16)
     model = TruncatedEncoder(encoder, 1)
-    trainer = FineTuner(encoder, model, protocol, steps_per_epoch=8, criterion=criterion)
+    trainer = FineTuner(encoder, model, protocol, steps_per_epoch=8, criteria=[criterion])
     before = arrays(criterion)
     decay = {id(p): group["weight_decay"] for group in trainer.optimizer.param_groups for p in group["params"]}
     assert isinstance(criterion, TextClasses)
@@ -143,21 +145,21 @@ def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
     encoder: Encoder, protocol: Protocol, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The validation scores are made up."""
-    heads, thresholds = [], []
+    heads, at = [], []
     scores = iter([(10.0, 0.1), (30.0, 0.3), (20.0, 0.2), (1.0, 0.9)])
 
-    def recording(*arguments: object, threshold: float | None = None, **settings: object) -> Evaluation:
-        criterion = arguments[4]
-        assert isinstance(criterion, Loss)
-        heads.append(arrays(criterion))
-        thresholds.append(threshold)
+    def recording(
+        *arguments: object, criteria: Sequence[Loss], thresholds: Sequence[float | None] = (None,), **settings: object
+    ) -> tuple[np.ndarray, list[Evaluation]]:
+        heads.append(arrays(criteria[0]))
+        at.extend(thresholds)
         score, found = next(scores)
-        return Evaluation(metrics={"macro f1": score, "accuracy": 0.0}, threshold=found)
+        return np.zeros((1, 2, 3)), [Evaluation(metrics={"macro f1": score, "accuracy": 0.0}, threshold=found)]
 
     monkeypatch.setattr(tmft, "evaluate", recording)
-    run = fine_tune(encoder, 1, toy_task_of("entailment"), protocol=protocol)
+    run = tuned(encoder, 1, toy_task_of("entailment"), protocol=protocol)
     assert (run.best_epoch, run.threshold) == (2, 0.3)
-    assert thresholds == [None, None, None, 0.3]
+    assert at == [None, None, None, 0.3]
     np.testing.assert_array_equal(heads[3][0], heads[1][0])
     assert (heads[3][0] != heads[2][0]).any()
 
@@ -166,8 +168,8 @@ def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: 
     task = toy_task_of("paraphrase")
     model, criterion = TruncatedEncoder(encoder, 2), loss_of(task, width=16)
     validation, test = (prepare(encoder, part, max_length=64) for part in (task.validation, task.test))
-    chosen = evaluate(encoder, model, validation, protocol, criterion, kind="paraphrase")
-    found = evaluate(encoder, model, test, protocol, criterion, kind="paraphrase", threshold=chosen.threshold)
+    chosen = evaluated(encoder, model, validation, protocol, criterion, kind="paraphrase")
+    found = evaluated(encoder, model, test, protocol, criterion, kind="paraphrase", threshold=chosen.threshold)
     assert chosen.threshold is not None
 
     texts = task.test.texts
@@ -190,7 +192,7 @@ def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: 
 def test_the_saved_checkpoint_is_the_encoder_alone(
     encoder: Encoder, protocol: Protocol, tmp_path: Path, kind: str
 ) -> None:
-    run = fine_tune(encoder, 2, toy_task_of(kind), protocol=protocol, save_to=tmp_path)
+    run = tuned(encoder, 2, toy_task_of(kind), protocol=protocol, save_to=tmp_path)
     saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
     assert sum(p.numel() for p in saved.parameters()) == run.parameters == encoder.description.parameters[2]
     assert load_encoder(str(tmp_path), device="cpu").description.n_blocks == 2
@@ -199,7 +201,7 @@ def test_the_saved_checkpoint_is_the_encoder_alone(
 def test_a_head_that_breaks_is_an_error(encoder: Encoder) -> None:
     protocol = Protocol(learning_rate=1e30, warmup=0.0, batch_size=64, epochs=2)
     with pytest.raises(TrainingError, match=r"at layer 2 (became|cannot be scored)"):
-        fine_tune(encoder, 2, toy_task_of("entailment"), protocol=protocol)
+        tuned(encoder, 2, toy_task_of("entailment"), protocol=protocol)
 
 
 def test_a_prompted_single_text_has_no_second(encoder: Encoder) -> None:

@@ -26,6 +26,7 @@ from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.serialisation import to_json
 from layerprobe.versions import versions
+from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
 from tests.toy_task import toy_task
 
@@ -48,7 +49,7 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     made: list[tuple[int, int]] = []
     fine_tune = runs.fine_tune
 
-    def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> FineTuningRun:
+    def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Tuned:
         made.append((layer, seed))
         return fine_tune(encoder, layer, *arguments, seed=seed, **options)
 
@@ -61,12 +62,16 @@ def finished(folder: Path, tmp_path: Path, uninterrupted: list[FineTuningRun]) -
     """A folder with all four runs, in `tmp_path`."""
     runs_of = folder_of(folder, tmp_path)
     for run in uninterrupted:
-        runs_of.save(run)
+        save_run(runs_of, run)
     return runs_of
 
 
 def half_written(root: Path) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file() and path.name not in ("result.json", "lock")]
+    return [
+        path
+        for path in root.rglob("*")
+        if path.is_file() and path.name not in ("result.json", "outputs.safetensors", "lock")
+    ]
 
 
 # ---- what is done is not done again -------------------------------------------------------------------
@@ -135,7 +140,7 @@ def test_a_failed_run_leaves_the_others(encoder: Encoder, tmp_path: Path) -> Non
         fine_tune_layers(lambda: encoder, (1, 9), TASK, seeds=(0,), protocol=PROTOCOL, folder=where)
     assert where.load(1, 0) is not None
     assert where.load(9, 0) is None
-    assert where.lock(9, 0).acquire(timeout=0)
+    assert lock_of(where, 9, 0).acquire(timeout=0)
 
 
 # ---- damage -------------------------------------------------------------------------------------------
@@ -350,12 +355,12 @@ def test_one_waits_for_the_run_of_another(
     """The lock is taken, and when it is free the result is there."""
     file = finished.run_path(1, 0) / "result.json"
     file.unlink()
-    held = finished.lock(1, 0)
+    held = lock_of(finished, 1, 0)
     held.acquire()
     said = logging.Handler()
 
     def finish(record: logging.LogRecord) -> None:
-        finished.save(uninterrupted[0])
+        save_run(finished, uninterrupted[0])
         held.release()
 
     monkeypatch.setattr(said, "emit", finish)
@@ -380,7 +385,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     begun: list[tuple[int, int]] = []
     fine_tune = runs.fine_tune
 
-    def fails(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> FineTuningRun:
+    def fails(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Tuned:
         begun.append((layer, seed))
         if (layer, seed) == (3, 0):
             raise TrainingError("the loss became nan", step=5)
@@ -410,12 +415,18 @@ def test_a_run_that_fails_is_marked_and_not_tried_again(
 
 
 def test_a_run_that_works_after_all_has_no_mark(
-    folder: Path, tmp_path: Path, failing: list[tuple[int, int]], uninterrupted: list[FineTuningRun]
+    encoder: Encoder,
+    folder: Path,
+    tmp_path: Path,
+    failing: list[tuple[int, int]],
+    uninterrupted: list[FineTuningRun],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     where = folder_of(folder, tmp_path)
     with pytest.raises(TrainingError):
         sweep(folder, tmp_path)
-    where.save(uninterrupted[1])
+    monkeypatch.setattr(runs, "fine_tune", lambda *_, **__: (uninterrupted[1], outputs_of(3)))
+    runs.load_or_run(where, lambda: encoder, 3, TASK, seed=0, protocol=PROTOCOL, retry_failed=True)
     assert where.load_failure(3, 0) is None
     assert where.load(3, 0) == uninterrupted[1]
 
@@ -438,7 +449,7 @@ def test_a_run_without_memory_is_not_marked(
 ) -> None:
     """A neighbour on the device may be gone when it is tried again."""
 
-    def full(*arguments: Any, **options: Any) -> FineTuningRun:
+    def full(*arguments: Any, **options: Any) -> Tuned:
         raise InsufficientMemoryError("layer 1 does not fit")
 
     with monkeypatch.context() as patch:
@@ -451,9 +462,9 @@ def test_a_run_without_memory_is_not_marked(
 
 def test_a_mark_of_other_versions_is_none(finished: RunFolder) -> None:
     failed = FailedRun(layer=9, seed=0, message="no", step=None, versions={**versions(), "torch": "0.1"})
-    finished.save_failure(failed)
+    mark_failed(finished, failed)
     assert finished.load_failure(9, 0) is None
-    finished.save_failure(dataclasses.replace(failed, versions=versions()))
+    mark_failed(finished, dataclasses.replace(failed, versions=versions()))
     assert finished.load_failure(9, 0) is not None
 
 
@@ -464,5 +475,5 @@ def test_a_full_disk_leaves_no_half_mark(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(files.os, "fsync", full)
     failed = FailedRun(layer=1, seed=0, message="no", step=None, versions={})
     with pytest.raises(StoreError, match="No space left on device"):
-        RunFolder(path=tmp_path).save_failure(failed)
+        mark_failed(RunFolder(path=tmp_path), failed)
     assert half_written(tmp_path) == []

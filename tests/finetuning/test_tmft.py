@@ -21,11 +21,12 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import CosineScore
-from layerprobe.finetuning.tmft import FineTuner, evaluate, fine_tune, prepare
+from layerprobe.finetuning.tmft import FineTuner, prepare
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.values import Examples, Task
+from tests.finetuning.finished import evaluated, tuned
 from tests.models import tiny_model
 from tests.toy_task import toy_pairs, toy_task, toy_task_of
 
@@ -52,13 +53,13 @@ def broken(encoder: Encoder, change: Callable[[Any], None]) -> Encoder:
 
 def trainer_of(encoder: Encoder, protocol: Protocol, *, layer: int = 3, steps_per_epoch: int = 8) -> FineTuner:
     model = TruncatedEncoder(encoder, layer)
-    return FineTuner(encoder, model, protocol, steps_per_epoch=steps_per_epoch, criterion=STS)
+    return FineTuner(encoder, model, protocol, steps_per_epoch=steps_per_epoch, criteria=[STS])
 
 
 @pytest.fixture(scope="module")
 def run(encoder: Encoder, task: Task, protocol: Protocol) -> FineTuningRun:
     """At the last layer with seed 0."""
-    return fine_tune(encoder, 3, task, protocol=protocol)
+    return tuned(encoder, 3, task, protocol=protocol)
 
 
 # ---- bad input ----------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def run(encoder: Encoder, task: Task, protocol: Protocol) -> FineTuningRun:
 def test_a_split_without_examples_is_told_before_any_training(encoder: Encoder, task: Task, split: str) -> None:
     without = dataclasses.replace(task, **{split: Examples(first=(), second=(), targets=())})
     with pytest.raises(DataError, match=f"expected examples to fine-tune on in every split, got none in the {split}"):
-        fine_tune(encoder, 1, without)
+        tuned(encoder, 1, without)
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -79,7 +80,7 @@ def test_a_split_without_differences_cannot_be_scored(encoder: Encoder, split: S
     same = dataclasses.replace(examples, targets=(1.0,) * len(examples))
     message = f"expected different targets in the {split} split of a task of kind {kind}, got 1 for all of 32 examples"
     with pytest.raises(DataError, match=message) as caught:
-        fine_tune(encoder, 1, dataclasses.replace(task, **{split: same}))
+        tuned(encoder, 1, dataclasses.replace(task, **{split: same}))
     assert not isinstance(caught.value, TrainingError)  # which would be marked
 
 
@@ -120,7 +121,7 @@ def test_the_schedule_rises_for_a_tenth_and_falls_to_zero(encoder: Encoder, tota
 
 @pytest.mark.parametrize("warmup", [0.0, 1.0])
 def test_the_ends_of_the_warm_up_are_possible(encoder: Encoder, task: Task, warmup: float) -> None:
-    run = fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, warmup=warmup, learning_rate=1e-3))
+    run = tuned(encoder, 1, task, protocol=Protocol(epochs=1, warmup=warmup, learning_rate=1e-3))
     assert len(run.epochs) == 1
 
 
@@ -173,7 +174,7 @@ def test_batches_have_the_size_of_the_protocol_and_a_smaller_last_one(encoder: E
     trainer.update = recording  # type: ignore[method-assign]
     pairs = prepare(encoder, toy_pairs(13, 0), max_length=64)
     rng = np.random.default_rng(0)
-    mean = trainer.epoch(pairs, rng, progress=lambda *_: None, task="")
+    (mean,) = trainer.epoch(pairs, rng, progress=lambda *_: None, task="")
     assert sizes == [8, 5]
     assert sorted(seen) == list(range(13))
     assert mean == pytest.approx((8 * losses[0] + 5 * losses[1]) / 13, rel=1e-6)
@@ -185,7 +186,7 @@ def test_batches_have_the_size_of_the_protocol_and_a_smaller_last_one(encoder: E
 
 @pytest.mark.parametrize("n_pairs", [1, 9])
 def test_an_odd_number_of_pairs_is_trained_on(encoder: Encoder, n_pairs: int, protocol: Protocol) -> None:
-    run = fine_tune(encoder, 2, toy_task(train=n_pairs), protocol=protocol)
+    run = tuned(encoder, 2, toy_task(train=n_pairs), protocol=protocol)
     assert len(run.epochs) == 3
 
 
@@ -199,15 +200,15 @@ def test_sentences_are_cut_at_the_maximum_length(encoder: Encoder, task: Task, m
         return batch
 
     monkeypatch.setattr(tmft, "collate", recording)
-    fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, max_length=5))
+    tuned(encoder, 1, task, protocol=Protocol(epochs=1, max_length=5))
     assert widths == {5}
-    fine_tune(encoder, 1, task, protocol=Protocol(epochs=1, max_length=50))
+    tuned(encoder, 1, task, protocol=Protocol(epochs=1, max_length=50))
     assert widths == {5, 6}
 
 
 def test_pooling_is_that_of_the_protocol(encoder: Encoder, task: Task, run: FineTuningRun) -> None:
     runs = [
-        fine_tune(encoder, 3, task, protocol=Protocol(epochs=1, learning_rate=1e-3, pooling=pooling))
+        tuned(encoder, 3, task, protocol=Protocol(epochs=1, learning_rate=1e-3, pooling=pooling))
         for pooling in ("mean", "cls", "max", "last")
     ]
     assert len({run.test["spearman"] for run in runs}) == 4
@@ -274,7 +275,7 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task, layer: i
 
 
 def test_training_lowers_the_loss_and_ranks_better(encoder: Encoder, task: Task) -> None:
-    run = fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=3e-3, epochs=8, batch_size=8))
+    run = tuned(encoder, 2, task, protocol=Protocol(learning_rate=3e-3, epochs=8, batch_size=8))
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < 0.7 * losses[0]
     assert run.test["spearman"] > 70
@@ -288,8 +289,8 @@ def test_the_same_seed_gives_the_same_bits(
     encoder: Encoder, task: Task, protocol: Protocol, run: FineTuningRun
 ) -> None:
     torch.manual_seed(12345)  # the state outside does not matter
-    assert numbers(fine_tune(encoder, 3, task, protocol=protocol)) == numbers(run)
-    other = fine_tune(encoder, 3, task, protocol=protocol, seed=1)
+    assert numbers(tuned(encoder, 3, task, protocol=protocol)) == numbers(run)
+    other = tuned(encoder, 3, task, protocol=protocol, seed=1)
     assert other.epochs != run.epochs
     assert other.seed == 1
 
@@ -297,20 +298,20 @@ def test_the_same_seed_gives_the_same_bits(
 def test_seeds_decide_dropout_beside_the_order(encoder: Encoder, protocol: Protocol) -> None:
     """With a single pair there is no order."""
     task = toy_task(train=1)
-    losses = {fine_tune(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
+    losses = {tuned(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
     assert len(losses) == 3
 
 
 def test_seeds_decide_the_order_beside_dropout(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     encoder = without_dropout(encoder)
-    losses = {fine_tune(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
+    losses = {tuned(encoder, 2, task, protocol=protocol, seed=seed).epochs[0].train_loss for seed in range(3)}
     assert len(losses) == 3
 
 
 def test_nothing_outside_is_changed(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     weights = copy.deepcopy(encoder.model.state_dict())
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
-    fine_tune(encoder, 3, task, protocol=protocol)
+    tuned(encoder, 3, task, protocol=protocol)
     assert torch.equal(torch.get_rng_state(), before[0])
     np.testing.assert_array_equal(np.random.get_state()[1], before[1])  # noqa: NPY002
     assert random.getstate() == before[2]
@@ -347,13 +348,15 @@ def test_the_test_score_is_that_of_the_best_epoch(
     weights: list[dict[str, Tensor]] = []
     made_up = iter([*((score, 1.0) for score in scores), (77.0, 66.0)])
 
-    def recording(encoder: Encoder, model: TruncatedEncoder, *arguments: Any, **settings: Any) -> Evaluation:
+    def recording(
+        encoder: Encoder, model: TruncatedEncoder, *arguments: Any, **settings: Any
+    ) -> tuple[np.ndarray, list[Evaluation]]:
         weights.append(copy.deepcopy(model.state_dict()))
         spearman, pearson = next(made_up)
-        return Evaluation(metrics={"spearman": spearman, "pearson": pearson})
+        return np.zeros((1, 2)), [Evaluation(metrics={"spearman": spearman, "pearson": pearson})]
 
     monkeypatch.setattr(tmft, "evaluate", recording)
-    run = fine_tune(encoder, 1, task, protocol=protocol)
+    run = tuned(encoder, 1, task, protocol=protocol)
     assert (run.best_epoch, run.validation["spearman"]) == (best, scores[best - 1])
     assert run.test == {"spearman": 77.0, "pearson": 66.0}
     assert len(weights) == 4
@@ -364,7 +367,7 @@ def test_the_test_score_is_that_of_the_best_epoch(
 
 def test_progress_counts_the_steps(encoder: Encoder, task: Task, protocol: Protocol) -> None:
     calls: list[tuple[str, float, float]] = []
-    fine_tune(encoder, 1, task, protocol=protocol, seed=4, progress=lambda *call: calls.append(call))
+    tuned(encoder, 1, task, protocol=protocol, seed=4, progress=lambda *call: calls.append(call))
     assert calls == [("TMFT layer 1 seed 4", step, 24) for step in range(1, 25)]
 
 
@@ -375,7 +378,7 @@ def test_progress_counts_the_steps(encoder: Encoder, task: Task, protocol: Proto
 def test_only_the_kept_blocks_exist_and_all_of_them_learn(
     encoder: Encoder, task: Task, protocol: Protocol, tmp_path: Path, layer: int
 ) -> None:
-    run = fine_tune(encoder, layer, task, protocol=protocol, save_to=tmp_path)
+    run = tuned(encoder, layer, task, protocol=protocol, save_to=tmp_path)
     saved = AutoModel.from_pretrained(tmp_path, add_pooling_layer=False)
     assert saved.config.num_hidden_layers == len(saved.encoder.layer) == layer
     assert sum(p.numel() for p in saved.parameters()) == run.parameters
@@ -389,17 +392,17 @@ def test_only_the_kept_blocks_exist_and_all_of_them_learn(
 def test_the_saved_checkpoint_has_the_scores_of_the_run(
     encoder: Encoder, task: Task, protocol: Protocol, tmp_path: Path
 ) -> None:
-    run = fine_tune(encoder, 2, task, protocol=protocol, save_to=tmp_path / "new" / "folder")
+    run = tuned(encoder, 2, task, protocol=protocol, save_to=tmp_path / "new" / "folder")
     loaded = load_encoder(str(tmp_path / "new" / "folder"), device="cpu")
     assert loaded.description.n_blocks == 2
     test = prepare(loaded, task.test, max_length=protocol.max_length)
-    found = evaluate(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS, kind="sts")
+    found = evaluated(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS, kind="sts")
     assert found.metrics == pytest.approx(run.test, abs=1e-4)
 
 
 def test_a_layer_that_is_not_there_is_refused(encoder: Encoder, task: Task) -> None:
     with pytest.raises(ModelError, match="expected a layer from 0 to 3, got 4"):
-        fine_tune(encoder, 4, task)
+        tuned(encoder, 4, task)
 
 
 # ---- evaluation ---------------------------------------------------------------------------------------
@@ -415,7 +418,7 @@ def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: Task
     pairs = task.test
     cosines = [cosine(*pair) for pair in zip(pairs.first, pairs.second, strict=True)]
     model = TruncatedEncoder(encoder, 2).train()
-    metrics = evaluate(encoder, model, prepare(encoder, pairs, max_length=64), Protocol(), STS, kind="sts").metrics
+    metrics = evaluated(encoder, model, prepare(encoder, pairs, max_length=64), Protocol(), STS, kind="sts").metrics
     assert metrics["spearman"] == pytest.approx(100 * stats.spearmanr(cosines, pairs.targets).statistic, abs=0.2)
     assert metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, pairs.targets).statistic, abs=1e-3)
 
@@ -436,8 +439,8 @@ def test_a_loss_that_is_not_a_number_is_an_error(encoder: Encoder, task: Task, p
         model.encoder.layer[1].output.dense.weight[0, 0] = float("nan")
 
     with pytest.raises(TrainingError, match=r"the loss at layer 2 became nan.*lower the learning rate \(now 0.003\)"):
-        fine_tune(broken(encoder, spoil), 2, task, protocol=protocol)
-    assert fine_tune(broken(encoder, spoil), 1, task, protocol=protocol).layer == 1
+        tuned(broken(encoder, spoil), 2, task, protocol=protocol)
+    assert tuned(broken(encoder, spoil), 1, task, protocol=protocol).layer == 1
 
 
 @pytest.mark.parametrize("batch_size", [8, 64])
@@ -445,7 +448,7 @@ def test_a_huge_learning_rate_is_an_error(encoder: Encoder, task: Task, batch_si
     """With one batch an epoch the loss is still finite when the weights no longer are."""
     protocol = Protocol(learning_rate=1e30, warmup=0.0, batch_size=batch_size, epochs=2)
     with pytest.raises(TrainingError, match=r"at layer 2 (became|cannot be scored)"):
-        fine_tune(encoder, 2, task, protocol=protocol)
+        tuned(encoder, 2, task, protocol=protocol)
 
 
 def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: Task) -> None:
@@ -455,11 +458,11 @@ def test_embeddings_that_are_all_the_same_are_an_error(encoder: Encoder, task: T
 
     protocol = Protocol(learning_rate=1e-30, epochs=1)
     with pytest.raises(TrainingError, match="the embeddings at layer 1 cannot be scored: x is 1 for all 32 pairs"):
-        fine_tune(broken(encoder, flatten), 1, task, protocol=protocol)
+        tuned(broken(encoder, flatten), 1, task, protocol=protocol)
 
 
 def test_an_error_leaves_the_state_of_chance_as_it_was(encoder: Encoder, task: Task) -> None:
     before = torch.get_rng_state()
     with pytest.raises(TrainingError, match="at layer 2"):
-        fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, epochs=1))
+        tuned(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, epochs=1))
     assert torch.equal(torch.get_rng_state(), before)

@@ -21,11 +21,12 @@ from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.losses import Loss
 from layerprobe.finetuning.tables import TableGradients
-from layerprobe.finetuning.tmft import FineTuner, PreparedExamples, fine_tune, prepare
+from layerprobe.finetuning.tmft import FineTuner, PreparedExamples, prepare
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task
+from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
 
@@ -61,10 +62,10 @@ def one_pass(trainer: FineTuner, prepared: PreparedExamples, rows: np.ndarray) -
     batch = collate(prepared.texts, np.concatenate(sides).tolist())
     embeddings = pool(trainer.model(batch), batch["attention_mask"], trainer.protocol.pooling)
     parts = embeddings.split(len(rows))
-    outputs = trainer.criterion(parts[0], parts[1] if len(parts) == 2 else None)
-    loss: Tensor = trainer.criterion.loss(outputs, torch.from_numpy(prepared.targets[rows]).float())
+    outputs = trainer.criteria[0](parts[0], parts[1] if len(parts) == 2 else None)
+    loss: Tensor = trainer.criteria[0].loss(outputs, torch.from_numpy(prepared.targets[rows]).float())
     loss.backward()  # type: ignore[no-untyped-call]
-    return loss.detach()
+    return loss.detach()[None]
 
 
 def gradients(trainer: FineTuner) -> list[Tensor]:
@@ -75,7 +76,7 @@ def trainer_of(encoder: Encoder, kind: str, *, layer: int = 2, batch_tokens: int
     model = TruncatedEncoder(encoder, layer).train()
     protocol = Protocol(max_grad_norm=1e9)
     criterion = loss_for(kind)
-    return FineTuner(encoder, model, protocol, steps_per_epoch=2, criterion=criterion, batch_tokens=batch_tokens)
+    return FineTuner(encoder, model, protocol, steps_per_epoch=2, criteria=[criterion], batch_tokens=batch_tokens)
 
 
 def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
@@ -148,12 +149,12 @@ def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name
             for batch in [collate(prepared.texts, [int(side[row])])]
         )
         targets = torch.tensor([prepared.targets[row]]).float()
-        total = total + trainer.criterion.loss(trainer.criterion(u, v), targets) / len(rows)
+        total = total + trainer.criteria[0].loss(trainer.criteria[0](u, v), targets) / len(rows)
     trainer.optimizer.zero_grad()
     total.backward()
     expected = {n: p.grad.to_dense().clone() for n, p in trainer.model.named_parameters() if p.grad is not None}
     loss = trainer.update(prepared, rows)
-    torch.testing.assert_close(loss, total.detach(), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(loss, total.detach()[None], rtol=1e-4, atol=1e-5)
     scale = max(float(g.abs().max()) for g in expected.values())
     found = {n: p.grad for n, p in trainer.model.named_parameters() if p.grad is not None}
     assert found.keys() == expected.keys()
@@ -186,8 +187,8 @@ def test_texts_of_one_length_are_one_group(encoder: Encoder, monkeypatch: pytest
 def test_a_run_does_not_depend_on_its_groups(encoder: Encoder, task: Task, batch_tokens: int | None) -> None:
     encoder = without_dropout(encoder)
     protocol = Protocol(learning_rate=3e-3, epochs=2, batch_size=8)
-    whole = fine_tune(encoder, 2, task, protocol=protocol, batch_tokens=10_000)
-    run = fine_tune(encoder, 2, task, protocol=protocol, batch_tokens=batch_tokens)
+    whole = tuned(encoder, 2, task, protocol=protocol, batch_tokens=10_000)
+    run = tuned(encoder, 2, task, protocol=protocol, batch_tokens=batch_tokens)
     assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in whole.epochs], abs=1e-5)
     assert run.test == pytest.approx(whole.test, abs=0.5)
     assert run.best_epoch == whole.best_epoch
@@ -221,11 +222,11 @@ def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) ->
     assert loss.dtype == torch.float32
     assert all(gradient.dtype == torch.float32 for gradient in gradients(trainer))
     protocol = Protocol(learning_rate=3e-3, epochs=8, batch_size=8)
-    run = fine_tune(reduced, 2, task, protocol=protocol)
+    run = tuned(reduced, 2, task, protocol=protocol)
     losses = [epoch.train_loss for epoch in run.epochs]
     assert losses[-1] < 0.7 * losses[0]
     assert run.test["spearman"] > 70
-    assert numbers(run).epochs != fine_tune(encoder, 2, task, protocol=protocol).epochs
+    assert numbers(run).epochs != tuned(encoder, 2, task, protocol=protocol).epochs
 
 
 # ---- the groups ---------------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import tmft
 from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
-from layerprobe.finetuning.tmft import FineTuner, fine_tune, prepare
+from layerprobe.finetuning.tmft import FineTuner, prepare
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
+from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, trainer_of, without_dropout
 
 ON_CPU = (
@@ -68,10 +69,10 @@ def test_a_run_without_memory_has_the_numbers_of_one_with_it(
     error: Callable[[], Exception],
 ) -> None:
     encoder = without_dropout(encoder)
-    roomy = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=10_000)
+    roomy = tuned(encoder, 2, task, protocol=PROTOCOL, batch_tokens=10_000)
     sizes = out_of_memory_above(monkeypatch, most, error, training=True)
     with caplog.at_level(logging.WARNING):
-        run = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=10_000)
+        run = tuned(encoder, 2, task, protocol=PROTOCOL, batch_tokens=10_000)
     assert max(sizes) <= most
     assert [e.train_loss for e in run.epochs] == pytest.approx([e.train_loss for e in roomy.epochs], abs=1e-5)
     assert run.test == pytest.approx(roomy.test, abs=0.5)
@@ -90,9 +91,9 @@ def test_evaluation_without_memory_has_the_same_scores(
     caplog: pytest.LogCaptureFixture,
     error: Callable[[], Exception],
 ) -> None:
-    roomy = fine_tune(encoder, 2, task, protocol=PROTOCOL)
+    roomy = tuned(encoder, 2, task, protocol=PROTOCOL)
     sizes = out_of_memory_above(monkeypatch, 20, error, training=False)
-    run = fine_tune(encoder, 2, task, protocol=PROTOCOL)
+    run = tuned(encoder, 2, task, protocol=PROTOCOL)
     assert max(sizes) <= 20
     assert run.test == pytest.approx(roomy.test, abs=0.5)
     assert run.epochs[-1].train_loss == roomy.epochs[-1].train_loss
@@ -104,9 +105,9 @@ def test_a_step_that_is_done_again_draws_the_same_dropout(
     encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Texts of one example cannot be cut any further, so that a failure that passes leaves no trace."""
-    calm = fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=12)
+    calm = tuned(encoder, 2, task, protocol=PROTOCOL, batch_tokens=12)
     out_of_memory_above(monkeypatch, 12, lambda: RuntimeError(ON_CPU), training=True)
-    assert numbers(fine_tune(encoder, 2, task, protocol=PROTOCOL, batch_tokens=24)) == numbers(calm)
+    assert numbers(tuned(encoder, 2, task, protocol=PROTOCOL, batch_tokens=24)) == numbers(calm)
     assert "on the same texts, so that what is dropped out is another draw" in caplog.text
 
 
@@ -145,7 +146,7 @@ def test_one_example_that_does_not_fit_is_an_error(
     with pytest.raises(
         InsufficientMemoryError, match="layer 2 does not fit the memory of cpu: weights, gradients and optimiser take"
     ) as raised:
-        fine_tune(encoder, 2, task, protocol=PROTOCOL)
+        tuned(encoder, 2, task, protocol=PROTOCOL)
     assert "\n" not in str(raised.value)
 
 
@@ -157,13 +158,13 @@ def test_an_optimiser_that_does_not_fit_is_an_error(
 
     monkeypatch.setattr(torch.optim.AdamW, "step", fail)
     with pytest.raises(InsufficientMemoryError, match="layer 2 does not fit the memory of cpu"):
-        fine_tune(encoder, 2, task, protocol=PROTOCOL)
+        tuned(encoder, 2, task, protocol=PROTOCOL)
 
 
 def test_another_failure_is_passed_on(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     out_of_memory_above(monkeypatch, 2, lambda: RuntimeError("expected scalar type Float"), training=True)
     with pytest.raises(RuntimeError, match="expected scalar type Float"):
-        fine_tune(encoder, 2, task, protocol=PROTOCOL)
+        tuned(encoder, 2, task, protocol=PROTOCOL)
 
 
 def test_what_torch_says_without_memory_is_known() -> None:
@@ -226,7 +227,7 @@ def test_the_first_step_without_a_finite_loss_is_named(
     monkeypatch.setattr(FineTuner, "update", spoilt)
     message = rf"the loss at layer 1 became nan at step {step} of 16, in epoch {epoch}: expected a finite one; lower"
     with pytest.raises(TrainingError, match=message) as raised:
-        fine_tune(encoder, 1, task, protocol=PROTOCOL)
+        tuned(encoder, 1, task, protocol=PROTOCOL)
     assert raised.value.step == step
     behind = taken - step
     assert 0 <= behind < min(looks_every, 8)
@@ -234,5 +235,5 @@ def test_the_first_step_without_a_finite_loss_is_named(
 
 def test_a_run_that_diverges_names_its_step(encoder: Encoder, task: Task) -> None:
     with pytest.raises(TrainingError) as raised:
-        fine_tune(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, batch_size=8, epochs=1))
+        tuned(encoder, 2, task, protocol=Protocol(learning_rate=1e30, warmup=0.0, batch_size=8, epochs=1))
     assert raised.value.step in range(2, 9)

@@ -34,6 +34,7 @@ from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import TaskSettings
 from layerprobe.versions import versions
+from tests.finetuning.finished import lock_of, mark_failed
 from tests.sweeps.tiny import LAYERS, N_RUNS, PROTOCOL, SEEDS, half_written, plan_of, results_in
 
 
@@ -181,7 +182,7 @@ def test_a_run_that_another_process_is_at_is_waited_for_at_the_end(
     kept = sorted(cache.rglob("kept"))
     layer, seed = (int(kept[0].parent.name.split("-")[i]) for i in (1, 3))
     where = RunFolder(path=kept[0].parent.parent)
-    held = where.lock(layer, seed)
+    held = lock_of(where, layer, seed)
     held.acquire()
     begun = time.time()
     log_waiting = sweeping._LoadedSweep.log_waiting
@@ -242,7 +243,7 @@ def test_a_mark_is_read_and_not_tried_again_unless_asked(
     where = folder_of(inputs, cache, "electra")
     (where.run_path(3, 1) / "result.json").unlink()
     mark = FailedRun(layer=3, seed=1, message="the loss became nan", step=7, versions=versions())
-    where.save_failure(mark)
+    mark_failed(where, mark)
     found = run_sweep(plan_of(inputs, cache))
     assert found.curves[1].failed == (mark,)
     assert found.curves[1].outcomes[-1].seeds == (0,)

@@ -23,6 +23,7 @@ from layerprobe.serialisation import to_json
 from layerprobe.sweeps.run import run_sweep
 from layerprobe.sweeps.values import Sweep, SweepModel, SweepResult
 from layerprobe.tasks.values import TaskSettings
+from tests.finetuning.finished import Tuned
 from tests.models import save_tiny
 from tests.toy_task import toy_task
 
@@ -60,7 +61,7 @@ def results_in(cache: Path) -> list[Path]:
 
 
 def half_written(cache: Path) -> list[Path]:
-    known = ("result.json", "failed.json", "lock")
+    known = ("result.json", "outputs.safetensors", "failed.json", "lock")
     return [path for path in (cache / "runs").rglob("*") if path.is_file() and path.name not in known]
 
 
@@ -77,7 +78,7 @@ def note_runs(folder: Path) -> None:
     """Leave a file in `folder` for every run that is made in this process, named by model, layer and seed."""
     fine_tune = runs.fine_tune
 
-    def noting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> FineTuningRun:
+    def noting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Tuned:
         (folder / f"{Path(encoder.description.name).name} {layer} {seed}.{os.getpid()}").touch()
         return fine_tune(encoder, layer, *arguments, seed=seed, **options)
 

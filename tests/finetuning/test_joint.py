@@ -1,0 +1,244 @@
+"""One run with a loss at every layer: the same losses and gradients as layer by layer, and a model to cut anywhere."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from transformers import AutoModel
+
+from layerprobe.encoders.batching import collate
+from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.errors import TrainingError
+from layerprobe.finetuning import runs
+from layerprobe.finetuning.joint import fine_tune_jointly, layer_weights
+from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.runs import RunFolder, load_or_run_jointly
+from layerprobe.finetuning.tmft import FineTuner, embed, prepare
+from layerprobe.finetuning.values import JointRun, Protocol, Weighting
+from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.values import Task
+from tests.finetuning.test_tmft import STS, broken, trainer_of, without_dropout
+from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
+from tests.toy_task import toy_task_of
+
+SHORT = Protocol(learning_rate=1e-3, epochs=3, batch_size=8)
+
+
+@pytest.fixture(scope="module")
+def run(encoder: Encoder, task: Task) -> JointRun:
+    run, _ = fine_tune_jointly(encoder, task, protocol=SHORT)
+    return run
+
+
+def numbers(run: JointRun) -> JointRun:
+    return dataclasses.replace(run, seconds=0.0, peak_memory=0)
+
+
+# ---- the layers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_every_layer_is_what_the_truncated_model_outputs(tmp_path: Path, name: str) -> None:
+    tiny_model(name).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path), device="cpu")
+    assert encoder.padding_invariant == (name not in MIXES_PADDING)
+    texts = encoder.tokenize(["one two three", "four five"])
+    whole = embed(encoder, EveryLayer(encoder).eval(), texts, [0, 1], Protocol())
+    for layer in range(encoder.n_layers):
+        (alone,) = embed(encoder, TruncatedEncoder(encoder, layer).eval(), texts, [0, 1], Protocol())
+        torch.testing.assert_close(whole[layer], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_the_norm_is_that_of_the_copy(tmp_path: Path) -> None:
+    """Training the copy must train its own final norm, and leave the encoder's as it is."""
+    tiny_model("gpt2").save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    encoder = load_encoder(str(tmp_path), device="cpu")
+    model = EveryLayer(encoder)
+    batch = collate(encoder.tokenize(["one two"]), [0])
+    sum(state.sum() for state in model.layer_states(batch)).backward()  # type: ignore[union-attr]
+    assert encoder.final_norm is not None
+    assert all(parameter.grad is None for parameter in encoder.model.parameters())
+    assert sum(parameter.grad is not None for parameter in model.parameters()) > 10
+
+
+# ---- the gradient -------------------------------------------------------------------------------------
+
+
+def test_the_gradient_is_the_weighted_sum_of_the_layers_own(encoder: Encoder, task: Task) -> None:
+    encoder, rows = without_dropout(encoder), np.arange(8)
+    prepared = prepare(encoder, task.train, max_length=64)
+    weights = np.array([1.0, 0.75, 0.5, 0.25])
+    protocol = Protocol(max_grad_norm=1e9)
+    model = EveryLayer(encoder)
+    joint = FineTuner(
+        encoder, model, protocol, steps_per_epoch=8, criteria=[STS] * 4, weights=lambda step: weights, batch_tokens=40
+    )
+    losses = joint.update(prepared, rows)
+    summed: dict[str, Any] = {}
+    for layer, weight in enumerate(weights):
+        alone = trainer_of(encoder, protocol, layer=layer)
+        torch.testing.assert_close(alone.update(prepared, rows)[0], losses[layer], rtol=1e-4, atol=1e-6)
+        for name, parameter in alone.model.named_parameters():
+            if parameter.grad is not None:
+                summed[name] = summed.get(name, 0) + weight * parameter.grad.to_dense()
+    gradients = {name: p.grad.to_dense() for name, p in model.named_parameters() if p.grad is not None}
+    assert gradients.keys() == summed.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, summed[name], rtol=1e-3, atol=1e-6)
+
+
+def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task) -> None:
+    encoder = without_dropout(encoder)
+    protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8, warmup=0.0, weight_decay=0.0)
+    criteria = [STS] * encoder.n_layers
+    falling = layer_weights("falling", encoder.n_layers, seed=0)
+    trainer = FineTuner(encoder, EveryLayer(encoder), protocol, steps_per_epoch=8, criteria=criteria, weights=falling)
+    prepared = prepare(encoder, task.train, max_length=64)
+    batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
+    losses = [trainer.update(prepared, rows).tolist() for rows in batches[:4]]
+
+    model = copy.deepcopy(encoder.model).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
+    for step, rows in enumerate(batches[:4]):
+        optimizer.param_groups[0]["lr"] = 1e-3 * (8 - step) / 8
+        pooled = []
+        for side in (task.train.first, task.train.second):
+            assert side is not None
+            tokens = encoder.tokenizer([side[row] for row in rows], padding=True, return_tensors="pt")
+            mask = tokens["attention_mask"].unsqueeze(-1)
+            states = model(**tokens, output_hidden_states=True).hidden_states
+            pooled.append([(state * mask).sum(1) / mask.sum(1) for state in states])
+        gold = torch.tensor([task.train.targets[row] for row in rows])
+        by_layer = [F.mse_loss(F.cosine_similarity(u, v), gold) for u, v in zip(*pooled, strict=True)]
+        loss = sum(weight * each for weight, each in zip((1, 0.75, 0.5, 0.25), by_layer, strict=True))
+        assert isinstance(loss, torch.Tensor)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        assert losses[step] == pytest.approx([each.item() for each in by_layer], abs=2e-5)
+
+
+@pytest.mark.parametrize("weighting", ["falling", "equal", "random", "sandwich"])
+def test_weights_say_which_layers_count(weighting: Weighting) -> None:
+    at = layer_weights(weighting, 5, seed=3)
+    drawn = np.array([at(step) for step in range(200)])
+    assert drawn.shape == (200, 5)
+    np.testing.assert_array_equal(drawn, [layer_weights(weighting, 5, seed=3)(step) for step in range(200)])
+    expected = {"falling": {3.0}, "equal": {5.0}, "random": {1.0}, "sandwich": {2.0, 3.0}}
+    assert set(drawn.sum(axis=1).round(9).tolist()) == expected[weighting]
+    assert (drawn.sum(axis=0) > 0).all()
+    if weighting in ("random", "sandwich"):
+        assert (drawn != [layer_weights(weighting, 5, seed=4)(step) for step in range(200)]).any()
+    if weighting == "sandwich":
+        assert (drawn[:, [0, -1]] == 1).all()
+
+
+# ---- the run ------------------------------------------------------------------------------------------
+
+
+def test_it_learns_at_every_layer(run: JointRun, encoder: Encoder) -> None:
+    assert run.n_layers == encoder.n_layers == 4
+    assert run.failures == ()
+    first, last = run.epochs[0].train_loss, run.epochs[-1].train_loss
+    assert all(a is not None and b is not None and b < a for a, b in zip(first, last, strict=True))
+    means = [np.mean([score for score in epoch.validation if score is not None]) for epoch in run.epochs]
+    assert run.best_epoch == 1 + int(np.argmax(means))
+    kept = [metrics and metrics["spearman"] for metrics in run.validation]
+    assert kept == list(run.epochs[run.best_epoch - 1].validation)
+
+
+def test_the_same_seed_gives_the_same_run(encoder: Encoder, task: Task, run: JointRun) -> None:
+    again, _ = fine_tune_jointly(encoder, task, protocol=SHORT)
+    assert numbers(again) == numbers(run)
+    other, _ = fine_tune_jointly(encoder, task, protocol=SHORT, seed=1)
+    assert numbers(other).epochs != run.epochs
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_have_the_scores_of_the_run(encoder: Encoder, kind: str) -> None:
+    task = toy_task_of(kind)
+    run, outputs = fine_tune_jointly(encoder, task, protocol=dataclasses.replace(SHORT, epochs=1))
+    for layer in range(4):
+        targets = np.array(task.test.targets)
+        scored = evaluate_outputs(kind, outputs.of(layer), targets, threshold=run.thresholds[layer])
+        assert scored.metrics == run.test[layer]
+        validation = evaluate_outputs(kind, outputs.of(layer, "validation"), np.array(task.validation.targets))
+        assert validation.metrics == run.validation[layer]
+
+
+def test_the_saved_model_can_be_cut_at_any_layer(encoder: Encoder, task: Task, tmp_path: Path) -> None:
+    run, outputs = fine_tune_jointly(encoder, task, protocol=SHORT, save_to=tmp_path)
+    assert AutoModel.from_pretrained(tmp_path).config.num_hidden_layers == 3
+    loaded = load_encoder(str(tmp_path), device="cpu")
+    test = prepare(loaded, task.test, max_length=SHORT.max_length)
+    for layer in range(4):
+        (embeddings,) = embed(
+            loaded, TruncatedEncoder(loaded, layer).eval(), test.texts, range(len(test.texts.lengths)), SHORT
+        )
+        assert test.second is not None
+        cosines = F.cosine_similarity(embeddings[test.first], embeddings[test.second])
+        np.testing.assert_allclose(cosines.detach(), outputs.of(layer), atol=1e-4)
+    assert run.parameters == sum(p.numel() for p in EveryLayer(encoder).parameters())
+
+
+# ---- a layer that fails -------------------------------------------------------------------------------
+
+
+def spoiled(encoder: Encoder) -> Encoder:
+    return broken(encoder, lambda model: model.encoder.layer[1].output.dense.weight.fill_(torch.inf))
+
+
+def test_a_layer_without_a_finite_loss_is_reported_and_the_others_go_on(encoder: Encoder, task: Task) -> None:
+    run, outputs = fine_tune_jointly(spoiled(encoder), task, protocol=SHORT)
+    assert [failed.layer for failed in run.failures] == [2, 3]
+    assert run.failures[0].message.startswith("the loss at layer 2 became nan at step 1 of 24, in epoch 1: expected")
+    assert [metrics is None for metrics in run.test] == [False, False, True, True]
+    assert [loss is None for loss in run.epochs[-1].train_loss] == [False, False, True, True]
+    assert np.isnan(outputs.of(2)).all()
+    assert np.isfinite(outputs.of(1)).all()
+    first, last = (run.epochs[i].train_loss[1] for i in (0, -1))
+    assert first is not None
+    assert last is not None
+    assert last < first
+
+
+def test_without_a_layer_left_it_fails(encoder: Encoder, task: Task) -> None:
+    def spoil(model: Any) -> None:
+        model.embeddings.word_embeddings.weight.fill_(torch.nan)
+
+    with pytest.raises(TrainingError, match="the loss at layer 0 became nan at step 1 of 24"):
+        fine_tune_jointly(broken(encoder, spoil), task, protocol=SHORT)
+
+
+# ---- on disk ------------------------------------------------------------------------------------------
+
+
+def test_a_joint_run_is_read_and_not_repeated(
+    encoder: Encoder, task: Task, tmp_path: Path, run: JointRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder(path=tmp_path)
+    made = load_or_run_jointly(folder, lambda: encoder, task, seed=0, protocol=SHORT)
+    assert made is not None
+    assert numbers(made) == numbers(run)
+    outputs = read_outputs(folder.joint_path("falling", 0))
+    assert outputs is not None
+    assert outputs.layers == (0, 1, 2, 3)
+    with monkeypatch.context() as patch:
+        patch.delattr(runs, "fine_tune_jointly")
+        assert load_or_run_jointly(folder, lambda: encoder, task, seed=0, protocol=SHORT) == made
+    (folder.joint_path("falling", 0) / "outputs.safetensors").unlink()
+    again = load_or_run_jointly(folder, lambda: encoder, task, seed=0, protocol=SHORT)
+    assert again is not None
+    assert numbers(again) == numbers(run)

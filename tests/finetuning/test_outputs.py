@@ -1,0 +1,83 @@
+"""Outputs by example: kept beside the result, equal to the bit, and never read when they are damaged."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.errors import DataError
+from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
+from layerprobe.finetuning.runs import RunFolder, load_or_run
+from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.names import Split
+from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.kinds.kind import KINDS
+from tests.toy_task import toy_task_of
+
+
+def some() -> RunOutputs:
+    rng = np.random.default_rng(0)
+    return RunOutputs(layers=(2, 5), validation=rng.normal(size=(2, 4, 3)), test=rng.normal(size=(2, 7, 3)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_path: Path) -> None:
+    task, folder = toy_task_of(kind), RunFolder(path=tmp_path)
+    run = load_or_run(folder, lambda: encoder, 2, task, seed=0, protocol=Protocol(epochs=1, learning_rate=1e-3))
+    outputs = read_outputs(folder.run_path(2, 0))
+    assert run is not None
+    assert outputs is not None
+    splits: tuple[Split, Split] = ("validation", "test")
+    for split, metrics in zip(splits, (run.validation, run.test), strict=True):
+        targets = np.array(task.split(split).targets)
+        assert evaluate_outputs(kind, outputs.of(2, split), targets, threshold=run.threshold).metrics == metrics
+
+
+def test_outputs_are_those_of_the_best_epoch(encoder: Encoder) -> None:
+    task = toy_task_of("sts")
+    protocol = Protocol(epochs=6, learning_rate=0.3, warmup=0.0)
+    run, outputs = fine_tune(encoder, 1, task, protocol=protocol)
+    assert run.best_epoch < 6  # at this rate; else this would show nothing
+    assert evaluate_outputs("sts", outputs.of(1), np.array(task.test.targets)).metrics == run.test
+
+
+def test_they_come_back_to_the_bit(tmp_path: Path) -> None:
+    assert read_outputs(tmp_path) is None
+    write_outputs(tmp_path, some())
+    read = read_outputs(tmp_path)
+    assert read is not None
+    assert read.layers == (2, 5)
+    np.testing.assert_array_equal(read.validation, some().validation)
+    np.testing.assert_array_equal(read.of(5), some().test[1])
+
+
+@pytest.mark.parametrize("place", [0, 9, 60, 250, -5, -200])
+def test_a_flipped_byte_is_seen(tmp_path: Path, place: int, caplog: pytest.LogCaptureFixture) -> None:
+    write_outputs(tmp_path, some())
+    data = bytearray((tmp_path / OUTPUTS).read_bytes())
+    data[place] ^= 64
+    (tmp_path / OUTPUTS).write_bytes(data)
+    with caplog.at_level(logging.WARNING):
+        assert read_outputs(tmp_path) is None
+    assert "the run is done again" in caplog.text
+
+
+@pytest.mark.parametrize("cut", [0, 7, 100, -1])
+def test_a_file_cut_short_is_seen(tmp_path: Path, cut: int) -> None:
+    write_outputs(tmp_path, some())
+    (tmp_path / OUTPUTS).write_bytes((tmp_path / OUTPUTS).read_bytes()[:cut])
+    assert read_outputs(tmp_path) is None
+
+
+def test_other_layers_and_splits_are_refused() -> None:
+    with pytest.raises(DataError, match=r"expected outputs of layers \(2, 5\) on validation or test, got 3 on test"):
+        some().of(3)
+    with pytest.raises(DataError, match="got 2 on train"):
+        some().of(2, "train")
+    with pytest.raises(DataError, match=r"expected outputs of 1 layers, got \(2, 3\)"):
+        RunOutputs(layers=(1,), validation=np.ones((2, 3)), test=np.ones((2, 3)))
