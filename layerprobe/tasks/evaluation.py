@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import DataError
+from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.tasks.kinds.kind import KINDS
 
 Array = NDArray[np.float64]
@@ -45,3 +46,32 @@ def evaluate_outputs(kind: str, outputs: Array, targets: Array, *, threshold: fl
         threshold = rules.threshold(outputs, targets) if threshold is None else threshold
         scores = rules.score(outputs, targets, threshold)
     return Evaluation(metrics={name: 100 * scores[name] for name in rules.metrics}, threshold=threshold)
+
+
+def item_influences(
+    kind: str, outputs: Array, targets: Array, *, metric: str | None = None, threshold: float | None = None
+) -> Array:
+    """Return what each item adds to a score, from which its error over items is computed, see `item_covariance`.
+
+    The arguments are those of `evaluate_outputs`, and the metric, by default the primary one.
+
+    Returns:
+        (n,) influences of mean 0, on the scale of scores, x 100.
+
+    Raises:
+        DataError: If the kind has no such metric, an output is not finite, or a correlation is not defined.
+    """
+    rules = KINDS[kind]
+    metric = rules.metrics[0] if metric is None else metric
+    if metric not in rules.metrics:
+        raise DataError(f"expected a metric of {kind}, one of {', '.join(rules.metrics)}, got {metric!r}")
+    threshold = evaluate_outputs(kind, outputs, targets, threshold=threshold).threshold  # and checks them
+    arguments = () if threshold is None else (threshold,)
+    known = {} if rules.influences is None else rules.influences(outputs, targets, *arguments)
+    if metric in known:
+        return 100 * known[metric]
+
+    def score(items: NDArray[np.intp]) -> float:
+        return float(rules.score(outputs[items], targets[items], *arguments)[metric])
+
+    return 100 * jackknife_influences(score, len(targets))

@@ -1,5 +1,6 @@
 """Classification: the class of one text."""
 
+from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kinds.kind import Kind
 
@@ -9,6 +10,7 @@ CLASSIFICATION = Kind(
     labelled=True,
     metrics=("accuracy", "macro f1"),
     score=class_scores,
+    influences=class_influences,
     loss="layerprobe.finetuning.losses:TextClasses",
     zero_shot="probe",
     probe="layerprobe.scoring.probes:LOGISTIC",

@@ -1,5 +1,6 @@
 """Natural language inference: which of several relations two texts have."""
 
+from layerprobe.metrics.influence import class_influences
 from layerprobe.metrics.scores import class_scores
 from layerprobe.tasks.kinds.kind import Kind
 
@@ -9,6 +10,7 @@ ENTAILMENT = Kind(
     labelled=True,
     metrics=("macro f1", "accuracy"),
     score=class_scores,
+    influences=class_influences,
     loss="layerprobe.finetuning.losses:PairClasses",
     zero_shot="probe",
     probe="layerprobe.scoring.probes:LOGISTIC",

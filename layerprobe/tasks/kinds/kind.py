@@ -67,6 +67,9 @@ class Kind:
     """The `Loss`, with its head."""
     zero_shot: Literal["cosine", "probe"]
     """How untrained embeddings are scored: the cosines of pairs as outputs, or those of the probe."""
+    influences: Callable[..., dict[str, Array]] | None = None
+    """As `score` -> (n,) influences of the items on the metrics, see `layerprobe.metrics.influence`; of a metric that
+    is not among them they are computed by leaving items out."""
     probe: str | None = None
     """The `Probe` of frozen embeddings; with cosines it is a reading of its own."""
     threshold: Callable[[Array, Array], float] | None = None

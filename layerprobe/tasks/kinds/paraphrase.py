@@ -1,6 +1,7 @@
 """Paraphrase: whether two texts say the same, 0 or 1."""
 
 from layerprobe.errors import TaskError
+from layerprobe.metrics.influence import decision_influences
 from layerprobe.metrics.scores import best_threshold, decision_scores
 from layerprobe.tasks.kinds.kind import Kind
 from layerprobe.tasks.labels import BINARY, is_binary, label_cell
@@ -26,6 +27,7 @@ PARAPHRASE = Kind(
     labelled=True,
     metrics=("f1", "average precision", "accuracy"),
     score=decision_scores,
+    influences=decision_influences,
     loss="layerprobe.finetuning.losses:CosineDecision",
     zero_shot="cosine",
     threshold=best_threshold,

@@ -2,6 +2,7 @@
 
 from collections.abc import Set as AbstractSet
 
+from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
 from layerprobe.tasks.kinds.kind import LABEL_COLUMNS, Kind
 from layerprobe.tasks.labels import is_binary
@@ -33,6 +34,7 @@ STS = Kind(
     labelled=False,
     metrics=("spearman", "pearson"),
     score=correlations,
+    influences=correlation_influences,
     loss="layerprobe.finetuning.losses:CosineScore",
     zero_shot="cosine",
     probe="layerprobe.scoring.probes:RIDGE",

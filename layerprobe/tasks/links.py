@@ -1,0 +1,31 @@
+"""Examples -> which of them share a text or a document. Knows texts, no scores."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from layerprobe.metrics.links import Links
+from layerprobe.tasks.values import Examples
+
+
+def links_of(examples: Examples, documents: Mapping[str, str] | None = None) -> Links | None:
+    """Return which examples share a text, or two texts of one document; None where no two do.
+
+    Args:
+        examples: The items.
+        documents: Text -> the document it is from; a text that is not in it is a document of its own.
+
+    Example:
+        >>> links_of(Examples(first=("a", "b"), second=("c", "a"), targets=(0.0, 1.0))).second.tolist()
+        [2, 0]
+        >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
+    """
+    known = documents or {}
+    numbers: dict[tuple[bool, str], int] = {}
+    sides = [
+        np.array([numbers.setdefault((text in known, known.get(text, text)), len(numbers)) for text in side], np.intp)
+        for side in (examples.first, *(() if examples.second is None else (examples.second,)))
+    ]
+    if sum(len(set(item)) for item in zip(*sides, strict=True)) == len(numbers):
+        return None
+    return Links(first=sides[0], second=sides[1] if len(sides) > 1 else None)

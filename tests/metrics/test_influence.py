@@ -1,0 +1,171 @@
+"""Influences against leaving one item out, by brute force, and against how scores vary over items that are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.influence import (
+    GROUPS,
+    Influences,
+    class_influences,
+    correlation_influences,
+    decision_influences,
+    jackknife_influences,
+    mean_influences,
+)
+from layerprobe.metrics.scores import class_scores, correlations, decision_scores
+
+Array = NDArray[np.float64]
+Items = tuple[Array, Array]
+THRESHOLD = 0.5
+
+
+def scores_of(n: int, seed: int, *, ties: bool) -> Items:
+    """Outputs that go with gold scores, both on a few steps where they tie."""
+    rng = np.random.default_rng(seed)
+    gold = rng.normal(size=n)
+    outputs = gold + rng.standard_t(5, size=n)
+    return (outputs.round(0), gold.round(0)) if ties else (outputs, gold)
+
+
+def decisions_of(n: int, seed: int, *, ties: bool) -> Items:
+    rng = np.random.default_rng(seed)
+    true = (rng.random(n) < 0.3).astype(float)
+    outputs = true + rng.normal(size=n)
+    return (outputs.round(1) if ties else outputs), true
+
+
+def classes_of(n: int, seed: int, *, ties: bool) -> Items:
+    rng = np.random.default_rng(seed)
+    true = rng.choice(3, size=n, p=(0.6, 0.3, 0.1))
+    logits = np.eye(3)[true] + rng.normal(size=(n, 3))
+    return (logits.round(0) if ties else logits), true.astype(float)
+
+
+def decided(outputs: Array, targets: Array) -> dict[str, float]:
+    return decision_scores(outputs, targets, THRESHOLD)
+
+
+def decision(outputs: Array, targets: Array) -> Influences:
+    return decision_influences(outputs, targets, THRESHOLD)
+
+
+Draw = Callable[..., Items]
+Score = Callable[[Array, Array], dict[str, float]]
+CASES: dict[str, tuple[Draw, Score, Callable[[Array, Array], Influences]]] = {
+    "spearman": (scores_of, correlations, correlation_influences),
+    "pearson": (scores_of, correlations, correlation_influences),
+    "f1": (decisions_of, decided, decision),
+    "average precision": (decisions_of, decided, decision),
+    "accuracy": (decisions_of, decided, decision),
+    "macro f1": (classes_of, class_scores, class_influences),
+}
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("metric", CASES)
+def test_leaving_one_item_out_says_the_same(metric: str, ties: bool) -> None:
+    """Pseudo-values by brute force; the difference falls as 1 / n."""
+    draw, score, influences = CASES[metric]
+    differences = []
+    for n in (60, 600):
+        outputs, targets = draw(n, 3, ties=ties)
+        left = [np.arange(n) != i for i in range(n)]
+        without = np.array([score(outputs[kept], targets[kept])[metric] for kept in left])
+        pseudo = (n - 1) * (without.mean() - without)
+        own = influences(outputs, targets)[metric]
+        assert own.sum() == pytest.approx(0, abs=1e-9)
+        assert np.corrcoef(own, pseudo)[0, 1] > 0.98
+        differences.append(np.abs(own - pseudo).mean() / np.abs(pseudo).mean())
+    assert differences[1] < 0.04
+    assert differences[1] < 0.5 * differences[0] + 1e-12
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("metric", CASES)
+def test_the_variance_over_items_is_that_of_the_scores_of_other_items(metric: str, ties: bool) -> None:
+    draw, score, influences = CASES[metric]
+    n, scores, variances = 300, [], []
+    for seed in range(400):
+        outputs, targets = draw(n, seed, ties=ties)
+        scores.append(score(outputs, targets)[metric])
+        if seed < 100:
+            variances.append((influences(outputs, targets)[metric] ** 2).sum() / (n * (n - 1)))
+    # the variance of 400 scores is itself known to 7 %
+    assert np.mean(variances) / np.var(scores, ddof=1) == pytest.approx(1, abs=0.2)
+
+
+def test_moved_weights_move_the_score_by_the_influences() -> None:
+    """A whole copy of an item is 1 / n more weight: score(with copy) - score ~ influence / n."""
+    outputs, targets = scores_of(400, 0, ties=True)
+    influences, whole = correlation_influences(outputs, targets), correlations(outputs, targets)
+    for item in (0, 17, 250):
+        more = correlations(*(np.append(each, each[item]) for each in (outputs, targets)))
+        for metric, own in influences.items():
+            assert 401 * (more[metric] - whole[metric]) == pytest.approx(own[item], abs=0.05)
+
+
+def test_continuous_ranks_have_the_textbook_influence() -> None:
+    """rho = 12 E(F G) - 3 of uniform F and G, which rank themselves (Croux and Dehon 2010)."""
+    x, y = scores_of(5000, 1, ties=False)
+    u, v = ((np.argsort(np.argsort(each)) + 0.5) / len(each) for each in (x, y))
+    by_x, by_y = np.argsort(-u), np.argsort(-v)
+    above_x, above_y = np.empty(len(u)), np.empty(len(u))
+    above_x[by_x], above_y[by_y] = np.cumsum(v[by_x]) / len(u), np.cumsum(u[by_y]) / len(u)
+    rho = correlations(x, y)["spearman"]
+    expected = 12 * (u * v + above_x + above_y) - 9 - 3 * rho
+    np.testing.assert_allclose(correlation_influences(x, y)["spearman"], expected, atol=0.01)
+
+
+def test_influences_do_not_depend_on_the_order_and_scale() -> None:
+    outputs, targets = scores_of(60, 2, ties=True)
+    order = np.random.default_rng(0).permutation(60)
+    for metric, own in correlation_influences(outputs, targets).items():
+        np.testing.assert_allclose(correlation_influences(outputs[order], targets[order])[metric], own[order])
+        np.testing.assert_allclose(correlation_influences(3 * outputs - 1, targets)[metric], own, atol=1e-12)
+    monotone = correlation_influences(np.exp(outputs), targets)["spearman"]
+    np.testing.assert_allclose(monotone, correlation_influences(outputs, targets)["spearman"], atol=1e-12)
+
+
+def test_perfect_scores_have_no_influence() -> None:
+    gold = np.array([0.0, 1, 1, 2, 5])
+    for own in correlation_influences(2 * gold, gold).values():
+        np.testing.assert_allclose(own, 0, atol=1e-12)
+    true = np.array([0.0, 1, 1, 0])
+    for own in decision_influences(true, true, THRESHOLD).values():
+        np.testing.assert_allclose(own, 0, atol=1e-12)
+    for own in class_influences(np.eye(3), np.arange(3.0)).values():
+        np.testing.assert_allclose(own, 0, atol=1e-12)
+
+
+def test_without_a_positive_there_is_nothing_to_move() -> None:
+    own = decision_influences(np.zeros(4), np.zeros(4), THRESHOLD)
+    assert not any(values.any() for values in own.values())
+
+
+def test_a_constant_is_an_error() -> None:
+    with pytest.raises(DataError, match="a constant has no correlation"):
+        correlation_influences(np.ones(5), np.arange(5.0))
+
+
+def test_groups_that_are_left_out_have_the_same_sum_of_squares() -> None:
+    """1,000 items in 200 groups: the sum of squares as of single items, to what 200 numbers tell."""
+    values = np.random.default_rng(0).normal(size=1000)
+    own = jackknife_influences(lambda items: float(values[items].mean()), 1000, seed=1)
+    assert own.sum() == pytest.approx(0, abs=1e-9)
+    assert len(np.unique(own.round(9))) == GROUPS
+    assert (own**2).sum() / (mean_influences(values) ** 2).sum() == pytest.approx(1, abs=0.25)
+
+
+def test_groups_of_two_scores_are_the_same_so_that_differences_have_errors() -> None:
+    values = np.random.default_rng(0).normal(size=(2, 999))
+    first, second, both = (
+        jackknife_influences(lambda items, row=row: float(row[items].mean()), 999)  # type: ignore[misc]
+        for row in (*values, values[0] - values[1])
+    )
+    np.testing.assert_allclose(first - second, both, atol=1e-9)
