@@ -7,7 +7,7 @@ from typing import Literal
 
 from layerprobe.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.errors import DataError
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.tasks.values import TaskSettings
@@ -33,6 +33,29 @@ class LabModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabTask:
+    """What the encoders of a study are fine-tuned on."""
+
+    settings: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
+    """The source "language" is sentence pairs of the embedded language."""
+    name: str | None = None
+    """Where a study has several; None: as its source is called."""
+    examples: tuple[int, int, int | None] | None = None
+    """Training, validation and test examples at most; None of the test examples: all the rest, of whatever split. By
+    default all, and of the embedded language the demo's."""
+
+    def __post_init__(self) -> None:
+        if self.examples is None:
+            return
+        if min(size for size in self.examples if size is not None) < 2:
+            raise DataError(f"expected at least two examples of each split, got {self.examples}")
+        if self.examples[2] is None and self.settings.source == LANGUAGE:
+            raise DataError(
+                "expected a number of test examples of the embedded language, which has no end, got the rest"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabStudy:
     """Which encoders are pretrained, and what they are fine-tuned on."""
 
@@ -42,10 +65,8 @@ class LabStudy:
     """By name."""
     budgets: dict[str, Protocol]
     """Protocols of fine-tuning, by name."""
-    task: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
-    """What to fine-tune on; the source "language" is sentence pairs of the embedded language."""
-    examples: tuple[int, int, int] | None = None
-    """Training, validation and test examples at most; by default all, and of the embedded language the demo's."""
+    tasks: tuple[LabTask, ...] = (LabTask(),)
+    """What to fine-tune on; an entry in the zoo a model and task."""
     corpus: tuple[str, ...] = (LANGUAGE,)
     """The embedded language, or files as `load_corpus` takes them."""
     column: str | None = None
@@ -60,6 +81,8 @@ class LabStudy:
     """How; objective, size and generator size are those of each model."""
     finetuning_seeds: tuple[int, ...] = (0, 1, 2)
     """One run each at every layer under every budget."""
+    scans: dict[Weighting, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds of scans, runs with a loss at every layer, by weighting; under every budget."""
 
     def __post_init__(self) -> None:
         for objective in self.objectives:
@@ -68,7 +91,11 @@ class LabStudy:
             raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
         if len(self.seeds) < 2:
             raise DataError(f"expected at least two seeds of the pretraining, for a noise floor, got {len(self.seeds)}")
-        wrong = [name for name in (*self.sizes, *self.budgets) if not _NAME.fullmatch(name)]
+        names = [task.name for task in self.tasks]
+        if not names or (len(names) > 1 and None in names) or len(set(names)) < len(names):
+            raise DataError(f"expected tasks with names of their own, got {', '.join(map(str, names)) or 'none'}")
+        named = (*self.sizes, *self.budgets, *(name for name in names if name is not None))
+        wrong = [name for name in named if not _NAME.fullmatch(name)]
         if wrong or not self.sizes or not self.budgets:
             raise DataError(
                 "expected at least one size and one budget, with names of letters, digits and .+-_ alone, "
@@ -76,13 +103,14 @@ class LabStudy:
             )
         if not self.generator_sizes or not self.finetuning_seeds or not self.corpus:
             raise DataError("expected a corpus, at least one generator size and at least one seed of fine-tuning")
-        for what in (self.objectives, self.generator_sizes, self.seeds, self.finetuning_seeds):
+        for what in (self.objectives, self.generator_sizes, self.seeds, self.finetuning_seeds, *self.scans.values()):
             if len(set(what)) < len(what):
                 raise DataError(f"expected each only once, got {', '.join(map(str, what))}")
-        if wrong_seeds := [seed for seed in (*self.seeds, *self.finetuning_seeds) if not 0 <= seed < 2**63]:
+        scanned = [seed for seeds in self.scans.values() for seed in seeds]
+        if wrong_seeds := [seed for seed in (*self.seeds, *self.finetuning_seeds, *scanned) if not 0 <= seed < 2**63]:
             raise DataError(f"expected seeds from 0 to 2^63 - 1, got {', '.join(map(str, wrong_seeds))}")
-        if self.examples is not None and min(self.examples) < 2:
-            raise DataError(f"expected at least two examples of each split, got {self.examples}")
+        if empty := [weighting for weighting, seeds in self.scans.items() if not seeds]:
+            raise DataError(f"expected at least one seed of {empty[0]} scans, got none")
         for generator_size in self.generator_sizes:
             replace(self.pretraining, generator_size=generator_size)
 
@@ -104,6 +132,10 @@ class LabStudy:
                     for seed in self.seeds
                 ]
         return tuple(models)
+
+    def entry_name(self, model: LabModel, task: LabTask) -> str:
+        """Return what the entry of a model and a task is called in the zoo: the model's name, and that of the task."""
+        return model.name if task.name is None else f"{model.name}-{task.name}"
 
     def twin(self, model: LabModel, *, step: int) -> LabModel:
         """Return the MLM model of the same size and a seed: the same one, or one `step` further in the list."""

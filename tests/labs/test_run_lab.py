@@ -17,7 +17,7 @@ from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.labs import run as module
 from layerprobe.labs.run import plan_lab, run_lab
-from layerprobe.labs.values import LabResult
+from layerprobe.labs.values import LabResult, LabTask
 from layerprobe.serialisation import from_json
 from layerprobe.tasks.values import TaskSettings
 from tests.labs.studies import OPTIONS, SMALL, changed
@@ -169,8 +169,7 @@ def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
     pairs.write_text("\n".join(f"{n} dogs,dogs of number {n + n % 3},{n % 6}" for n in range(60)))
     study = changed(
         corpus=(str(texts),),
-        task=TaskSettings(source=str(pairs), score_range=(0.0, 5.0)),
-        examples=(20, 4, 5),
+        tasks=(LabTask(settings=TaskSettings(source=str(pairs), score_range=(0.0, 5.0)), examples=(20, 4, 5)),),
         objectives=("mlm",),
         budgets={"one": Protocol(epochs=1)},
         finetuning_seeds=(0,),

@@ -9,6 +9,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.labs.toml import load_lab
+from layerprobe.labs.values import LabTask
 from layerprobe.pretraining.values import SIZES
 from layerprobe.tasks.values import TaskSettings
 from tests.labs.studies import SMALL, TOML, changed
@@ -56,7 +57,7 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
     )
     study = load_lab(file)
     assert study.corpus == (str(tmp_path / "texts.txt"),)
-    assert study.task == TaskSettings(source=str(tmp_path / "pairs.csv"), score_range=(0.0, 5.0))
+    assert study.tasks == (LabTask(settings=TaskSettings(source=str(tmp_path / "pairs.csv"), score_range=(0.0, 5.0))),)
     assert study.sizes == {"x": SIZES["tiny"]}
     assert study.name == "study"
 
@@ -78,7 +79,7 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
         ("generator_sizes = [0.5]", "generator_sizes = []", "expected a corpus, at least one generator size"),
         ("finetuning_seeds = 2", "seeds = 1", "expected at least two seeds of the pretraining, for a noise floor"),
         ("finetuning_seeds = 2", "seeds = [1, 1]", "expected each only once, got 1, 1"),
-        ("finetuning_seeds = 2", "seedz = 2", "unknown key seedz, expected task, sizes, budget, name"),
+        ("finetuning_seeds = 2", "seedz = 2", "unknown key seedz, expected task, sizes, budget, scans, name"),
         ("heads = 2", "heads = 3", "sizes, s: expected a hidden size that 3 attention heads divide"),
         (", heads = 2", "", "sizes, s: expected heads, a whole number, got none"),
         ("heads = 2,", "heads = 2, blocks = 2,", "sizes, s: unknown key blocks"),
