@@ -57,7 +57,8 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
 def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
     """Return a task with other splits of all its examples: so many to train and to choose by, and all the rest to test.
 
-    Examples that are copies of each other, or the same pair turned round, land in one split, see `split_by_ratio`.
+    Examples that are copies of each other, or the same pair turned round, land in one split, which can then
+    have a few more, see `split_by_ratio`.
 
     Raises:
         DataError: If a size is not positive, or no example would be left to test.
