@@ -176,6 +176,8 @@ class ObjectiveEffect:
     measure: Literal["drop", "score", "CKA"]
     """drop: test score of the best layer less that of the last one, x 100; score: that of one layer, x 100; CKA: of one
     layer, with the MLM model of another seed, which for the twin is the noise floor."""
+    task: str
+    """What was fine-tuned on; CKA is of its test texts."""
     size: str | None
     """None for all sizes together."""
     budget: str | None
@@ -229,10 +231,12 @@ class LabResult:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What each objective does to the drop, over all sizes, in words."""
-        return tuple(_sentence(each, self.level) for each in self.effects if each.measure == "drop" and not each.size)
+        several = len(self.study.tasks) > 1
+        told = (each for each in self.effects if each.measure == "drop" and not each.size)
+        return tuple(_sentence(each, self.level, name_task=several) for each in told)
 
 
-def _sentence(effect: ObjectiveEffect, level: float) -> str:
+def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
     ends = effect.interval
     how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {level:.0%} interval"
     pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
@@ -240,4 +244,5 @@ def _sentence(effect: ObjectiveEffect, level: float) -> str:
         said = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
     else:
         said = "no sure difference in the drop from its MLM twin"
-    return f"{effect.family}, {effect.budget}: {said}: {effect.mean:+.2f} points{how} ({pairs})."
+    where = f"{effect.family}, {effect.budget}{f', {effect.task}' if name_task else ''}"
+    return f"{where}: {said}: {effect.mean:+.2f} points{how} ({pairs})."
