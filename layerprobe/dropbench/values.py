@@ -316,8 +316,8 @@ class StrategyOutcome:
     family: str
     layers: tuple[int, ...]
     distances: tuple[float, ...]
-    """Mean test score of the best layer less that of the chosen one, x 100, on seeds that it did not look at, if any are
-    left; at least 0 but for a model of its own."""
+    """Mean test score of the best layer less that of the chosen one, x 100, on seeds that it did not look at if
+    any are left; at least 0 but for a model of its own."""
     regrets: tuple[float, ...]
     """The same against the layer that other seeds choose on the other half of the test items; can be negative."""
     costs: tuple[float, ...]
