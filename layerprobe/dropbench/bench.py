@@ -13,7 +13,16 @@ from layerprobe.dropbench.detection import alikeness, curves, detectors, joint_s
 from layerprobe.dropbench.redraws import ratio, redrawn, score_of, weighted_quantiles
 from layerprobe.dropbench.strategies import Recorded, Strategy, rule_strategy, strategies
 from layerprobe.dropbench.truth import cost_share, regrets, truth
-from layerprobe.dropbench.values import Bench, BudgetScores, RuleOutcome, RuleScores, Zoo, ZooEntry
+from layerprobe.dropbench.values import (
+    OTHER_SEED,
+    Bench,
+    BudgetScores,
+    RuleOutcome,
+    RuleScores,
+    StrategyScores,
+    Zoo,
+    ZooEntry,
+)
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import compared_layers, fixed_fraction
 from layerprobe.prediction.registry import rules_for
@@ -21,10 +30,16 @@ from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, 
 from layerprobe.prediction.rules.depth import CONTROL
 from layerprobe.progress import Progress, silent
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS, ZERO_SHOT, cka_with, reading_of
+from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
 
 DRAWS = 2000
+WORTH_PRINTING = (
+    *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
+    *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
+    *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
+)
+"""The rules that are printed by default."""
 START = "fall of InfoNCE"
 """The rule at whose layer strategies begin that need one."""
 ALL_REFERENCES = "all references"
@@ -107,6 +122,27 @@ def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
                 needs: Literal["labels", "embeddings"] = "labels" if name in entry.labelled else "embeddings"
                 readings[name] = Reading(description=name, direction=None, needs=needs, compute=lambda source: None)
     return readings
+
+
+def worth_printing(names: Iterable[str]) -> list[str]:
+    """Return those of the rules that are worth a look among strategies: controls, signs of their own kind, and rivals.
+
+    Of rules on CKA with several references that with the MLM model of another seed, or with the first.
+    """
+    names, kept = list(names), []
+    for wanted in WORTH_PRINTING:
+        references = [name for name in names if name.startswith(cka_with("").replace(CKA, wanted))]
+        known = [name for name in names if name == wanted]
+        known += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if wanted.endswith(CKA) else []
+        kept += known[:1]
+    return kept
+
+
+def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
+    """Return the strategies that train, and the rules that are worth a look among them."""
+    rules = [each.strategy for each in budget.strategies if each.needs != "training"]
+    kept = set(rules if everything else worth_printing(rules))
+    return [each for each in budget.strategies if each.needs == "training" or each.strategy in kept]
 
 
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:

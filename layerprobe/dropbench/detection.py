@@ -1,6 +1,6 @@
 """Curves by layer -> do they tell which models drop, and do they look like the test scores? Knows numbers only."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import get_args
 
 import numpy as np
@@ -145,7 +145,7 @@ def best_threshold(falls: Array, drops: NDArray[np.bool_]) -> float:
         hits, either = int((called & drops).sum()), int(called.sum() + drops.sum())
         return 2 * hits / max(either, 1)
 
-    return max(candidates, key=f1)
+    return float(max(candidates, key=f1))
 
 
 def _of_scan(weighting: Weighting) -> Curve:
@@ -231,7 +231,3 @@ def _correlation(first: Array, second: Array) -> float | None:
         return float(spearman(first, second)) if len(first) > 2 else None
     except DataError:
         return None
-
-
-def _known(values: Iterable[float | None]) -> list[float]:
-    return [value for value in values if value is not None]
