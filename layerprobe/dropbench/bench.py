@@ -11,7 +11,7 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.dropbench.contest import contest
 from layerprobe.dropbench.detection import alikeness, curves, detectors, joint_scores
 from layerprobe.dropbench.redraws import ratio, redrawn, score_of, weighted_quantiles
-from layerprobe.dropbench.strategies import Recorded, Strategy, rule_strategy, strategies
+from layerprobe.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.dropbench.truth import cost_share, regrets, truth
 from layerprobe.dropbench.values import (
     OTHER_SEED,
@@ -49,6 +49,7 @@ def bench_predictors(
     zoo: Zoo,
     *,
     rules: Sequence[Rule] | None = None,
+    strategies: Sequence[Strategy] | None = None,
     budgets: Sequence[str] = (),
     level: float = LEVEL,
     draws: int = DRAWS,
@@ -63,8 +64,8 @@ def bench_predictors(
     models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
-    same draws. Beside the rules, strategies that train are played on the recorded runs, see `contest`, and it is said
-    what tells a drop, see `detectors`.
+    same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
+    and it is said what tells a drop, see `detectors`.
 
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
@@ -78,13 +79,14 @@ def bench_predictors(
     _check_finite(zoo)
     entries = with_all_references(zoo.entries)
     rules = rules_for(readings_in(entries)) if rules is None else rules
+    strategies = training_strategies() if strategies is None else strategies
     return Bench(
         provenance=zoo.provenance,
         families=tuple(dict.fromkeys(entry.family for entry in entries)),
         level=level,
         draws=draws,
         budgets=tuple(
-            _scored(entries, name, rules, level=level, draws=draws, seed=seed, progress=progress)
+            _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed, progress=progress)
             for name in dict.fromkeys(budgets or there)
         ),
     )
@@ -168,6 +170,7 @@ def _scored(
     entries: Sequence[ZooEntry],
     budget: str,
     rules: Sequence[Rule],
+    strategies: Sequence[Strategy],
     *,
     level: float,
     draws: int,
@@ -200,7 +203,7 @@ def _scored(
         truths={known.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
-        strategies=contest(recorded, [*played, *strategies()], counts, level=level, progress=progress),
+        strategies=contest(recorded, [*played, *strategies], counts, level=level, progress=progress),
         detectors=detectors(recorded, truths, known_curves, counts, level=level),
         curves=alikeness(recorded, known_curves, counts, level=level),
         joint=joint_scores(recorded, counts, level=level),

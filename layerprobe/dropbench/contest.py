@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from layerprobe.dropbench.redraws import ratio, score_of, weighted_quantiles
 from layerprobe.dropbench.strategies import Choice, Recorded, Strategy
-from layerprobe.dropbench.truth import chances_of_best, distances, item_variance, regrets, seed_variance
+from layerprobe.dropbench.truth import chances_of_best, chances_within, distances, item_variance, regrets, seed_variance
 from layerprobe.dropbench.values import Score, StrategyOutcome, StrategyScores
 from layerprobe.progress import Progress, silent
 
@@ -62,8 +62,9 @@ def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
         None if of_one is None else 2 * of_one / len(on) * (choice.layer != _best(model, on))
         for choice, on in zip(choices, seeds, strict=True)
     ]
-    chances = chances_of_best(tuned)
+    chances, within = chances_of_best(tuned), chances_within(tuned)
     stated = [choice.stated for choice in choices if choice.stated is not None]
+    named = [choice.sufficient for choice in choices if choice.sufficient is not None]
     return StrategyOutcome(
         model=model.entry.name,
         family=model.entry.family,
@@ -77,6 +78,7 @@ def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
         seeds_error=_mean_error(of_seeds),
         coverage=_mean(float(chances[list(layers)].sum()) for layers in stated) if stated else None,
         set_size=_mean(len(layers) for layers in stated) if stated else None,
+        sufficient=_mean(float(within[layer]) for layer in named) if named else None,
     )
 
 
@@ -124,9 +126,12 @@ def _scores(
     def mean_of(values: Iterable[float]) -> Score:
         return _certain(score_of(ratio(counts @ np.array(list(values)), counts.sum(axis=1)), level))
 
-    stating = [row for row, each in enumerate(outcomes) if each.coverage is not None]
-    covered = np.array([outcomes[row].coverage for row in stating], dtype=np.float64)
-    of_set = counts[:, stating]
+    def mean_known(values: Sequence[float | None]) -> Score | None:
+        known = [row for row, value in enumerate(values) if value is not None]
+        of_known = counts[:, known]
+        numbers = np.array([values[row] for row in known], dtype=np.float64)
+        return score_of(ratio(of_known @ numbers, of_known.sum(axis=1)), level) if known else None
+
     sizes = [each.set_size for each in outcomes if each.set_size is not None]
     return StrategyScores(
         strategy=strategy.name,
@@ -141,8 +146,9 @@ def _scores(
         items_error=_error_of_mean([each.items_error for each in outcomes], tasks),
         seeds_error=_error_of_mean([each.seeds_error for each in outcomes], range(len(outcomes))),
         cost=mean_of(_mean(each.costs) for each in outcomes),
-        coverage=score_of(ratio(of_set @ covered, of_set.sum(axis=1)), level) if stating else None,
+        coverage=mean_known([each.coverage for each in outcomes]),
         set_size=_mean(sizes) if sizes else None,
+        sufficient=mean_known([each.sufficient for each in outcomes]),
         outcomes=tuple(outcomes),
     )
 

@@ -24,7 +24,18 @@ def bench_page(bench: Bench) -> Page:
         remarks=(f"Families: {', '.join(bench.families)}. In brackets: {_level(bench)} intervals.",),
         sections=tuple(part for budget in bench.budgets for part in _sections(bench, budget)),
         provenance=(_sources(bench),),
-        terms=("Layer", "TMFT", "Regret", "Cross-fitted regret", "Cost", "Held", "Drop", "Area", "CKA"),
+        terms=(
+            "Layer",
+            "TMFT",
+            "Regret",
+            "Cross-fitted regret",
+            "Cost",
+            "Held",
+            "Within half a point",
+            "Drop",
+            "Area",
+            "CKA",
+        ),
         data=to_json(bench),
         table=csv_text(CSV_COLUMNS, _choices(bench)),
         table_label="Choices",
@@ -133,6 +144,7 @@ def _strategy_cells(each: StrategyScores) -> Row:
         ("Cost", f"{100 * each.cost.value:.1f} %"),
         ("Held", "" if each.coverage is None else numbers.percent(each.coverage.value)),
         ("Layers in the set", "" if each.set_size is None else numbers.number(each.set_size, 1)),
+        ("Within half a point", "" if each.sufficient is None else numbers.percent(each.sufficient.value)),
         ("Source", each.source),
     )
 

@@ -20,6 +20,8 @@ class Found:
     layer: int
     stated: tuple[int, ...]
     """The set that it says holds the best layer."""
+    sufficient: int | None
+    """The smallest layer that it says is within half a point of the best; None if it says so of none."""
     spent: int
     """In block-steps."""
     seeds: tuple[int, ...]
@@ -36,8 +38,8 @@ class Replay:
     """How far each layer lies from the one before, see `Evidence`."""
     start: int | None = None
     """The layer that readings promise most of."""
-    decisions: dict[tuple[bool, tuple[RunName, ...]], Decision] = field(default_factory=dict)
-    """By whether there is a scan, and the runs that were there."""
+    decisions: dict[tuple[bool, int, tuple[RunName, ...]], Decision] = field(default_factory=dict)
+    """By whether there is a scan, the first seed, and the runs that were there."""
 
     @property
     def scans(self) -> bool:
@@ -45,10 +47,11 @@ class Replay:
         errors = self.tuned.validation_errors
         return errors is not None and errors.weighting == SCANNED
 
-    def found(self, budget_steps: float, *, scan: bool = True) -> Found | None:
+    def found(self, budget_steps: float, *, scan: bool = True, first: int = 0) -> Found | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
-        A seed is left, where there are three, to score the choice on.
+        A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
+        a circle from the one at position `first` on.
 
         Returns:
             None where the budget is too small for the first run.
@@ -59,11 +62,12 @@ class Replay:
         limited = SearchSettings(budget=share, seeds=settings.seeds, scan=scan)
         runs: tuple[RunName, ...] = ()
         while True:
-            evidence = self.evidence(runs)
+            evidence = self.evidence(runs, first=first)
             if limited.block_steps(n_blocks) - evidence.spent >= n_blocks + 1:  # whatever comes next can be paid
-                if (scan, runs) not in self.decisions:
-                    self.decisions[scan, runs] = next_run(evidence, settings)
-                run = self.decisions[scan, runs].run
+                key = scan, first, runs
+                if key not in self.decisions:
+                    self.decisions[key] = next_run(evidence, settings)
+                run = self.decisions[key].run
             else:
                 try:
                     run = next_run(evidence, limited).run
@@ -73,27 +77,35 @@ class Replay:
                 break
             layers = range(n_blocks + 1) if run.scan else [run.layer]
             runs += tuple((layer, run.seed, run.scan) for layer in layers)
-        layer, stated = self.answered(runs, settings)
-        seeds = sorted({seed for _, seed, scanned in runs if not scanned})
-        return Found(layer=layer, stated=stated, spent=evidence.spent, seeds=tuple(seeds))
+        return self.answered(runs, settings, first=first)
 
-    def answered(
-        self, runs: tuple[RunName, ...], settings: SearchSettings | None = None
-    ) -> tuple[int, tuple[int, ...]]:
-        """Return the layer to keep and the set that holds the best one, by some runs."""
-        result = answer(self.evidence(runs), settings)
-        return result.best_layer, result.candidates
+    def answered(self, runs: tuple[RunName, ...], settings: SearchSettings | None = None, *, first: int = 0) -> Found:
+        """Return what follows from some runs."""
+        evidence = self.evidence(runs, first=first)
+        result = answer(evidence, settings)
+        seeds = {(seed + first) % len(self.tuned.seeds) for _, seed, scanned in runs if not scanned}
+        return Found(
+            layer=result.best_layer,
+            stated=result.candidates,
+            sufficient=result.smallest_sufficient,
+            spent=evidence.spent,
+            seeds=tuple(sorted(seeds)),
+        )
 
-    def evidence(self, runs: tuple[RunName, ...]) -> Evidence:
-        """Return what runs scored on validation, with their errors over items; seeds are positions."""
+    def evidence(self, runs: tuple[RunName, ...], *, first: int = 0) -> Evidence:
+        """Return what runs scored on validation, with their errors over items; seeds count from the first."""
         tuned, errors = self.tuned, self.tuned.validation_errors
         assert errors is not None
-        scans = self.tuned.whole_scans(SCANNED)
+        scans, n_seeds = self.tuned.whole_scans(SCANNED), len(tuned.seeds)
         scores = tuple(
             Score(
                 layer=layer,
                 seed=seed,
-                value=scans[seed].validation[layer] if scanned else tuned.validation[layer][seed],
+                value=(
+                    scans[(seed + first) % len(scans)].validation[layer]
+                    if scanned
+                    else tuned.validation[layer][(seed + first) % n_seeds]
+                ),
                 scan=scanned,
             )
             for layer, seed, scanned in runs

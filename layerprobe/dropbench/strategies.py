@@ -11,7 +11,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from layerprobe.dropbench.replays import SCANNED, Replay
+from layerprobe.dropbench.replays import SCANNED, Found, Replay
 from layerprobe.dropbench.values import Needs, TunedLayers, ZooEntry
 from layerprobe.finetuning.values import Weighting
 from layerprobe.metrics.seeds import best_of
@@ -74,6 +74,8 @@ class Choice:
     """Positions of the TMFT seeds that it looked at, which are not those that it is scored on where others are left."""
     stated: tuple[int, ...] | None = None
     """The set of layers that it says holds the best one."""
+    sufficient: int | None = None
+    """The smallest layer that it says is no worse than the best by more than half a point."""
     score: float | None = None
     """Test score of the model that it hands over, where that is not TMFT at the layer."""
 
@@ -90,7 +92,7 @@ class Strategy:
     """Equally likely choices, such as one for each seed to begin with; none where the records lack what it needs."""
 
 
-def strategies() -> list[Strategy]:
+def training_strategies() -> list[Strategy]:
     """Return the strategies that train; those that read alone are rules, see `rule_strategy`."""
     return [
         *(scan(weighting) for weighting in ("falling", "equal", "random", "sandwich")),
@@ -146,9 +148,7 @@ def smoothed_sweep() -> Strategy:
             return []
         n_seeds = len(model.tuned.seeds)
         runs = tuple((layer, seed, False) for layer in range(model.n_layers) for seed in range(n_seeds))
-        layer, stated = model.replay.answered(runs)
-        cost = model.share(n_seeds * _block_steps(range(model.n_layers)))
-        return [Choice(layer=layer, cost=cost, seeds=tuple(range(n_seeds)), stated=stated)]
+        return [_choice(model, model.replay.answered(runs))]
 
     return Strategy(
         name="sweep, all seeds, smoothed", source="layerprobe.search.posterior", needs="training", choose=choose
@@ -295,13 +295,22 @@ def find(budget: float, *, scan: bool = True) -> Strategy:
     def choose(model: Recorded) -> list[Choice]:
         if model.replay is None or (scan and not model.replay.scans):
             return []
-        found = model.replay.found(budget * model.full_sweep, scan=scan)
-        if found is None:
-            return []
-        return [Choice(layer=found.layer, cost=model.share(found.spent), seeds=found.seeds, stated=found.stated)]
+        steps, orders = budget * model.full_sweep, range(len(model.tuned.seeds))
+        found = [model.replay.found(steps, scan=scan, first=first) for first in orders]
+        return [_choice(model, each) for each in found if each is not None]
 
     name = f"find, {budget:.0%}{'' if scan else ', without a scan'}"
     return Strategy(name=name, source="layerprobe.search", needs="training", choose=choose)
+
+
+def _choice(model: Recorded, found: Found) -> Choice:
+    return Choice(
+        layer=found.layer,
+        cost=model.share(found.spent),
+        seeds=found.seeds,
+        stated=found.stated,
+        sufficient=found.sufficient,
+    )
 
 
 def _numbers(values: Iterable[float | None]) -> list[float]:

@@ -91,6 +91,13 @@ def chances_of_best(tuned: TunedLayers) -> Array:
     return shares
 
 
+def chances_within(tuned: TunedLayers, tolerance: float = MARGIN) -> Array:
+    """Return (layers,): how often each is within the tolerance of the best where the mean test scores are redrawn."""
+    drawn = np.array(tuned.test).mean(axis=1) + _errors_of_means(tuned)
+    shares: Array = (drawn >= drawn.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
+    return shares
+
+
 def regrets(tuned: TunedLayers, seeds: Sequence[int] | None = None) -> Array:
     """Return how many points each layer scores below the best one that other items and seeds would choose.
 

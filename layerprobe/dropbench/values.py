@@ -330,6 +330,8 @@ class StrategyOutcome:
     """Chance that the set it states holds the best layer, by the errors of the test scores; None if it states none."""
     set_size: float | None
     """Layers in it, the mean over choices."""
+    sufficient: float | None
+    """Chance that the layer which it says is within half a point of the best is so; None if it says so of none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,6 +362,8 @@ class StrategyScores:
     """Mean chance that the stated set holds the best layer; None without sets."""
     set_size: float | None
     """Mean layers in it."""
+    sufficient: Score | None
+    """Mean chance that the smallest layer said to be within half a point of the best is so; None if none is said to."""
     outcomes: tuple[StrategyOutcome, ...]
     """By model."""
 

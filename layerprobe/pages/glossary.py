@@ -53,6 +53,8 @@ TERMS = {
     "Cost": "Of choosing, as a share of the paper’s sweep, every layer with five seeds; a step at layer l costs l + 1"
     " blocks.",
     "Held": "Chance that the set of layers a strategy states holds the best one, by the errors of the test scores.",
+    "Within half a point": "Chance that the smallest layer which a strategy says is no worse than the best by more than"
+    " half a point is so, by the errors of the test scores.",
     "Area": "Under the ROC curve: how often, of one model that drops and one that does not, the first has the larger"
     " fall. 0.5 is chance.",
     # profiles

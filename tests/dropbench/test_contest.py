@@ -11,8 +11,8 @@ import pytest
 from layerprobe.dropbench.bench import bench_predictors, shown_strategies, worth_printing
 from layerprobe.dropbench.contest import contest
 from layerprobe.dropbench.redraws import weighted_quantiles
-from layerprobe.dropbench.strategies import Choice, Recorded, Strategy
-from layerprobe.dropbench.truth import chances_of_best, item_variance, seed_variance
+from layerprobe.dropbench.strategies import Choice, Recorded, Strategy, find, scan, sweep
+from layerprobe.dropbench.truth import chances_of_best, chances_within, item_variance, seed_variance
 from layerprobe.dropbench.values import StrategyScores
 
 from .zoos import DROPPING, FALLING_CURVE, RISING, recorded, zoo
@@ -93,6 +93,10 @@ def test_a_stated_set_holds_the_best_layer_as_often_as_the_errors_allow(models: 
     assert everything.coverage is not None
     assert everything.coverage.value == 1
     assert played(models, taking(Choice(layer=4, cost=0.0))).coverage is None
+    enough = played(models, taking(Choice(layer=4, cost=0.0, sufficient=4), Choice(layer=4, cost=0.0, sufficient=0)))
+    assert enough.sufficient is not None
+    expected = np.mean([chances_within(model.tuned)[[0, 4]].mean() for model in models])
+    assert enough.sufficient.value == pytest.approx(expected)
 
 
 def test_a_model_of_its_own_is_held_against_the_best_tmft(models: list[Recorded]) -> None:
@@ -129,9 +133,10 @@ def test_quantiles_weigh_values() -> None:
 def test_the_bench_has_rules_and_strategies_side_by_side() -> None:
     cka = {"cka": FALLING_CURVE}
     made = [recorded(f"m{k}", "abc"[k % 3], (DROPPING, RISING)[k % 2], seed=k, **cka) for k in range(6)]
-    (budget,) = bench_predictors(zoo(*made), draws=20).budgets
+    chosen = [find(0.05), scan("falling"), sweep(3)]
+    (budget,) = bench_predictors(zoo(*made), strategies=chosen, draws=20).budgets
     names = {each.strategy: each for each in budget.strategies}
-    assert {"last layer", "plateau of CKA, twin", "find, 15%", "scan, falling", "sweep, 3 seeds"} <= names.keys()
+    assert {"last layer", "plateau of CKA, twin", "find, 5%", "scan, falling", "sweep, 3 seeds"} <= names.keys()
     assert names["last layer"].needs == "nothing"
     assert names["best rule of the other families"].needs == "readings"
     assert names["plateau of CKA, twin"].source == "Rep, Dukic and Snajder 2024 (2402.13130)"

@@ -19,8 +19,8 @@ from layerprobe.dropbench.strategies import (
     rule_strategy,
     scan,
     smoothed_sweep,
-    strategies,
     sweep,
+    training_strategies,
 )
 from layerprobe.dropbench.values import ZooEntry
 from layerprobe.search.plan import next_run
@@ -112,18 +112,18 @@ def test_halving_costs_parts_of_runs(model: Recorded) -> None:
 def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
     """And the decisions that a larger budget leaves do not change what a smaller one finds."""
     assert model.replay is not None
-    fresh = [replace(model.replay, decisions={}).found(share * FULL) for share in (0.05, 0.1, 0.2)]
-    kept = [model.replay.found(share * FULL) for share in (0.2, 0.1, 0.05)]
+    fresh = [replace(model.replay, decisions={}).found(share * FULL, first=1) for share in (0.05, 0.1, 0.2)]
+    kept = [model.replay.found(share * FULL, first=1) for share in (0.2, 0.1, 0.05)]
     assert fresh == kept[::-1]
     settings = SearchSettings(budget=0.1 * 5 / 2, seeds=2)
     runs: tuple[tuple[int, int, bool], ...] = ()
-    while (run := next_run(model.replay.evidence(runs), settings).run) is not None:
+    while (run := next_run(model.replay.evidence(runs, first=1), settings).run) is not None:
         layers = range(7) if run.scan else [run.layer]
         runs += tuple((layer, run.seed, run.scan) for layer in layers)
     found = fresh[1]
     assert found is not None
     assert found.spent == model.replay.evidence(runs).spent <= 0.1 * FULL
-    assert (found.layer, found.stated) == model.replay.answered(runs, settings)
+    assert found == model.replay.answered(runs, settings, first=1)
     assert found.layer in found.stated
 
 
@@ -136,16 +136,21 @@ def test_a_search_begins_with_a_scan_and_has_its_numbers(model: Recorded) -> Non
     assert model.tuned.validation_errors is not None
     np.testing.assert_allclose(evidence.item_covariance, model.tuned.validation_errors.covariance(names))
     assert (evidence.n_items, evidence.spent) == (400, 7 + 5)
+    turned = model.replay.evidence(names, first=2)
+    assert turned.scores[0].value == first.validation[0], "expected the first of two scans again"
+    assert turned.scores[-1].value == model.tuned.validation[4][0], "expected the first of three seeds after the last"
 
 
 def test_find_says_what_it_spent_and_states_a_set(model: Recorded) -> None:
-    (choice,) = find(0.15).choose(model)
-    assert 7 / FULL <= choice.cost <= 0.15
-    assert choice.stated is not None
-    assert choice.layer in choice.stated
-    assert len(choice.seeds) <= 2, "expected a seed that is left to score on"
-    (without,) = find(0.15, scan=False).choose(model)
-    assert without.cost <= 0.15
+    choices = find(0.15).choose(model)
+    assert len(choices) == 3, "expected one for each seed to begin with"
+    for choice in choices:
+        assert 7 / FULL <= choice.cost <= 0.15
+        assert choice.stated is not None
+        assert choice.layer in choice.stated
+        assert len(choice.seeds) <= 2, "expected a seed that is left to score on"
+        assert choice.sufficient is None or choice.sufficient <= choice.layer
+    assert all(first in each.seeds for first, each in enumerate(find(0.15, scan=False).choose(model)))
     assert find(0.01).choose(model) == [], "expected nothing for less than one run"
 
 
@@ -161,7 +166,7 @@ def test_distances_between_layers_are_read_off_their_cka(model: Recorded) -> Non
 def test_without_errors_or_scans_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
     assert old.replay is None
-    for strategy in strategies():
+    for strategy in training_strategies():
         assert bool(strategy.choose(old)) == (strategy.name in ("sweep, 1 seed", "sweep, 3 seeds")), strategy.name
     alone = records(recorded("alone", "a", RISING, scans=()))
     assert find(0.2).choose(alone) == []
@@ -182,6 +187,6 @@ def test_a_rule_costs_nothing(model: Recorded) -> None:
 
 
 def test_every_strategy_has_a_name_of_its_own_and_a_source() -> None:
-    names = [strategy.name for strategy in strategies()]
+    names = [strategy.name for strategy in training_strategies()]
     assert len(set(names)) == len(names)
-    assert all(strategy.source for strategy in strategies())
+    assert all(strategy.source for strategy in training_strategies())

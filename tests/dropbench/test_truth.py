@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from layerprobe.dropbench.truth import best_layer, best_layers, chances_of_best, cost_share, regrets, truth
+from layerprobe.dropbench.truth import (
+    best_layer,
+    best_layers,
+    chances_of_best,
+    chances_within,
+    cost_share,
+    regrets,
+    truth,
+)
 from layerprobe.dropbench.values import TunedLayers
 from layerprobe.finetuning.values import MARGIN, Protocol
 
@@ -166,6 +174,10 @@ def test_chances_are_level_where_layers_are() -> None:
     chances = np.mean([chances_of_best(each) for each in models], axis=0)
     assert chances.sum() == pytest.approx(1)
     np.testing.assert_allclose(chances, 1 / 9, atol=0.06)
+    within = chances_within(models[0], 0.7)
+    assert (within >= chances_within(models[0], 0.0)).all()
+    np.testing.assert_allclose(chances_within(models[0], 0.0), chances_of_best(models[0]))
+    assert chances_within(models[0], 99.0).tolist() == [1.0] * 9
 
 
 def test_the_threshold_has_both_errors() -> None:

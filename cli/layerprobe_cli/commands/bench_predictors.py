@@ -95,7 +95,8 @@ def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:
     typer.echo(
         f"\nIn brackets: {table.level:.0%} bootstrap intervals ({table.draws} draws). {parameters} Regret: points "
         "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
-        "held: chance that the stated set holds the best layer. *: scored on seeds that it looked at."
+        "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
+        "within half a point of it is so. *: scored on seeds that it looked at."
     )
     if everything:
         typer.echo(
@@ -121,12 +122,13 @@ def _print_strategies(scores: BudgetScores, *, everything: bool) -> None:
             f"{each.cost.value:.1%}",
             "" if each.coverage is None else f"{each.coverage.value:.0%}",
             "" if each.set_size is None else f"{each.set_size:.1f}",
+            "" if each.sufficient is None else f"{each.sufficient.value:.0%}",
             each.source,
         )
         for each in shown
     ]
     typer.echo("")
-    print_table((*header, "held", "layers in set", "source"), rows)
+    print_table((*header, "held", "in set", "enough", "source"), rows)
     if len(shown) < len(scores.strategies):
         typer.echo(f"{len(scores.strategies) - len(shown)} more rules with --all.")
 
