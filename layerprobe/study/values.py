@@ -1,13 +1,17 @@
 """What the main line gives: a prediction, and the whole study."""
 
+import itertools
 from dataclasses import dataclass
 
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
-from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.metrics.crossed import CrossedInterval
+from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.values import SearchAnswer
 from layerprobe.tasks.kinds.kind import KINDS
 
 
@@ -80,6 +84,110 @@ class Prediction:
     def sentence(self) -> str:
         """The prediction in plain words."""
         return self.drop.sentence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRun:
+    """One run of a search, at one layer."""
+
+    scan: bool
+    """Whether the run trained all layers at once."""
+    fold: int
+    """Which part of the labelled examples validated it; 0 where all seeds share the validation split."""
+    run: FineTuningRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstLast:
+    """How much better the layer to keep is than the last one, on the test split, which chose neither."""
+
+    layer: int
+    last: int
+    primary: str
+    """The metric of the difference."""
+    difference: CrossedInterval
+    """Score at the layer less that at the last one, x 100, over paired seeds and test items."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """confirmed: the last layer scores lower; refuted: it scores higher; undecided: neither can be told."""
+        low, high = self.difference.interval
+        return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain words."""
+        each = self.difference
+        low, high = each.interval
+        seeds = f"{each.n_seeds} seed{'' if each.n_seeds == 1 else 's'}"
+        told = {
+            "confirmed": "so the last layer is lower",
+            "refuted": "so the last layer is higher",
+            "undecided": f"which decides nothing; {each.visible:.1f} points or more would have been seen",
+        }
+        return (
+            f"On {each.n_items:,} test examples layer {self.layer} scores {each.value:+.2f} "
+            f"{metric_title(self.primary)} x 100 against the last, {self.last} ({each.level:.0%} interval {low:+.2f} to "
+            f"{high:+.2f} over other examples and other seeds, by {seeds}), {told[self.verdict]}."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Which layer to keep, and the runs that say so."""
+
+    answer: SearchAnswer
+    """By validation."""
+    primary: str
+    """The metric of all scores."""
+    parameters: tuple[int, ...]
+    """Of the model truncated at each layer, without the pooler."""
+    runs: tuple[MadeRun, ...]
+    """In the order in which they were made; a scan is one a layer."""
+    n_folds: int
+    """1 where all seeds share the validation split."""
+    n_items: tuple[int, int]
+    """Validation examples of the first fold, and test examples."""
+    seconds_by_layer: dict[int, float]
+    """What the model truncated there takes for the same texts: at the best, smallest sufficient and last layer."""
+    outcomes: tuple[LayerOutcome, ...] = ()
+    """The runs of truncated models put together by layer, ascending."""
+    against_last: AgainstLast | None = None
+    """None where that was not asked for, or the last layer is the one to keep."""
+    failures: tuple[str, ...] = ()
+    """Runs and layers that gave no score, and why."""
+
+    @property
+    def best_layer(self) -> int:
+        """With the highest expected score."""
+        return self.answer.best_layer
+
+    @property
+    def sentence(self) -> str:
+        """The answer in plain words."""
+        return self.answer.sentence
+
+    @property
+    def drop_chance(self) -> float:
+        """That the last layer is worse than the best by more than the tolerance."""
+        return 1 - self.answer.layers[-1].chance_within
+
+    @property
+    def drop_layers(self) -> tuple[int, ...]:
+        """The final run of layers that are worse than the best by more than the tolerance, at the level."""
+        sure = 1 - self.answer.settings.level
+        falling = itertools.takewhile(lambda known: known.chance_within <= sure, reversed(self.answer.layers))
+        return tuple(sorted(known.layer for known in falling))
+
+    @property
+    def scan(self) -> tuple[FineTuningRun, ...]:
+        """The first scan, by layer; none of layers that failed."""
+        return tuple(made.run for made in self.runs if made.scan and made.run.seed == 0)
+
+    @property
+    def fine_tuned(self) -> tuple[FineTuningRun, ...]:
+        """The runs of truncated models."""
+        return tuple(made.run for made in self.runs if not made.scan)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
