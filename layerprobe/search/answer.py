@@ -1,0 +1,80 @@
+"""Evidence -> which layer to keep, how surely, and what is left to doubt. Knows numbers; trains nothing."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+from scipy.special import ndtri
+
+from layerprobe.search.plan import next_run
+from layerprobe.search.posterior import Posterior, posterior
+from layerprobe.search.sentence import search_sentence
+from layerprobe.search.values import Doubt, Evidence, LayerBelief, SearchAnswer, SearchSettings
+
+
+def answer(evidence: Evidence, settings: SearchSettings | None = None) -> SearchAnswer:
+    """Say which layer to keep by the evidence so far, whether or not the search is over.
+
+    Raises:
+        DataError: If no score is finite.
+    """
+    settings = settings or SearchSettings()
+    known = posterior(evidence)
+    within = known.chances_within(settings.tolerance)
+    sufficient = np.flatnonzero(within >= settings.level)
+    result = SearchAnswer(
+        best_layer=known.best_layer,
+        chance=float(known.chances[known.best_layer]),
+        candidates=known.candidates(settings.level),
+        smallest_sufficient=int(sufficient[0]) if len(sufficient) else None,
+        layers=_beliefs(evidence, known, settings),
+        settings=settings,
+        spent=evidence.spent,
+        full_sweep=settings.full_sweep(evidence.n_blocks),
+        decision=next_run(evidence, settings),
+        doubt=_doubt(evidence, known, settings),
+        sentence="",
+    )
+    return replace(result, sentence=search_sentence(result))
+
+
+def _beliefs(evidence: Evidence, known: Posterior, settings: SearchSettings) -> tuple[LayerBelief, ...]:
+    tail = (1 - settings.level) / 2
+    lows, highs = np.quantile(known.draws, (tail, 1 - tail), axis=0).tolist()
+    means, chances = known.means.tolist(), known.chances.tolist()
+    within = known.chances_within(settings.tolerance).tolist()
+    return tuple(
+        LayerBelief(
+            layer=layer,
+            mean=means[layer],
+            interval=(lows[layer], highs[layer]),
+            chance_best=chances[layer],
+            chance_within=within[layer],
+            runs=_runs(evidence, layer),
+        )
+        for layer in range(evidence.n_blocks + 1)
+    )
+
+
+def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Doubt:
+    best, chances = known.best_layer, known.chances
+    rival = max((layer for layer in range(len(chances)) if layer != best), key=lambda layer: (chances[layer], -layer))
+    contrast = np.zeros(len(chances))
+    contrast[[best, rival]] = 1.0, -1.0
+    item_error = math.sqrt(max(float(contrast @ known.items @ contrast), 0.0))
+    runs = [_runs(evidence, layer) for layer in (best, rival)]
+    needed = None
+    if evidence.n_items is not None and settings.tolerance > 0:
+        reach = float(ndtri((1 + settings.level) / 2)) * item_error
+        needed = math.ceil(evidence.n_items * (reach / settings.tolerance) ** 2)
+    return Doubt(
+        rival=rival,
+        difference=float(contrast @ known.means),
+        item_error=item_error,
+        seed_error=math.sqrt(known.run_variance * sum(1 / n for n in runs)) if all(runs) else None,
+        items_needed=needed,
+    )
+
+
+def _runs(evidence: Evidence, layer: int) -> int:
+    return sum(score.value is not None for score in evidence.runs_at(layer))

@@ -1,0 +1,126 @@
+"""Evidence -> the run that tells most, or why the search is over. A pure function: the same evidence, the same run."""
+
+import math
+from itertools import count
+
+import numpy as np
+from scipy.special import ndtr
+
+from layerprobe.errors import DataError
+from layerprobe.search.posterior import Array, Posterior, posterior, square_root, standard_normal
+from layerprobe.search.sentence import stop_reason
+from layerprobe.search.values import SWEPT_BLOCKS, Decision, Evidence, PlannedRun, SearchSettings, StopReason
+
+LEAST_GAIN = 0.02
+"""Points of the metric x 100 that further seeds, without end, must promise together."""
+
+
+def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Decision:
+    """Decide what to do next.
+
+    1. Models of up to 4 blocks: every layer once.
+    2. Others: a scan; where it tells nothing, the layer at which the readings say to begin.
+    3. The layer whose next seed is expected to raise the highest posterior mean most for its cost, the first of equals.
+
+    It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
+    choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
+    the budget. Before either of the first two, the best layer has a run of its own if the budget allows it.
+
+    Raises:
+        DataError: If the budget is too small for the first run.
+
+    Source: the knowledge gradient for correlated beliefs, Frazier, Powell and Dayanik 2009 (INFORMS Journal on
+    Computing 21, 599-613), per unit of cost.
+    """
+    settings = settings or SearchSettings()
+    left = settings.block_steps(evidence.n_blocks) - evidence.spent
+    decision = _opening(evidence, settings)
+    if decision is None:
+        return _by_gain(evidence, settings, left)
+    if decision.run is None or decision.run.cost <= left:
+        return decision
+    if evidence.scores:
+        return _over("budget", settings)
+    full, cost = settings.full_sweep(evidence.n_blocks), decision.run.cost
+    raise DataError(
+        f"expected a budget for at least one run, got {left:g} of the {full} block-steps of a full sweep: the first "
+        f"one costs {cost}, so give at least {math.ceil(1000 * cost / full) / 10}%"
+    )
+
+
+def gain_of_run(known: Posterior, layer: int) -> float:
+    """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0."""
+    moves = known.cross[:, layer] / np.sqrt(known.seen[layer, layer] + known.run_variance)
+    return max(_expected_maximum(known.means, moves) - float(known.means.max()), 0.0)
+
+
+def gain_of_seeds(known: Posterior) -> float:
+    """Return the same for seeds without end at every layer, on the same items."""
+    explained = known.cross @ np.linalg.pinv(known.seen, rcond=1e-9, hermitian=True) @ known.cross.T
+    moves = standard_normal(len(known.draws), len(known.means)) @ square_root(explained)
+    return max(float((known.means + moves).max(axis=1).mean() - known.means.max()), 0.0)
+
+
+def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
+    """Return what comes before gains are weighed; None where they can be."""
+    n_blocks, layers = evidence.n_blocks, range(evidence.n_blocks + 1)
+    fresh = [layer for layer in layers if not evidence.runs_at(layer)]
+    if n_blocks <= SWEPT_BLOCKS and fresh:
+        return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned")
+    if n_blocks > SWEPT_BLOCKS and settings.scan and not any(score.scan for score in evidence.scores):
+        scan = PlannedRun(layer=n_blocks, seed=0, scan=True, cost=n_blocks + 1)
+        return Decision(run=scan, stop=None, why="one run scores all layers")
+    if any(score.value is not None for score in evidence.scores):
+        return None
+    start = n_blocks // 2 if evidence.start is None else evidence.start
+    layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
+    return _fine_tune(evidence, layer, "here the search begins")
+
+
+def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decision:
+    known = posterior(evidence)
+    best = known.best_layer
+    settled = known.chances_within(settings.tolerance)[best] >= settings.level
+    idle = settled or gain_of_seeds(known) < LEAST_GAIN
+    if idle and not evidence.runs_at(best) and best + 1 <= left:
+        return _fine_tune(evidence, best, "the best layer has had no run of its own")
+    if settled:
+        return _over("settled", settings)
+    open_layers = [layer for layer in range(evidence.n_blocks + 1) if len(evidence.runs_at(layer)) < settings.seeds]
+    if not set(known.candidates(settings.level)) & set(open_layers):
+        return _over("seeds", settings)
+    if idle:
+        return _over("gain", settings)
+    layer = min(open_layers, key=lambda layer: (-round(gain_of_run(known, layer) / (layer + 1), 9), layer))
+    if layer + 1 > left:
+        return _over("budget", settings)
+    return _fine_tune(evidence, layer, "its next seed promises most for its cost")
+
+
+def _over(stop: StopReason, settings: SearchSettings) -> Decision:
+    return Decision(run=None, stop=stop, why=stop_reason(stop, settings))
+
+
+def _fine_tune(evidence: Evidence, layer: int, why: str) -> Decision:
+    used = {score.seed for score in evidence.runs_at(layer)}
+    seed = next(seed for seed in count() if seed not in used)
+    return Decision(run=PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1), stop=None, why=why)
+
+
+def _expected_maximum(means: Array, moves: Array) -> float:
+    """Return E max_i (means_i + moves_i Z) of a standard normal Z, exactly: each line where it is the highest."""
+    above, steeper = means[:, None] - means, moves[:, None] - moves
+    with np.errstate(divide="ignore", invalid="ignore"):
+        crossing = -above / steeper
+    low = np.where(steeper > 0, crossing, -np.inf).max(axis=1)
+    high = np.where(steeper < 0, crossing, np.inf).min(axis=1)
+    first = np.arange(len(means))
+    doubled = ((steeper == 0) & ((above < 0) | ((above == 0) & (first[:, None] > first)))).any(axis=1)
+    top = (low < high) & ~doubled
+    low, high, means, moves = low[top], high[top], means[top], moves[top]
+    return float(means @ (ndtr(high) - ndtr(low)) + moves @ (_density(low) - _density(high)))
+
+
+def _density(z: Array) -> Array:
+    density: Array = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    return density

@@ -1,0 +1,213 @@
+"""What a search knows, what it may spend, which run comes next, and what it answers."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.errors import DataError
+from layerprobe.similarity.values import Matrix
+
+StopReason = Literal["settled", "gain", "seeds", "budget"]
+"""settled: the best layer is within the tolerance, as surely as asked for; gain: no number of further seeds would
+noticeably improve the choice; seeds: all layers that may be the best have all their seeds; budget: the next run would
+exceed it."""
+
+TOLERANCE = 0.5
+"""Points of the metric x 100 that another layer is not worth."""
+SHARE = 0.15
+"""Of the full sweep, which is spent at most."""
+SEEDS = 5
+"""Of the full sweep, at every layer."""
+SWEPT_BLOCKS = 4
+"""Up to so many blocks every layer is fine-tuned: a whole sweep costs no more than the search of a deeper model."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """What one run scored at one layer, on the validation items that all runs share."""
+
+    layer: int
+    seed: int
+    value: float | None
+    """Primary metric x 100; None where it is not finite, or the run failed."""
+    scan: bool = False
+    """Whether the run is a scan, which trains all layers at once and scores each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that a decision depends on."""
+
+    n_blocks: int
+    """Layers count from 0 to this."""
+    scores: tuple[Score, ...] = ()
+    """One for each fine-tuned layer and seed, and for each layer of a scan and seed."""
+    item_covariance: Matrix = ()
+    """Of the errors of the scores over items, in squared points, in their order; what a score of None has there is not
+    read. Empty where it is not known: then the items count as all there are."""
+    steps: tuple[float, ...] | None = None
+    """-log CKA of layers 1 .. n_blocks with the one before; None: all steps are alike."""
+    start: int | None = None
+    """The layer that readings promise most of, where the search begins if no scan tells; None: the middle."""
+    n_items: int | None = None
+    """Validation items (groups, where items are grouped)."""
+
+    def __post_init__(self) -> None:
+        if self.n_blocks < 1:
+            raise DataError(f"expected a model with at least one block, got {self.n_blocks}")
+        covariance = tuple(tuple(float(value) for value in row) for row in self.item_covariance)
+        object.__setattr__(self, "item_covariance", covariance)
+        layers = {score.layer for score in self.scores} | ({self.start} if self.start is not None else set())
+        if outside := sorted(layer for layer in layers if not 0 <= layer <= self.n_blocks):
+            raise DataError(f"expected layers 0 to {self.n_blocks}, got {', '.join(map(str, outside))}")
+        names = [(score.scan, score.layer, score.seed) for score in self.scores]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(f"expected one score for a layer and seed, got layer {twice[1]}, seed {twice[2]} twice")
+        if any(score.value is not None and not math.isfinite(score.value) for score in self.scores):
+            raise DataError("expected finite scores, got NaN or infinity: give None for them")
+        n_scores = len(self.scores)
+        if covariance and [len(row) for row in covariance] != [n_scores] * n_scores:
+            raise DataError(f"expected the covariance of {n_scores} scores, got {len(covariance)} rows")
+        if not all(math.isfinite(value) for row in covariance for value in row):
+            raise DataError(f"expected a finite covariance of {n_scores} scores, got NaN or infinity")
+        if self.steps is not None and (
+            len(self.steps) != self.n_blocks or not all(0 <= step < math.inf for step in self.steps)
+        ):
+            raise DataError(f"expected {self.n_blocks} steps of at least 0, one for each block, got {self.steps}")
+
+    @property
+    def spent(self) -> int:
+        """Cost of the runs in block-steps; one at layer l counts l + 1, a scan n_blocks + 1."""
+        scans = {score.seed for score in self.scores if score.scan}
+        return len(scans) * (self.n_blocks + 1) + sum(score.layer + 1 for score in self.scores if not score.scan)
+
+    def runs_at(self, layer: int) -> tuple[Score, ...]:
+        """Return the scores of the fine-tuning runs at a layer."""
+        return tuple(score for score in self.scores if score.layer == layer and not score.scan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """What is asked for, and what it may cost."""
+
+    tolerance: float = TOLERANCE
+    """Points of the metric x 100 that do not matter."""
+    level: float = LEVEL
+    """How surely the best layer must be within the tolerance, and the set must hold it."""
+    budget: float | None = None
+    """Share of the full sweep; None: 15 %, and all of it for models of up to 4 blocks."""
+    seeds: int = SEEDS
+    """At a layer at most, and of the full sweep."""
+    scan: bool = True
+    """Whether a scan comes first; models of up to 4 blocks have none."""
+
+    def __post_init__(self) -> None:
+        check_level(self.level)
+        if not 0 <= self.tolerance < math.inf:
+            raise DataError(f"expected a tolerance of at least 0 points, got {self.tolerance}")
+        if self.budget is not None and not 0 < self.budget <= 1:
+            raise DataError(f"expected a budget above 0 and up to 1, a share of the full sweep, got {self.budget}")
+        if self.seeds < 1:
+            raise DataError(f"expected at least one seed, got {self.seeds}")
+
+    def full_sweep(self, n_blocks: int) -> int:
+        """Return the cost of every layer with every seed, in block-steps."""
+        return self.seeds * (n_blocks + 1) * (n_blocks + 2) // 2
+
+    def block_steps(self, n_blocks: int) -> float:
+        """Return the budget in block-steps."""
+        default = SHARE if n_blocks > SWEPT_BLOCKS else 1.0
+        return (default if self.budget is None else self.budget) * self.full_sweep(n_blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """The run that comes next."""
+
+    layer: int
+    """Where to truncate; n_blocks for a scan."""
+    seed: int
+    scan: bool
+    """Whether it trains all layers at once."""
+    cost: int
+    """In block-steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What to do next, and why."""
+
+    run: PlannedRun | None
+    """None: the search is over."""
+    stop: StopReason | None
+    """Why it is over; None while there is a run to do."""
+    why: str
+    """In plain words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerBelief:
+    """What is known of one layer."""
+
+    layer: int
+    mean: float
+    """Expected score over new items and seeds, x 100."""
+    interval: tuple[float, float]
+    """Of that score, at the level that was asked for."""
+    chance_best: float
+    """To be the best layer."""
+    chance_within: float
+    """To be no worse than the best layer by more than the tolerance."""
+    runs: int
+    """Fine-tuning runs that scored at it; the scan is not among them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doubt:
+    """How surely the best layer can be told from the likeliest other one."""
+
+    rival: int
+    """The layer with the largest chance after the best one."""
+    difference: float
+    """Expected score of the best layer less that of the rival, x 100."""
+    item_error: float
+    """Standard error of the difference of their scores over items, in points; further seeds do not reduce it."""
+    seed_error: float | None
+    """Over seeds, in points; None where one of them has no run of its own."""
+    items_needed: int | None
+    """From about so many items on, they would show a difference as large as the tolerance; None where that is not
+    known, or the tolerance is 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnswer:
+    """Which layer to keep, how surely, and at what cost."""
+
+    best_layer: int
+    """With the highest expected score, the smaller one of equals."""
+    chance: float
+    """That it is the best."""
+    candidates: tuple[int, ...]
+    """The smallest set of layers that holds the best one with at least the level, ascending."""
+    smallest_sufficient: int | None
+    """The smallest layer that is within the tolerance of the best one, at the level; None where there is none."""
+    layers: tuple[LayerBelief, ...]
+    """By layer."""
+    settings: SearchSettings
+    spent: int
+    """Cost of the runs in block-steps."""
+    full_sweep: int
+    """What every layer with every seed costs, in block-steps."""
+    decision: Decision
+    """Why the search is over, or what comes next."""
+    doubt: Doubt
+    """What is uncertain and what it would take."""
+    sentence: str
+    """All of it in plain words."""
+
+    @property
+    def share(self) -> float:
+        """Cost as a share of the full sweep."""
+        return self.spent / self.full_sweep

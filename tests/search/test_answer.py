@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.search.answer import answer
+from layerprobe.search.sentence import search_sentence
+from layerprobe.search.values import Evidence, Score, SearchAnswer, SearchSettings
+from layerprobe.serialisation import from_json, to_json
+from tests.search.worlds import search, world
+
+
+@pytest.fixture(scope="module")
+def evidence() -> Evidence:
+    evidence, _ = search(world(np.random.default_rng(7), 8, item_error=2.0), SearchSettings())
+    return evidence
+
+
+@pytest.fixture(scope="module")
+def result(evidence: Evidence) -> SearchAnswer:
+    return answer(evidence)
+
+
+def test_the_answer_is_about_every_layer(evidence: Evidence, result: SearchAnswer) -> None:
+    assert [belief.layer for belief in result.layers] == list(range(9))
+    assert sum(belief.chance_best for belief in result.layers) == pytest.approx(1.0)
+    assert all(belief.chance_best <= belief.chance_within for belief in result.layers)
+    assert all(belief.interval[0] < belief.mean < belief.interval[1] for belief in result.layers)
+    assert sum(belief.runs for belief in result.layers) == len(evidence.scores) - 9
+    assert result.best_layer == max(result.layers, key=lambda belief: belief.mean).layer
+    assert result.chance == result.layers[result.best_layer].chance_best
+
+
+def test_the_smallest_sufficient_layer_is_within_the_tolerance(evidence: Evidence) -> None:
+    generous = answer(evidence, SearchSettings(tolerance=50.0))
+    assert generous.smallest_sufficient == 0
+    assert answer(evidence, SearchSettings(tolerance=0.0, level=0.9999)).smallest_sufficient is None
+    for tolerance in (0.5, 2.0, 8.0):
+        one = answer(evidence, SearchSettings(tolerance=tolerance))
+        enough = [belief.layer for belief in one.layers if belief.chance_within >= 0.95]
+        assert one.smallest_sufficient == (enough[0] if enough else None)
+
+
+def test_what_was_spent_is_a_share_of_the_sweep(evidence: Evidence, result: SearchAnswer) -> None:
+    costs = [score.layer + 1 for score in evidence.scores if not score.scan]
+    assert result.spent == 9 + sum(costs)
+    assert result.full_sweep == 5 * 45
+    assert result.share == result.spent / 225
+
+
+def test_the_doubt_is_that_of_two_means() -> None:
+    """Two layers with two runs each: the errors are those of a difference of means."""
+    scores = tuple(Score(layer=layer, seed=seed, value=70.0 + layer) for layer in (0, 1) for seed in (0, 1))
+    layer = np.repeat([0, 1], 2)
+    covariance = 4.0 + 0.5 * (layer[:, None] == layer) + 0.2 * np.eye(4)
+    doubt = answer(Evidence(n_blocks=1, scores=scores, item_covariance=covariance, n_items=100)).doubt
+    assert doubt.rival == 0
+    assert doubt.item_error == pytest.approx(1.0)  # the part that seeds share: 0.5 + 0.5
+    assert doubt.items_needed == math.ceil(100 * (1.959964 * 1.0 / 0.5) ** 2)
+    assert doubt.seed_error is not None
+    assert doubt.seed_error**2 > 0.2
+
+
+def test_a_rival_without_a_run_has_no_error_over_seeds() -> None:
+    scan = tuple(Score(layer=layer, seed=0, value=70.0 + layer, scan=True) for layer in range(6))
+    runs = (Score(layer=5, seed=0, value=75.0), Score(layer=4, seed=0, value=None))
+    result = answer(Evidence(n_blocks=5, scores=(*scan, *runs)))
+    assert (result.best_layer, result.doubt.seed_error) == (5, None)
+    assert [belief.runs for belief in result.layers] == [0, 0, 0, 0, 0, 1]
+
+
+def test_json_keeps_it(evidence: Evidence, result: SearchAnswer) -> None:
+    assert from_json(SearchAnswer, to_json(result)) == result
+    assert from_json(Evidence, to_json(evidence)) == evidence
+
+
+def test_the_same_evidence_gives_the_same_answer(evidence: Evidence, result: SearchAnswer) -> None:
+    assert answer(evidence) == result
+
+
+def test_there_is_no_answer_without_a_score() -> None:
+    with pytest.raises(DataError, match="at least one finite score"):
+        answer(Evidence(n_blocks=6))
+
+
+# ---- words ----------------------------------------------------------------------------------------------
+
+
+def test_the_sentence_of_an_open_question(result: SearchAnswer) -> None:
+    best = result.layers[result.best_layer]
+    assert result.sentence.startswith(f"Keep layer {best.layer} of 8: {best.mean:.1f} (95% interval ")
+    assert f"{result.spent} block-steps, {result.share:.1%} of a sweep of every layer with 5 seeds" in result.sentence
+    assert "over items" in result.sentence
+
+
+def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
+    settled = replace(
+        result,
+        candidates=(4, 5, 6),
+        best_layer=5,
+        chance=0.62,
+        smallest_sufficient=4,
+        decision=replace(result.decision, run=None, stop="settled", why="it is settled"),
+    )
+    said = search_sentence(settled)
+    assert "95% sure that the best layer is 4, 5 or 6; 5 has 62%." in said
+    assert "The smallest layer that is within 0.5 points of the best, 95% sure: 4." in said
+    assert said.endswith("; it is settled.")
+    alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
+    assert "It is the best layer with a chance of over 99%." in alone
+    assert "Of no layer it is 95% sure" in alone
+    everything = search_sentence(replace(settled, candidates=tuple(range(9))))
+    assert "none of the others can be ruled out" in everything
+
+
+def test_what_is_left_to_doubt_is_said(result: SearchAnswer) -> None:
+    stopped = replace(result, decision=replace(result.decision, run=None, stop="budget", why="no run fits"))
+    layer = result.best_layer
+    doubt = replace(result.doubt, difference=0.3, item_error=1.0, seed_error=0.1, items_needed=6147)
+    pair = " and ".join(map(str, sorted((layer, doubt.rival))))
+    assert search_sentence(replace(stopped, doubt=doubt)).endswith(
+        f"Layers {pair} lie 0.3 points apart, known to ±2.0 over items and to ±0.2 over seeds. "
+        "To tell 0.5 points takes about 6,100 items."
+    )
+    layers = tuple(replace(belief, runs=int(belief.layer != doubt.rival)) for belief in result.layers)
+    bare = replace(stopped, layers=layers, doubt=replace(doubt, item_error=0.1, seed_error=None))
+    assert search_sentence(bare).endswith(
+        f"known to ±0.2 over items; {doubt.rival} had no run of its own. To tell 0.5 points takes more runs there."
+    )
+    spent = replace(stopped, decision=replace(stopped.decision, stop="gain"), doubt=replace(doubt, items_needed=None))
+    assert search_sentence(spent).endswith("takes more items.")
+
+
+# ---- what cannot be -------------------------------------------------------------------------------------
+
+
+def test_evidence_must_fit_the_model() -> None:
+    score = Score(layer=2, seed=0, value=70.0)
+    with pytest.raises(DataError, match="at least one block, got 0"):
+        Evidence(n_blocks=0)
+    with pytest.raises(DataError, match="expected layers 0 to 1, got 2"):
+        Evidence(n_blocks=1, scores=(score,))
+    with pytest.raises(DataError, match="expected layers 0 to 1, got 7"):
+        Evidence(n_blocks=1, start=7)
+    with pytest.raises(DataError, match="got layer 2, seed 0 twice"):
+        Evidence(n_blocks=4, scores=(score, score))
+    with pytest.raises(DataError, match="got NaN or infinity: give None"):
+        Evidence(n_blocks=4, scores=(replace(score, value=math.nan),))
+    with pytest.raises(DataError, match="covariance of 1 scores, got 2 rows"):
+        Evidence(n_blocks=4, scores=(score,), item_covariance=((1.0, 0.0), (0.0, 1.0)))
+    with pytest.raises(DataError, match="covariance of 1 scores, got NaN"):
+        Evidence(n_blocks=4, scores=(score,), item_covariance=((math.nan,),))
+    with pytest.raises(DataError, match="expected 4 steps of at least 0"):
+        Evidence(n_blocks=4, steps=(0.1, 0.1))
+    with pytest.raises(DataError, match="expected 2 steps of at least 0"):
+        Evidence(n_blocks=2, steps=(0.1, -0.1))
+
+
+def test_settings_must_make_sense() -> None:
+    with pytest.raises(DataError, match="confidence level between 0 and 1"):
+        SearchSettings(level=1.0)
+    with pytest.raises(DataError, match="tolerance of at least 0 points, got -1"):
+        SearchSettings(tolerance=-1.0)
+    with pytest.raises(DataError, match=r"budget above 0 and up to 1, a share of the full sweep, got 15"):
+        SearchSettings(budget=15)
+    with pytest.raises(DataError, match="at least one seed, got 0"):
+        SearchSettings(seeds=0)

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.search.plan import gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.posterior import posterior
+from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
+from tests.search.worlds import search, world
+
+
+def scan_of(values: Sequence[float | None]) -> tuple[Score, ...]:
+    return tuple(Score(layer=layer, seed=0, value=value, scan=True) for layer, value in enumerate(values))
+
+
+def runs_of(*values: tuple[int, float | None]) -> tuple[Score, ...]:
+    layers = [layer for layer, _ in values]
+    return tuple(
+        Score(layer=layer, seed=layers[:i].count(layer), value=value) for i, (layer, value) in enumerate(values)
+    )
+
+
+CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
+
+
+# ---- gains ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layer", [0, 3, 6])
+def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
+    known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
+    noise = np.random.default_rng(0).standard_normal(400_000)
+    scores = known.run_variance + known.seen[layer, layer]
+    moved = known.means + (noise / np.sqrt(scores))[:, None] * known.cross[:, layer]
+    assert gain_of_run(known, layer) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=5e-3)
+
+
+def test_no_run_promises_more_than_seeds_without_end() -> None:
+    known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
+    assert max(gain_of_run(known, layer) for layer in range(7)) < gain_of_seeds(known)
+
+
+def test_a_layer_with_many_runs_promises_little() -> None:
+    scores = (*scan_of(CURVE), *runs_of(*[(3, 69.0)] * 20))
+    known = posterior(Evidence(n_blocks=6, scores=scores))
+    assert gain_of_run(known, 3) < 0.1 * gain_of_run(known, 2)
+
+
+# ---- the order of runs ----------------------------------------------------------------------------------
+
+
+def test_a_scan_comes_first() -> None:
+    decision = next_run(Evidence(n_blocks=6, start=2))
+    assert decision.run == PlannedRun(layer=6, seed=0, scan=True, cost=7)
+
+
+def test_after_the_scan_comes_a_layer_that_may_be_the_best() -> None:
+    run = next_run(Evidence(n_blocks=6, scores=scan_of(CURVE))).run
+    assert run is not None
+    assert run == PlannedRun(layer=run.layer, seed=0, scan=False, cost=run.layer + 1)
+    assert run.layer in (0, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize(("start", "first"), [(None, 3), (5, 5)])
+def test_without_a_scan_it_begins_where_the_readings_say(start: int | None, first: int) -> None:
+    evidence = Evidence(n_blocks=6, start=start)
+    assert next_run(evidence, SearchSettings(scan=False)).run == PlannedRun(
+        layer=first, seed=0, scan=False, cost=first + 1
+    )
+    blind = replace(evidence, scores=scan_of([None] * 7))
+    assert next_run(blind, SearchSettings(budget=0.3)).run == PlannedRun(
+        layer=first, seed=0, scan=False, cost=first + 1
+    )
+    failed = replace(blind, scores=(*blind.scores, *runs_of((first, None))))
+    after = next_run(failed, SearchSettings(budget=0.3)).run
+    assert after is not None
+    assert after.layer == first - 1
+
+
+def test_a_layer_that_the_scan_lacks_is_left_to_its_neighbours() -> None:
+    scores = scan_of((*CURVE[:3], None, *CURVE[4:]))
+    known = posterior(Evidence(n_blocks=6, scores=scores))
+    assert known.means[3] > known.means[5]
+    assert next_run(Evidence(n_blocks=6, scores=scores)).run is not None
+
+
+@pytest.mark.parametrize("n_blocks", [1, 2, 3, 4])
+def test_few_blocks_are_swept(n_blocks: int) -> None:
+    evidence, decisions = search(world(np.random.default_rng(n_blocks), n_blocks), SearchSettings())
+    first = [decision.run for decision in decisions[: n_blocks + 1]]
+    assert first == [PlannedRun(layer=layer, seed=0, scan=False, cost=layer + 1) for layer in range(n_blocks + 1)]
+    assert decisions[-1].stop in ("settled", "gain", "seeds")
+    assert not any(score.scan for score in evidence.scores)
+
+
+def test_the_next_seed_is_the_first_that_was_not_run() -> None:
+    scores = (Score(layer=0, seed=1, value=60.0), Score(layer=1, seed=0, value=60.2))
+    decision = next_run(Evidence(n_blocks=1, scores=scores))
+    assert decision.run is not None
+    assert (decision.run.layer, decision.run.seed) == (0, 0)
+
+
+# ---- the end --------------------------------------------------------------------------------------------
+
+
+def test_it_ends_when_the_best_layer_is_settled() -> None:
+    scores = (*scan_of((40.0, 50.0, 60.0, 90.0, 60.0, 50.0, 40.0)), *runs_of((3, 90.0), (2, 60.0), (4, 60.0)))
+    evidence = Evidence(n_blocks=6, scores=scores)
+    assert next_run(evidence, SearchSettings(budget=1.0)).stop == "settled"
+
+
+def test_the_best_layer_is_not_settled_without_a_run_of_its_own() -> None:
+    evidence = Evidence(n_blocks=6, scores=scan_of((10.0, 20.0, 30.0, 90.0, 30.0, 20.0, 10.0)))
+    alone = PlannedRun(layer=3, seed=0, scan=False, cost=4)
+    assert next_run(evidence, SearchSettings(tolerance=20.0)).run == alone
+    assert next_run(evidence, SearchSettings(tolerance=20.0, budget=10 / 140)).stop == "settled"
+
+
+def test_it_ends_when_only_items_would_help() -> None:
+    made = world(np.random.default_rng(9), 6, item_error=8.0, seed_error=0.1, n_items=30)
+    evidence, decisions = search(made, SearchSettings(budget=1.0))
+    assert decisions[-1].stop == "gain"
+    assert len(evidence.scores) < 7 + 5 * 7
+
+
+def test_it_ends_when_all_seeds_are_spent() -> None:
+    noisy = [(layer, 70.0 + shift) for layer in range(7) for shift in (-4.0, 4.0)]
+    evidence = Evidence(n_blocks=6, scores=(*scan_of([70.0] * 7), *runs_of(*noisy)))
+    assert next_run(evidence, SearchSettings(budget=1.0, seeds=2)).stop == "seeds"
+    assert next_run(evidence, SearchSettings(budget=1.0, seeds=3)).run is not None
+
+
+def test_all_layers_equal_is_no_trouble() -> None:
+    flat = (*scan_of([70.0] * 7), *runs_of(*[(layer, 70.0) for layer in range(7)]))
+    decision = next_run(Evidence(n_blocks=6, scores=flat), SearchSettings(budget=1.0))
+    assert decision.run is not None or decision.stop in ("settled", "gain")
+
+
+def test_it_ends_when_the_budget_allows_no_run() -> None:
+    evidence = Evidence(n_blocks=6, scores=(*scan_of([70.0] * 7), *runs_of((0, 60.0))))
+    decision = next_run(evidence, SearchSettings(budget=8 / 140))
+    assert (decision.run, decision.stop) == (None, "budget")
+    assert next_run(Evidence(n_blocks=3, scores=runs_of((0, 60.0))), SearchSettings(budget=2 / 50)).stop == "budget"
+
+
+@pytest.mark.parametrize("budget", [0.10, 0.15, 0.40])
+def test_the_budget_is_kept(budget: float) -> None:
+    made = world(np.random.default_rng(4), 8, item_error=0.2, seed_error=2.0)
+    settings = SearchSettings(budget=budget, tolerance=0.0)
+    evidence, decisions = search(made, settings)
+    costs = [decision.run.cost for decision in decisions if decision.run is not None]
+    assert evidence.spent == sum(costs) <= budget * settings.full_sweep(8)
+    assert settings.full_sweep(8) == 5 * sum(layer + 1 for layer in range(9))
+
+
+def test_a_budget_below_one_run_says_what_one_costs() -> None:
+    with pytest.raises(
+        DataError, match=r"at least one run, got 1\.4 of the 140 block-steps .* costs 7, so give at least 5\.0%"
+    ):
+        next_run(Evidence(n_blocks=6), SearchSettings(budget=0.01))
+    assert next_run(Evidence(n_blocks=6), SearchSettings(budget=0.05)).run is not None
+
+
+# ---- a pure function ------------------------------------------------------------------------------------
+
+
+def test_a_decision_depends_on_the_evidence_alone() -> None:
+    """Each decision of a search is made again from its evidence alone, the last one first, and as read from scores that
+    other runs followed: the same run comes out."""
+    made, settings = world(np.random.default_rng(5), 8, seed_error=1.5), SearchSettings(budget=0.3, tolerance=0.1)
+    evidence, decisions = search(made, settings)
+    runs = [decision.run for decision in decisions if decision.run is not None]
+    assert len(runs) > 4
+    names = [(score.scan, score.layer, score.seed) for score in evidence.scores]
+    for n in reversed(range(len(decisions))):
+        np.random.default_rng().standard_normal(n)
+        seen = 0 if n == 0 else 9 + n - 1
+        assert next_run(made.evidence(names[:seen]), settings) == decisions[n]
+
+
+def test_a_search_of_many_blocks_ends() -> None:
+
+    evidence, decisions = search(world(np.random.default_rng(6), 48), SearchSettings(budget=0.05))
+    assert decisions[-1].stop is not None
+    assert evidence.spent <= 0.05 * 5 * 49 * 25

@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import stats
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern
+
+from layerprobe.errors import DataError
+from layerprobe.search import posterior as model
+from layerprobe.search.posterior import Array, posterior
+from layerprobe.search.values import Evidence, Score
+from tests.search.worlds import world
+
+
+def some_evidence() -> Evidence:
+    """A scan of 5 blocks that lacks a layer, and runs at three layers, one of them with two seeds."""
+    made = world(np.random.default_rng(0), 5)
+    scan = [(True, layer, 0) for layer in (0, 1, 2, 3, 5)]
+    return made.evidence([*scan, (False, 2, 0), (False, 4, 0), (False, 2, 1), (False, 0, 0)])
+
+
+def matern(distance: float) -> float:
+    return (1 + math.sqrt(3) * distance) * math.exp(-math.sqrt(3) * distance)
+
+
+def by_conditioning(evidence: Evidence, spread: float, length: float, scan_spread: float, seed_sd: float):
+    """Mean and covariance of f by the definition of the model, entry by entry, and the log density of the scores."""
+    L, scores = evidence.n_blocks, evidence.scores
+    place = [0.0]
+    for step in evidence.steps or ():
+        place.append(place[-1] + (1 / L + step / sum(evidence.steps or ())) / 2)
+
+    def quality(i: int, j: int) -> float:
+        own = (10.0**2 if i == 0 else 0.3**2) if i == j else 0.0
+        return 100.0**2 + spread**2 * matern(abs(place[i] - place[j]) / length) + own
+
+    def bias(i: int, j: int) -> float:
+        slope = 4.0**2 * (i / L - 0.5) * (j / L - 0.5)
+        return 3.0**2 + slope + scan_spread**2 * matern(abs(i - j) / L / 0.5) + (3.0**2 if i == j == 0 else 0.0)
+
+    f = np.array([[quality(i, j) for j in range(L + 1)] for i in range(L + 1)])
+    f_y = np.array([[quality(i, score.layer) for score in scores] for i in range(L + 1)])
+    y = np.array(evidence.item_covariance) + seed_sd**2 * np.eye(len(scores))
+    for a, b in product(range(len(scores)), repeat=2):
+        y[a, b] += quality(scores[a].layer, scores[b].layer)
+        if scores[a].scan and scores[b].scan:
+            y[a, b] += bias(scores[a].layer, scores[b].layer)
+    values = np.array([score.value for score in scores])
+    mean = values.mean() + f_y @ np.linalg.inv(y) @ (values - values.mean())
+    density = stats.multivariate_normal(np.full(len(values), values.mean()), y).logpdf(values)
+    return mean, f - f_y @ np.linalg.inv(y) @ f_y.T, density
+
+
+def set_grid(monkeypatch: pytest.MonkeyPatch, **grid: tuple[float, ...]) -> None:
+    for name, values in grid.items():
+        monkeypatch.setattr(model, name, values)
+
+
+def test_the_closed_form_equals_conditioning(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SCAN_SPREADS=(1.5,), SEED_SDS=(0.6,))
+    known, (mean, covariance, _) = posterior(some_evidence()), by_conditioning(some_evidence(), 2.0, 0.3, 1.5, 0.6)
+    np.testing.assert_allclose(known.means, mean, rtol=1e-9)
+    np.testing.assert_allclose(known.covariance, covariance, atol=1e-7)
+
+
+def test_the_posterior_is_the_mixture_over_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = {"SPREADS": (1.0, 4.0), "LENGTHS": (0.2, 0.5), "SCAN_SPREADS": (0.5, 2.0), "SEED_SDS": (0.3, 1.0)}
+    set_grid(monkeypatch, **grid)
+    weights, means, seconds = [], [], []
+    for spread, length, scan_spread, seed_sd in product(*grid.values()):
+        mean, covariance, density = by_conditioning(some_evidence(), spread, length, scan_spread, seed_sd)
+        laws = ((spread, model.SPREAD_PRIOR), (scan_spread, model.SCAN_SPREAD_PRIOR), (seed_sd, model.SEED_PRIOR))
+        prior = sum(-(math.log(value / median, factor) ** 2) / 2 for value, (median, factor) in laws)
+        weights.append(math.exp(density + prior))
+        means.append(mean)
+        seconds.append(covariance + np.outer(mean, mean))
+    total = np.average(means, axis=0, weights=weights)
+    known = posterior(some_evidence())
+    np.testing.assert_allclose(known.means, total, atol=2e-2)  # what weighs less than a thousandth is left out
+    expected = np.average(seconds, axis=0, weights=weights) - np.outer(total, total)
+    np.testing.assert_allclose(known.covariance, expected, atol=5e-2)
+    np.testing.assert_allclose(known.draws.mean(axis=0), known.means, atol=0.15)
+    np.testing.assert_allclose(np.cov(known.draws.T), known.covariance, rtol=0.1, atol=0.1)
+
+
+def test_without_a_scan_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_grid(monkeypatch, SPREADS=(2.0,), LENGTHS=(0.3,), SEED_SDS=(0.6,))
+    monkeypatch.setattr(model, "OWN_SD", 0.0)
+    monkeypatch.setattr(model, "EMBEDDING_SD", 0.0)
+    values = {0: 60.0, 3: 63.5, 4: 64.0, 8: 61.0}
+    scores = tuple(Score(layer=layer, seed=0, value=value) for layer, value in values.items())
+    kernel = ConstantKernel(100.0**2) + ConstantKernel(2.0**2) * Matern(length_scale=0.3, nu=1.5)
+    process = GaussianProcessRegressor(kernel, alpha=0.6**2, optimizer=None)
+    centre = np.mean(list(values.values()))
+    process.fit(np.array(list(values))[:, None] / 8, np.array(list(values.values())) - centre)
+    mean, covariance = process.predict(np.arange(9)[:, None] / 8, return_cov=True)
+    known = posterior(Evidence(n_blocks=8, scores=scores))
+    np.testing.assert_allclose(known.means, mean + centre, rtol=1e-9)
+    np.testing.assert_allclose(known.covariance, covariance, atol=1e-6)
+
+
+def test_a_failed_score_is_no_score() -> None:
+    evidence = some_evidence()
+    failed = Evidence(
+        n_blocks=evidence.n_blocks,
+        scores=(*evidence.scores, Score(layer=4, seed=0, value=None, scan=True)),
+        item_covariance=np.pad(evidence.item_covariance, (0, 1), constant_values=7.0),
+        steps=evidence.steps,
+    )
+    np.testing.assert_array_equal(posterior(failed).means, posterior(evidence).means)
+
+
+def test_the_order_of_the_scores_does_not_matter() -> None:
+    evidence = some_evidence()
+    order = np.random.default_rng(1).permutation(len(evidence.scores))
+    turned = Evidence(
+        n_blocks=evidence.n_blocks,
+        scores=tuple(evidence.scores[i] for i in order),
+        item_covariance=np.array(evidence.item_covariance)[np.ix_(order, order)],
+        steps=evidence.steps,
+    )
+    np.testing.assert_allclose(posterior(turned).means, posterior(evidence).means, rtol=1e-9)
+
+
+def contrasts(covariance: Array) -> Array:
+    """Variances of all differences of two layers."""
+    return np.diag(covariance)[:, None] + np.diag(covariance) - 2 * covariance
+
+
+def test_an_error_that_all_runs_share_leaves_the_differences_as_they_are() -> None:
+    evidence = some_evidence()
+    shared = Evidence(
+        n_blocks=evidence.n_blocks,
+        scores=evidence.scores,
+        item_covariance=np.array(evidence.item_covariance) + 9.0,
+        steps=evidence.steps,
+    )
+    ours, theirs = posterior(evidence), posterior(shared)
+    np.testing.assert_allclose(theirs.means - theirs.means[0], ours.means - ours.means[0], atol=1e-3)
+    np.testing.assert_allclose(contrasts(theirs.covariance), contrasts(ours.covariance), atol=1e-3)
+    assert theirs.covariance[3, 3] > ours.covariance[3, 3] + 8
+
+
+def test_only_the_proportions_of_the_steps_count() -> None:
+    evidence = some_evidence()
+    longer = Evidence(
+        n_blocks=evidence.n_blocks,
+        scores=evidence.scores,
+        item_covariance=evidence.item_covariance,
+        steps=tuple(10 * step for step in evidence.steps or ()),
+    )
+    np.testing.assert_allclose(posterior(longer).means, posterior(evidence).means, rtol=1e-9)
+
+
+def test_layers_that_cka_calls_alike_share_what_is_known() -> None:
+    scores = (Score(layer=2, seed=0, value=70.0), Score(layer=6, seed=0, value=60.0))
+    alike, apart = (
+        posterior(Evidence(n_blocks=6, scores=scores, steps=steps)).means
+        for steps in ((0.1, 0.1, 0.0, 0.5, 0.1, 0.1), (0.1, 0.1, 0.5, 0.0, 0.1, 0.1))
+    )
+    assert alike[3] > apart[3] + 1
+
+
+def test_one_score_says_nothing_about_differences() -> None:
+    known = posterior(Evidence(n_blocks=6, scores=(Score(layer=3, seed=0, value=70.0),)))
+    assert known.means[3] == pytest.approx(70.0)
+    assert np.ptp(known.means) < 1e-6
+    assert known.chances.sum() == pytest.approx(1.0)
+    assert known.chances_within(0.0).sum() == pytest.approx(1.0)
+
+
+def test_candidates_are_the_fewest_that_reach_the_level() -> None:
+    known = posterior(some_evidence())
+    chosen = list(known.candidates(0.9))
+    assert chosen == sorted(chosen)
+    assert known.chances[chosen].sum() >= 0.9
+    assert known.chances[chosen].sum() - known.chances[chosen].min() < 0.9
+
+
+def test_there_must_be_a_score() -> None:
+    with pytest.raises(DataError, match="at least one finite score, got none: scan the model"):
+        posterior(Evidence(n_blocks=6, scores=(Score(layer=3, seed=0, value=None),)))

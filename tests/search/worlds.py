@@ -1,0 +1,112 @@
+"""Models whose true quality at every layer is known, with runs that err over items and seeds as real ones do."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from layerprobe.search.plan import next_run
+from layerprobe.search.posterior import Array
+from layerprobe.search.values import Decision, Evidence, Score, SearchSettings
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    truth: Array
+    """(layers,): f."""
+    steps: Array
+    """(n_blocks,)."""
+    scan: Array
+    """(layers,): scores of the scan."""
+    runs: Array
+    """(layers, seeds): scores of fine-tuning runs."""
+    scan_influences: Array
+    """(layers, items)."""
+    run_influences: Array
+    """(layers, seeds, items)."""
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.truth) - 1
+
+    def evidence(self, names: list[tuple[bool, int, int]]) -> Evidence:
+        """Of scores named by (whether of the scan, layer, seed)."""
+        values = [self.scan[layer] if scan else self.runs[layer, seed] for scan, layer, seed in names]
+        psi = [self.scan_influences[layer] if scan else self.run_influences[layer, seed] for scan, layer, seed in names]
+        return Evidence(
+            n_blocks=self.n_blocks,
+            scores=tuple(
+                Score(layer=layer, seed=seed, value=float(value), scan=scan)
+                for (scan, layer, seed), value in zip(names, values, strict=True)
+            ),
+            item_covariance=tuple(map(tuple, (np.array(psi) @ np.array(psi).T).tolist())) if psi else (),
+            steps=tuple(self.steps.tolist()),
+            n_items=self.scan_influences.shape[1],
+        )
+
+
+def world(
+    rng: np.random.Generator,
+    n_blocks: int,
+    *,
+    item_error: float = 0.6,
+    seed_error: float = 0.5,
+    n_items: int = 400,
+    seeds: int = 5,
+) -> World:
+    """Draw a model; `item_error` is that of the difference of two distant layers, in points."""
+    layers = np.arange(n_blocks + 1)
+    apart = np.abs(layers[:, None] - layers)
+    steps = rng.lognormal(0.0, 1.0, n_blocks)
+    place = np.concatenate([[0.0], np.cumsum(steps / steps.sum())])
+    spread, length = rng.lognormal(np.log(2.0), 0.7), rng.lognormal(np.log(0.25), 0.6)
+    truth = 70 + _draw(rng, spread**2 * _matern(np.abs(place[:, None] - place) / length))
+    truth[0] -= abs(rng.normal(0.0, 6.0))
+
+    bias = rng.normal(0.0, 2.0) + rng.normal(0.0, 2.5) * layers / n_blocks
+    bias += _draw(rng, 1.2**2 * _matern(apart / n_blocks / 0.5))
+    bias[0] += rng.normal(0.0, 3.0)
+    # all layers share three times the variance that they have of their own; a scan has some of its own, so has a run
+    own = item_error**2 / 2 * np.exp(-apart / 5)
+    layer_items = np.block(
+        [[3 * own[0, 0] + own, 3 * own[0, 0] + 0.85 * own], [3 * own[0, 0] + 0.85 * own, 3 * own[0, 0] + own]]
+    )
+    root, run_items = np.linalg.cholesky(layer_items + 1e-9 * np.eye(len(layer_items))), 0.06 * item_error**2
+    items = root @ rng.standard_normal(len(layer_items))
+    shape = (n_blocks + 1, seeds)
+    influences = root @ rng.standard_normal((len(layer_items), n_items)) / np.sqrt(n_items)
+    own_influences = rng.standard_normal((n_blocks + 1, seeds + 1, n_items)) * np.sqrt(run_items / n_items)
+    return World(
+        truth=truth,
+        steps=steps,
+        scan=truth
+        + bias
+        + items[n_blocks + 1 :]
+        + rng.normal(0.0, np.hypot(seed_error / 2, run_items**0.5), n_blocks + 1),
+        runs=(truth + items[: n_blocks + 1])[:, None] + rng.normal(0.0, np.hypot(seed_error, run_items**0.5), shape),
+        scan_influences=influences[n_blocks + 1 :] + own_influences[:, -1],
+        run_influences=influences[: n_blocks + 1, None] + own_influences[:, :-1],
+    )
+
+
+def search(world: World, settings: SearchSettings) -> tuple[Evidence, list[Decision]]:
+    """Search as a user would; return all evidence and every decision, the last of which stops."""
+    names: list[tuple[bool, int, int]] = []
+    decisions: list[Decision] = []
+    while True:
+        evidence = world.evidence(names)
+        decisions.append(next_run(evidence, settings))
+        run = decisions[-1].run
+        if run is None:
+            return evidence, decisions
+        if run.scan:
+            names += [(True, layer, run.seed) for layer in range(world.n_blocks + 1)]
+        else:
+            names.append((False, run.layer, run.seed))
+
+
+def _matern(distance: Array) -> Array:
+    return (1 + np.sqrt(3) * distance) * np.exp(-np.sqrt(3) * distance)
+
+
+def _draw(rng: np.random.Generator, covariance: Array) -> Array:
+    return np.linalg.cholesky(covariance + 1e-9 * np.eye(len(covariance))) @ rng.standard_normal(len(covariance))
