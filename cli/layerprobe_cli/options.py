@@ -547,6 +547,17 @@ def _share(text: str | None) -> float | None:
     return share
 
 
+AgainstLast = Annotated[
+    int,
+    option(
+        "Search",
+        "--against-last",
+        metavar="SEEDS",
+        min=0,
+        help="Seeds of the layer to keep and of the last one, to tell on the test split how they differ; beyond the "
+        "budget.",
+    ),
+]
 IntervalLevel = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
 ]

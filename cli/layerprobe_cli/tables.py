@@ -290,9 +290,9 @@ def print_study(study: Study, report: Path) -> None:
     similarity = "CKA with layer before" if study.comparison.alone else "CKA"
     header = ("layer", "parameters", similarity, *(["zero-shot"] if scored else []), "TMFT", "flag")
     print_table(header, [_layer_cells(row) for row in rows])
-    if study.confirmation is not None:
+    if study.outcomes:
         typer.echo("\nFine-tuned:")
-        print_outcomes(study.confirmation.outcomes)
+        print_outcomes(study.outcomes)
     if study.reference_outcomes:
         typer.echo(f"\nThe reference, {study.comparison.reference.name}:")
         print_outcomes(study.reference_outcomes)
@@ -300,6 +300,9 @@ def print_study(study: Study, report: Path) -> None:
     if study.confirmation is not None:
         typer.echo(study.confirmation.sentence)
         typer.echo(f"Verdict: {study.confirmation.verdict}")
+    if study.finding is not None:
+        typer.echo()
+        print_finding(study.finding)
     typer.echo(f"Report: {report}")
 
 

@@ -246,7 +246,8 @@ def _evidence(study: Study, layer: int) -> str:
     header += [f"Zero-shot {metric_title(untrained.primary)}", ""] if untrained is not None else [""]
     marks = {
         "exported": [layer],
-        "recommended": [study.prediction.recommended_layer],
+        **({"to keep": [study.kept_layer]} if study.finding else {}),
+        "predicted": [study.prediction.recommended_layer],
         "drop": study.prediction.drop_layers,
     }
     rows = [
@@ -258,11 +259,13 @@ def _evidence(study: Study, layer: int) -> str:
         ]
         for i, value in enumerate(curve.values)
     ]
-    verdict = (
-        "No layer was fine-tuned to confirm it."
-        if confirmation is None
-        else f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
-    )
+    if study.finding is not None:
+        proof = study.finding.against_last
+        verdict = escaped(" ".join((study.finding.sentence, *(() if proof is None else (proof.sentence,)))))
+    elif confirmation is not None:
+        verdict = f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
+    else:
+        verdict = "No layer was fine-tuned to confirm it."
     return "\n\n".join(
         (
             "## Why this layer",

@@ -3,6 +3,7 @@
 import itertools
 from dataclasses import dataclass
 
+from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
@@ -127,8 +128,8 @@ class AgainstLast:
         }
         return (
             f"On {each.n_items:,} test examples layer {self.layer} scores {each.value:+.2f} "
-            f"{metric_title(self.primary)} x 100 against the last, {self.last} ({each.level:.0%} interval {low:+.2f} to "
-            f"{high:+.2f} over other examples and other seeds, by {seeds}), {told[self.verdict]}."
+            f"{metric_title(self.primary)} x 100 against the last, {self.last} ({each.level:.0%} interval {low:+.2f} "
+            f"to {high:+.2f} over other examples and other seeds, by {seeds}), {told[self.verdict]}."
         )
 
 
@@ -203,9 +204,14 @@ class Study:
     """Of the reference, on the test split."""
     protocol: Protocol | None = None
     """How layers were fine-tuned."""
+    finding: Finding | None = None
+    """Which layer to keep, where that was searched for."""
     confirmation: Confirmation | None = None
+    """Of studies that fine-tuned two layers instead."""
     reference_outcomes: tuple[LayerOutcome, ...] = ()
     """The reference fine-tuned at its own layers, where that was asked for."""
+    further_outcomes: tuple[LayerOutcome, ...] = ()
+    """The model fine-tuned at other layers, where that was asked for."""
     further_comparisons: tuple[Comparison, ...] = ()
     """The model against other references, where more than one was given; the prediction is from the first."""
     further_predictions: tuple[DropPrediction, ...] = ()
@@ -235,16 +241,42 @@ class Study:
                 raise DataError(
                     f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.scores)}"
                 )
-        tuned_outcomes = (*(self.confirmation.outcomes if self.confirmation else ()), *self.reference_outcomes)
-        parts = (self.zero_shot, self.reference_zero_shot, self.confirmation, *tuned_outcomes)
+        parts = (
+            *(self.zero_shot, self.reference_zero_shot, self.confirmation, self.finding),
+            *(*self.outcomes, *self.reference_outcomes),
+        )
         if others := {part.primary for part in parts if part is not None} - {self.metric}:
             raise DataError(
                 f"expected scores by {self.metric} in a study of {self.provenance.task_kind}, got {', '.join(others)}"
             )
-        if self.confirmation is not None:
-            tuned = (*self.confirmation.compared_layers, *(outcome.layer for outcome in self.confirmation.outcomes))
-            check_layers(tuned, model, what="fine-tuned layers")
+        compared = self.confirmation.compared_layers if self.confirmation else ()
+        tuned = (*compared, *(outcome.layer for outcome in self.outcomes))
+        check_layers(tuned, model, what="fine-tuned layers")
+        if self.finding is not None and len(self.finding.parameters) != model.n_layers:
+            raise DataError(f"expected a search of {model.n_layers} layers, got {len(self.finding.parameters)}")
         check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
+
+    @property
+    def outcomes(self) -> tuple[LayerOutcome, ...]:
+        """What fine-tuning the model truncated at a layer gave, by layer, ascending."""
+        if self.finding is not None:
+            own = self.finding.outcomes
+        else:
+            own = () if self.confirmation is None else self.confirmation.outcomes
+        by_layer = {each.layer: each for each in (*own, *self.further_outcomes)}
+        return tuple(by_layer[layer] for layer in sorted(by_layer))
+
+    @property
+    def level(self) -> float:
+        """Confidence level of what fine-tuning showed."""
+        if self.finding is not None:
+            return self.finding.answer.settings.level
+        return LEVEL if self.confirmation is None else self.confirmation.level
+
+    @property
+    def kept_layer(self) -> int:
+        """The layer to keep: the one that was found, or without a search the one that is recommended."""
+        return self.prediction.recommended_layer if self.finding is None else self.finding.best_layer
 
     @property
     def metric(self) -> str:

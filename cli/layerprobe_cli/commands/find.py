@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Embedding, Level, Model, Search, SearchTuning, TaskSource
+from layerprobe_cli.options import AgainstLast, Embedding, Level, Model, Search, SearchTuning, TaskSource
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_finding
 
@@ -18,6 +18,7 @@ def find(
     search: Search,
     output: Output,
     level: Level = LEVEL,
+    against_last: AgainstLast = 0,
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
@@ -45,6 +46,7 @@ def find(
             **settings,
             seeds=seeds,
             level=level,
+            against_last=min(against_last, seeds),
             protocol=tuning.protocol(embedding),
             options=embedding.options(),
             save_models=save_models,
