@@ -5,7 +5,7 @@ made, or read where they are there, and scored.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from statistics import median
 
@@ -252,7 +252,7 @@ class _Search:
             n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
             outcomes=outcomes(tested, level=settings.level) if tested else (),
             against_last=proof,
-            seconds_by_layer=_seconds(encoder, sorted(kept), self.folds[0], self.protocol),
+            seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
             failures=tuple(self.failures),
         )
 
@@ -291,8 +291,11 @@ def _at(run: FineTuningRun | JointRun | None, layer: int) -> FineTuningRun | Non
 
 
 @torch.inference_mode()
-def _seconds(encoder: Encoder, layers: Sequence[int], task: Task, protocol: Protocol) -> dict[int, float]:
-    """Return the seconds that models truncated at these layers take for the same texts, the median of turns in turn."""
+def _seconds(encoder: Encoder, layers: Collection[int], task: Task, protocol: Protocol) -> tuple[float | None, ...]:
+    """Return, by layer, the seconds that models truncated at these layers take for the same texts, one after another.
+
+    The median of some rounds; None at the other layers.
+    """
     texts = encoder.tokenize(task.test.texts[:SPEED_TEXTS], max_length=protocol.max_length)
     batches = list(token_batches(texts.lengths, budget=SPEED_BATCH_TOKENS, same_length=not encoder.padding_invariant))
     models = {layer: TruncatedEncoder(encoder, layer).eval() for layer in layers}
@@ -304,4 +307,4 @@ def _seconds(encoder: Encoder, layers: Sequence[int], task: Task, protocol: Prot
                 embed(encoder, model, texts, rows, protocol)[0].cpu()
             if turn:  # the first one warms up
                 taken[layer].append(time.perf_counter() - start)
-    return {layer: median(seconds) for layer, seconds in taken.items()}
+    return tuple(median(taken[layer]) if layer in taken else None for layer in range(encoder.n_layers))

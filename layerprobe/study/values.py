@@ -149,8 +149,9 @@ class Finding:
     """1 where all seeds share the validation split."""
     n_items: tuple[int, int]
     """Validation examples of the first fold, and test examples."""
-    seconds_by_layer: dict[int, float]
-    """What the model truncated there takes for the same texts: at the best, smallest sufficient and last layer."""
+    seconds_by_layer: tuple[float | None, ...]
+    """What the model truncated there takes for the same texts; None but at the best, the smallest sufficient and the
+    last layer."""
     outcomes: tuple[LayerOutcome, ...] = ()
     """The runs of truncated models put together by layer, ascending."""
     against_last: AgainstLast | None = None
@@ -167,6 +168,11 @@ class Finding:
     def sentence(self) -> str:
         """The answer in plain words."""
         return self.answer.sentence
+
+    def speed(self, layer: int) -> float | None:
+        """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
+        own, whole = self.seconds_by_layer[layer], self.seconds_by_layer[-1]
+        return None if own is None or whole is None else whole / own
 
     @property
     def drop_chance(self) -> float:
