@@ -147,7 +147,8 @@ class _Search:
             n_blocks=self.n_blocks,
             steps=layer_steps(cka.values[1:]),
             start=start,
-            n_items=len(folds[0].validation),
+            n_items=sum(len(fold.validation) for fold in folds),
+            n_folds=len(folds),
         )
 
     def make(self, planned: PlannedRun, progress: Progress) -> None:
