@@ -11,6 +11,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
+from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, Protocol
 from layerprobe.prediction.values import DropPrediction
@@ -89,7 +90,8 @@ def confirm(
 
     Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
     the third on, and the intervals are so much wider that all looks together err no more often than the level says.
-    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one.
+    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one. Intervals
+    are over other test items and other seeds.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -101,8 +103,9 @@ def confirm(
     n_blocks = count_blocks(checkpoint.config)
     planned = None if all_seeds else len(set(seeds))
 
-    def settled(runs: Sequence[FineTuningRun]) -> bool:
-        return confirmation(prediction, runs, n_blocks, level=level, planned=planned).verdict != "undecided"
+    def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
+        items = items_of(checkpoint, runs, task, options=options)
+        return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
 
     runs = finetune(
         checkpoint,
@@ -111,10 +114,10 @@ def confirm(
         seeds=seeds,
         protocol=protocol,
         options=options,
-        enough=None if all_seeds else settled,
+        enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
         progress=progress,
     )
-    return confirmation(prediction, runs, n_blocks, level=level, planned=planned)
+    return confirmed(runs)
 
 
 def saved_models(
@@ -127,6 +130,19 @@ def saved_models(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
+
+
+def items_of(
+    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, options: Options = DEFAULT_OPTIONS
+) -> RunItems:
+    """Return what each item adds to the scores of runs that `finetune` made with the same arguments.
+
+    With it, `outcomes` and `confirmation` know the error over items.
+
+    Raises:
+        StoreError: If the disk does not let outputs be read.
+    """
+    return run_items(task, zip(runs, saved_models(model, runs, task, options=options), strict=True))
 
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:

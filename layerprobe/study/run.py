@@ -8,7 +8,15 @@ from layerprobe.encoders.loading import ModelLike, resolve_checkpoint, resolve_d
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, confirm, finetune
+from layerprobe.finetuning.tuning import (
+    PAPER_SEEDS,
+    agreed,
+    check_layers,
+    check_precision,
+    confirm,
+    finetune,
+    items_of,
+)
 from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
 from layerprobe.scoring.zero_shot import score
@@ -106,7 +114,7 @@ def run(
             runs = finetune(
                 bases[0], reference_layers, task, seeds=taken, protocol=protocol, options=options, progress=progress
             )
-            contrast = outcomes(runs, level=level)
+            contrast = outcomes(runs, items_of(bases[0], runs, task, options=options), level=level)
     scored = [score(each, task, options=options, progress=progress) for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(
