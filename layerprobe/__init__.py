@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from layerprobe.extraction.embeddings import extract as extract
     from layerprobe.finetuning.tuning import confirm as confirm
     from layerprobe.finetuning.tuning import finetune as finetune
+    from layerprobe.finetuning.tuning import scan as scan
     from layerprobe.finetuning.values import Protocol as Protocol
     from layerprobe.pretraining.embedded import embedded_model as embedded_model
     from layerprobe.pretraining.embedded import embedded_task as embedded_task
@@ -50,7 +51,7 @@ _MODULES = {
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",
-    "finetuning.tuning": "confirm finetune",
+    "finetuning.tuning": "confirm finetune scan",
     "finetuning.values": "Protocol",
     "pretraining.embedded": "embedded_model embedded_task",
     "report.page": "write_report",

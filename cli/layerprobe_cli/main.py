@@ -32,6 +32,7 @@ from layerprobe_cli.commands import (
     reproduce,
     retrieve,
     run,
+    scan,
     score,
     sweep,
 )
@@ -83,7 +84,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 
 PANELS = {
     "The whole study": (run, demo, doctor),
-    "Stages": (extract, compare, predict, finetune, confirm, report),
+    "Stages": (extract, compare, predict, scan, finetune, confirm, report),
     "More scores": (score, retrieve, metrics, profile),
     "Training": (sweep, chain, adapt, pretrain, export),
     "The paper": (reproduce, bench_predictors),

@@ -467,6 +467,23 @@ class Tuning:
         return listed
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JointTuning(Tuning):
+    """How a model is fine-tuned at all layers at once."""
+
+    seeds: Annotated[
+        str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
+    ] = "1"
+    weighting: Annotated[
+        Literal["falling", "equal", "random", "sandwich"],
+        option(
+            "Fine-tuning",
+            help="How much the loss at each layer counts: falling with depth, equal, one random layer a step, or the "
+            "first, the last and a random one.",
+        ),
+    ] = "falling"
+
+
 IntervalLevel = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
 ]

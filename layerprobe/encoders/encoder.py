@@ -238,7 +238,6 @@ class EveryLayer(nn.Module):
         final_norm = self.model.get_submodule(path) if path else None
         description = replace(encoder.description, norm="final" if final_norm else "none")
         self._encoder = replace(encoder, model=self.model, final_norm=final_norm, description=description)
-        self.parameters_without_pooler = encoder.description.parameters[-1]
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
         """Yield the token states of every layer, (text, token, feature), with the final norm where there is one."""

@@ -38,6 +38,8 @@ class TrainingSummary:
     """The protocol, by name."""
     metrics: dict[str, float]
     """Scores of the best epoch, by name."""
+    joint: bool = False
+    """Whether it was fine-tuned whole, with a loss at every layer, and truncated afterwards."""
     seeds: tuple[int, ...] = ()
     """Of all runs of this layer at hand, this one's among them."""
     over_seeds: dict[str, SeedScores] = field(default_factory=dict)
@@ -195,8 +197,13 @@ def _code(*lines: str) -> str:
 def _training(training: TrainingSummary) -> str:
     train, *others = training.pairs
     rest = " and ".join(f"{n:,}" for n in others)
+    how = (
+        "Fine-tuned whole, with a loss at every layer, then truncated,"
+        if training.joint
+        else ("Truncated first, then fine-tuned")
+    )
     about = (
-        f"Truncated first, then fine-tuned on {escaped(shown_name(training.data))}: {train:,} examples to "
+        f"{how} on {escaped(shown_name(training.data))}: {train:,} examples to "
         f"train on, {rest} to choose the epoch and to score. Seed {training.seed}."
     )
     parts = "## Fine-tuning", about, _table(("Protocol", ""), training.settings.items()), _scores(training)

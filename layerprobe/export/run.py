@@ -40,9 +40,9 @@ def export_model(
 
     Args:
         model: A name, a folder, a `ModelSpec` or a checkpoint, or the directory of a fine-tuning run whose model was
-            saved.
+            saved; of a joint run, any layer can be had.
         out: The folder to write.
-        layer: Blocks kept, 0 .. n_blocks; a run has its own.
+        layer: Blocks kept, 0 .. n_blocks; a run of TMFT has its own.
         pooling: How token states become one embedding; mean by default. A run has its own.
         max_length: Tokens a text at most; the model's own limit, at most 512, by default. A run has its own.
         prompt: Put before every text; none by default. A run has its own.
@@ -60,7 +60,7 @@ def export_model(
     """
     out = Path(out)
     source = _folder_of(model)
-    saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source)
+    saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
     check_target(out, overwrite=overwrite, source=source)
     if saved is None:
         if layer is None:
@@ -173,6 +173,7 @@ def _training(saved: SavedRun) -> TrainingSummary:
     return TrainingSummary(
         data=saved.origin.task,
         pairs=saved.origin.pairs,
+        joint=saved.joint,
         seed=run.seed,
         settings={name.replace("_", " "): str(value) for name, value in to_dict(run.protocol).items()},
         metrics=_metrics(run),

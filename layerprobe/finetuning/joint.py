@@ -68,7 +68,7 @@ def fine_tune_jointly(
         seed=seed,
         weighting=weighting,
         protocol=protocol,
-        parameters=trained.parameters,
+        parameters=encoder.description.parameters,
         primary=task.primary,
         best_epoch=trained.best_epoch,
         validation=tuple(None if each is None else each.metrics for each in trained.validation),

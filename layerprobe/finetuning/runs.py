@@ -128,13 +128,7 @@ def fine_tune_layers(
         TrainingError: If a run fails, or did before.
         StoreError: If a result cannot be written.
     """
-
-    @functools.cache
-    def loaded() -> Encoder:
-        encoder = load()
-        warn_of_cut_texts(encoder, task, protocol)
-        return encoder
-
+    loaded = loaded_once(load, task, protocol)
     # a run that is named twice is one run: copies would narrow the intervals over seeds
     layers, seeds = list(dict.fromkeys(layers)), list(dict.fromkeys(seeds))
     # a block costs about as much as the rest of a step
@@ -160,6 +154,18 @@ def fine_tune_layers(
         if enough is not None and enough(runs):
             break
     return runs
+
+
+def loaded_once(load: Callable[[], Encoder], task: Task, protocol: Protocol) -> Callable[[], Encoder]:
+    """Return a function that loads at its first call, and then warns of texts that fine-tuning cuts."""
+
+    @functools.cache
+    def loaded() -> Encoder:
+        encoder = load()
+        warn_of_cut_texts(encoder, task, protocol)
+        return encoder
+
+    return loaded
 
 
 def warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:

@@ -4,6 +4,7 @@ Knows a run's directory; knows nothing of how it was trained.
 """
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, UnsupportedArchitectureError
 from layerprobe.files import store_errors
-from layerprobe.finetuning.values import FineTuningRun
+from layerprobe.finetuning.values import FineTuningRun, JointRun
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.serialisation import from_json, to_bytes
 from layerprobe.tasks.values import Task
@@ -48,7 +49,10 @@ class SavedRun:
     path: Path
     """The Hugging Face checkpoint."""
     run: FineTuningRun
+    """Of a joint run, what it says of the layer that was asked for."""
     origin: RunOrigin
+    joint: bool = False
+    """Whether the checkpoint is the whole model of a joint run, to be truncated at the layer."""
 
 
 def has_model(directory: Path) -> bool:
@@ -97,11 +101,13 @@ def _no_bars() -> Iterator[None]:
             logging_.enable_progress_bar()
 
 
-def load_saved_run(directory: Path) -> SavedRun | None:
+def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None:
     """Return the run that a directory holds with its weights, or None where it is no directory of a run.
 
+    The layer is one of a joint run; a run of TMFT has its own.
+
     Raises:
-        DataError: If its weights were not kept, or what it holds cannot be read.
+        DataError: If its weights were not kept, what it holds cannot be read, or a joint run has no such layer.
         StoreError: If the disk does not let it be read.
     """
     result, origin = directory / "result.json", directory / MODEL / ORIGIN
@@ -109,21 +115,31 @@ def load_saved_run(directory: Path) -> SavedRun | None:
         return None
     if not has_model(directory):
         raise DataError(
-            f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` with --save-models"
+            f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` or `layerprobe scan` "
+            "with --save-models"
         )
     with store_errors("read", directory):
         texts = result.read_bytes(), origin.read_bytes()
     try:
-        run, started_from = from_json(FineTuningRun, texts[0].decode()), from_json(RunOrigin, texts[1].decode())
-        return SavedRun(path=directory / MODEL, run=run, origin=started_from)
-    except ValueError as error:  # DataError is one
+        result_text, started_from = texts[0].decode(), from_json(RunOrigin, texts[1].decode())
+        joint = from_json(JointRun, result_text) if "weighting" in json.loads(result_text) else None
+        run = from_json(FineTuningRun, result_text) if joint is None else None
+    except (ValueError, TypeError) as error:  # DataError is a ValueError
         raise DataError(f"the run {directory} cannot be read: {error}") from error
+    if joint is not None:
+        if layer is None:
+            raise DataError(f"expected a layer to truncate the joint run at: give --layer, 0 to {joint.n_layers - 1}")
+        run = joint.truncated(layer)
+    assert run is not None
+    return SavedRun(path=directory / MODEL, run=run, origin=started_from, joint=joint is not None)
 
 
 def runs_of_layer(saved: SavedRun) -> list[FineTuningRun]:
     """Return this run and those of other seeds that lie beside it, by seed; what cannot be read is left out."""
     directory, run = saved.path.parent, saved.run
     runs = {run.seed: run}
+    if saved.joint:
+        return [run]
     for file in directory.parent.glob(f"layer-{run.layer:03d}-seed-*/result.json"):
         with contextlib.suppress(OSError, ValueError):  # DataError is one
             other = from_json(FineTuningRun, file.read_text(encoding="utf-8"))

@@ -137,7 +137,7 @@ def fine_tune(
         layer=layer,
         seed=seed,
         protocol=protocol,
-        parameters=trained.parameters,
+        parameters=encoder.description.parameters[layer],
         primary=task.primary,
         best_epoch=trained.best_epoch,
         validation=validation.metrics,
@@ -158,8 +158,6 @@ def fine_tune(
 class Trained:
     """What training a model at one layer, or at several at once, left; by layer in the order of the model's."""
 
-    parameters: int
-    """Of the model, without the pooler."""
     best_epoch: int
     """From 1."""
     validation: tuple[Evaluation | None, ...]
@@ -244,7 +242,6 @@ def train_layers(
         model.save(save_to, encoder.tokenizer)
     failed = [layer in tuner.failures for layer in model.layers]
     return Trained(
-        parameters=model.parameters_without_pooler,
         best_epoch=chosen,
         validation=tuple(None if gone else each for each, gone in zip(best, failed, strict=True)),
         test=tuple(tested),

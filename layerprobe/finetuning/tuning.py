@@ -12,10 +12,10 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, l
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
 from layerprobe.finetuning.items import RunItems, run_items
-from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, Protocol
+from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, part_of, silent
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Examples, Task, check_task
 
@@ -68,6 +68,60 @@ def finetune(
         prompt=options.prompt,
         progress=progress,
     )
+
+
+def scan(
+    model: ModelLike,
+    task: Task,
+    *,
+    seeds: Sequence[int] = (0,),
+    weighting: Weighting = "falling",
+    protocol: Protocol | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    save_models: bool = False,
+    progress: Progress = silent,
+) -> list[JointRun]:
+    """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
+
+    The curve says which layers are worth truncating at; it is not TMFT's own, see `fine_tune_jointly`. With
+    `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `scan_models`.
+    The other arguments are those of `finetune`; finished runs are read, not repeated.
+
+    Raises:
+        As `finetune`.
+    """
+    check_task(task)
+    protocol = agreed(protocol, options)
+    check_precision(options)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    prompted = with_prompt(task, options.prompt)
+    load_once = loaded_once(lambda: load(checkpoint, options), prompted, protocol)
+    seeds, runs = list(dict.fromkeys(check_seeds(seeds))), []
+    for number, seed in enumerate(seeds):
+        run = load_or_run_jointly(
+            run_folder(checkpoint, task, protocol, options),
+            load_once,
+            prompted,
+            seed=seed,
+            protocol=protocol,
+            weighting=weighting,
+            batch_tokens=options.batch_tokens,
+            save_model=save_models,
+            prompt=options.prompt,
+            progress=part_of(progress, start=float(number), share=1.0, whole=float(len(seeds))),
+        )
+        assert run is not None  # it was waited for
+        runs.append(run)
+    return runs
+
+
+def scan_models(
+    model: ModelLike, runs: Sequence[JointRun], task: Task, *, options: Options = DEFAULT_OPTIONS
+) -> list[Path]:
+    """Return the directory of every run that `scan` made with the same arguments; the checkpoint is `model` in it."""
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
+    return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
 
 
 def confirm(

@@ -122,8 +122,8 @@ class JointRun:
     seed: int
     weighting: Weighting
     protocol: Protocol
-    parameters: int
-    """Of the whole model, without the pooler."""
+    parameters: tuple[int, ...]
+    """Of the model truncated at each layer, without the pooler."""
     primary: str
     """The metric that chose the epoch."""
     best_epoch: int
@@ -144,7 +144,13 @@ class JointRun:
     """Layers whose loss or embeddings were not finite, ascending."""
 
     def __post_init__(self) -> None:
-        by_layer = (self.validation, self.test, self.thresholds, *(epoch.validation for epoch in self.epochs))
+        by_layer = (
+            self.parameters,
+            self.validation,
+            self.test,
+            self.thresholds,
+            *(epoch.validation for epoch in self.epochs),
+        )
         if len({len(values) for values in by_layer}) != 1:
             raise DataError(f"expected values of as many layers, got {', '.join(str(len(each)) for each in by_layer)}")
         for metrics in (*self.validation, *self.test):
@@ -155,6 +161,36 @@ class JointRun:
     def n_layers(self) -> int:
         """Layers, the embedding output among them."""
         return len(self.test)
+
+    def truncated(self, layer: int) -> FineTuningRun:
+        """Return what the run says of its model truncated at a layer; DataError if it has no such layer, or it failed.
+
+        The seconds are those of the whole run.
+        """
+        if not 0 <= layer < self.n_layers:
+            raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
+        validation, test = self.validation[layer], self.test[layer]
+        if validation is None or test is None:
+            message = next((failed.message for failed in self.failures if failed.layer == layer), "it failed")
+            raise DataError(f"expected a layer that the joint run has scores of, got {layer}: {message}")
+        return FineTuningRun(
+            layer=layer,
+            seed=self.seed,
+            protocol=self.protocol,
+            parameters=self.parameters[layer],
+            primary=self.primary,
+            best_epoch=self.best_epoch,
+            validation=validation,
+            test=test,
+            epochs=tuple(
+                EpochMetrics(epoch=each.epoch, train_loss=loss, validation={self.primary: score})
+                for each in self.epochs
+                if (loss := each.train_loss[layer]) is not None and (score := each.validation[layer]) is not None
+            ),
+            seconds=self.seconds,
+            peak_memory=self.peak_memory,
+            threshold=self.thresholds[layer],
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

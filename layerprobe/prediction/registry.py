@@ -26,6 +26,7 @@ RULES = Registry(
         "depth": "layerprobe.prediction.rules.depth:rules",
         "plateau": "layerprobe.prediction.rules.plateau:rules",
         "best layer": "layerprobe.prediction.rules.best_layer:rules",
+        "published": "layerprobe.prediction.rules.published:rules",
         "fall": "layerprobe.prediction.rules.fall:rules",
         "logistic": "layerprobe.prediction.rules.logistic:rules",
         LAST: "layerprobe.prediction.rules.best_rule:rules",

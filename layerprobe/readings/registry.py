@@ -4,6 +4,7 @@ from layerprobe.readings.reading import Reading
 from layerprobe.registry import Registry
 
 CKA, ZERO_SHOT = "CKA", "zero-shot"
+LOG_EVIDENCE, H_SCORE, CONTRASTIVE_LOSS = "LogME", "H-score", "contrastive loss"
 READINGS = Registry(
     "layerprobe.readings",
     Reading,
@@ -22,6 +23,11 @@ READINGS = Registry(
         "DiME": "layerprobe.readings.label_free:DIME",
         ZERO_SHOT: "layerprobe.readings.labelled:ZERO_SHOT",
         "probe": "layerprobe.readings.labelled:PROBE",
+        LOG_EVIDENCE: "layerprobe.readings.transferability:LOG_EVIDENCE",
+        H_SCORE: "layerprobe.readings.transferability:H_SCORE",
+        "LinMSE": "layerprobe.readings.transferability:LINEAR_MSE",
+        "kNN": "layerprobe.readings.transferability:NEIGHBOURS",
+        CONTRASTIVE_LOSS: "layerprobe.readings.transferability:CONTRASTIVE_LOSS",
         CKA: "layerprobe.readings.cka:WITH_REFERENCE",
     },
 )

@@ -44,6 +44,12 @@ def test_readings_are_chosen_by_name(layerprobe: Layerprobe, pair: tuple[Path, P
     )
 
 
+def test_what_is_not_defined_is_told(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    done = layerprobe("metrics", pair[0], "-t", pairs_file, "--reading", "H-score", "--reading", "kNN", "--json")
+    assert list(json.loads(done.out)["readings"]) == ["kNN"]
+    assert "warning: H-score is left out: it is not defined here" in done.err
+
+
 def test_labels_need_a_task(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a b c\nd e f\n")
     wrong = layerprobe("metrics", pair[0], "--texts", tmp_path / "texts.txt", "--reading", "probe")

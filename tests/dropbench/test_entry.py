@@ -98,7 +98,7 @@ def test_an_entry_is_what_the_stages_give(
 def test_an_entry_has_what_rules_read(entry: ZooEntry) -> None:
     named = {"self CKA", "mean cosine", "effective rank", "prompt entropy", "curvature", "dataset entropy"}
     assert named | {"InfoNCE", "LiDAR", "DiME"} <= entry.metrics.keys()
-    assert entry.labelled.keys() == {"zero-shot", "probe"}
+    assert entry.labelled.keys() == {"zero-shot", "probe", "LogME", "LinMSE", "kNN", "contrastive loss"}
     own = entry.metrics["self CKA"].values
     assert own[0] == own[1]
     assert max(own[1:]) < 1
@@ -132,7 +132,7 @@ def test_a_model_is_no_reference_of_its_own(folders: dict[str, str], task: Task,
 
 
 @pytest.mark.parametrize("kind", ["paraphrase", "classification"])
-def test_other_kinds_have_zero_shot_scores_alone(
+def test_other_kinds_have_no_probe_and_an_h_score(
     kind: Any, folders: dict[str, str], options: Options, entry: ZooEntry
 ) -> None:
     other = zoo_entry(
@@ -149,7 +149,7 @@ def test_other_kinds_have_zero_shot_scores_alone(
         views=Views(n_texts=12, n_views=2),
         options=options,
     )
-    assert other.labelled.keys() == {"zero-shot"}
+    assert other.labelled.keys() == {"zero-shot", "LogME", "H-score", "kNN", "contrastive loss"}
     assert other.cka == {}
 
 

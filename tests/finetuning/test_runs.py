@@ -282,7 +282,7 @@ def test_a_layer_and_a_seed_are_a_directory(tmp_path: Path) -> None:
 
 def test_a_run_says_the_same_after_the_disk(uninterrupted: list[FineTuningRun], tmp_path: Path) -> None:
     where = RunFolder(path=tmp_path)
-    where.save(uninterrupted[0])
+    save_run(where, uninterrupted[0])
     assert where.load(1, 0) == uninterrupted[0]
     assert (where.run_path(1, 0) / "result.json").read_text() == to_json(uninterrupted[0])
     assert where.load(1, 1) is None

@@ -59,7 +59,8 @@ def metrics(
             options=extraction.options(),
             progress=progress,
         )
-    output.notes(data.notes, data.warnings)
+    left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
+    output.notes(data.notes, (*data.warnings, *left_out))
     output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
 
 

@@ -1,0 +1,70 @@
+"""layerprobe scan."""
+
+from typing import Annotated
+
+import typer
+
+from layerprobe.checks import LEVEL
+from layerprobe_cli.options import Embedding, JointTuning, Level, Model, TaskSource
+from layerprobe_cli.output import Output, print_json
+from layerprobe_cli.tables import outcomes_with_best, print_outcomes
+
+
+def scan(
+    model: Model,
+    source: TaskSource,
+    embedding: Embedding,
+    tuning: JointTuning,
+    output: Output,
+    level: Level = LEVEL,
+    save_models: Annotated[
+        bool, typer.Option("--save-models", help="Keep the model of every run; `layerprobe export` cuts it anywhere.")
+    ] = False,
+) -> None:
+    """Fine-tune once with a loss at every layer: the whole curve for the price of one run.
+
+    The scores rank the layers, so that few are left to fine-tune truncated; those of the whole model are its own, not
+    TMFT's. Its model can be truncated at any layer afterwards. Finished runs are not repeated.
+
+    Example:  [bold]layerprobe scan google/electra-base-discriminator -t stsb[/bold]
+    """
+    seeds = tuning.seed_list()
+    task = source.load()
+
+    # only now: an error in the data needs no torch
+    from layerprobe.finetuning.confirmation import outcomes
+    from layerprobe.finetuning.tuning import scan as scan_layers
+    from layerprobe.finetuning.tuning import scan_models
+    from layerprobe.serialisation import to_dict
+
+    checkpoint = embedding.resolve(model)
+    options = embedding.options()
+    with output.progress() as progress:
+        runs = scan_layers(
+            checkpoint,
+            task,
+            seeds=seeds,
+            weighting=tuning.weighting,
+            protocol=tuning.protocol(embedding),
+            options=options,
+            save_models=save_models,
+            progress=progress,
+        )
+    failures = [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures]
+    output.notes(task.notes, (*task.warnings, *failures))
+    directories = scan_models(checkpoint, runs, task, options=options) if save_models else []
+    by_layer = [run.truncated(layer) for run in runs for layer, test in enumerate(run.test) if test is not None]
+    layer_outcomes = outcomes(by_layer, level=level)
+    if output.json:
+        listed = [to_dict(run) for run in runs]
+        for run, directory in zip(listed, directories, strict=False):  # all of them, or none
+            run["directory"] = str(directory)
+        print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
+        return
+    print_outcomes(layer_outcomes)
+    best = max(layer_outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
+    typer.echo(f"By validation, layer {best.layer} is best in this one model; truncated alone, layers can differ.")
+    if save_models:
+        typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT --layer L`:")
+        for directory in directories:
+            typer.echo(directory)

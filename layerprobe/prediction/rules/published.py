@@ -1,0 +1,50 @@
+"""Rules as their authors state them, on the readings of `layerprobe.readings.transferability`."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from layerprobe.prediction.rule import Call, HasCurves, Rule, fixed, layer_values, truncated
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.registry import CONTRASTIVE_LOSS, H_SCORE, LOG_EVIDENCE
+
+DECIMALS = 4
+"""To which TransformerRanker rounds its scores."""
+
+
+def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
+    """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
+    return [
+        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), fit=fixed(_small), labelled=True),
+        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), fit=fixed(_large), labelled=True),
+        Rule(name="TransformerRanker bestlayer", curves=(LOG_EVIDENCE,), fit=fixed(_best_layer), labelled=True),
+    ]
+
+
+def _small(model: HasCurves) -> tuple[Call, ...]:
+    """Return the layer with the lowest loss in the first half of the blocks.
+
+    Source: Thennal, Fischer and Biemann 2025 (arXiv 2410.14578); the halves are those of their code.
+    """
+    return _lowest_loss(model, 1, max(model.n_blocks // 2, 1))
+
+
+def _large(model: HasCurves) -> tuple[Call, ...]:
+    """Return the layer with the lowest loss in the second half of the blocks."""
+    return _lowest_loss(model, model.n_blocks // 2 + 1, model.n_blocks)
+
+
+def _lowest_loss(model: HasCurves, first: int, last: int) -> tuple[Call, ...]:
+    losses = layer_values(model, CONTRASTIVE_LOSS)[first : last + 1]
+    return (truncated(first + int(losses.argmin()), model),)
+
+
+def _best_layer(model: HasCurves) -> tuple[Call, ...]:
+    """Return the layer with the highest H-score, its default; where targets are scores, which that refuses, LogME.
+
+    Source: Garbaciauskas et al., Findings of ACL 2024 (2024.findings-acl.757). It scores models by their best layer and
+    does not say which of equals that is; here it is the earlier one.
+    """
+    name = H_SCORE if H_SCORE in model.curves else LOG_EVIDENCE
+    scores = np.round(layer_values(model, name)[1:], DECIMALS)
+    return (truncated(1 + int(scores.argmax()), model),)

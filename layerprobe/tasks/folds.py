@@ -1,0 +1,103 @@
+"""A task in several folds: each a different part of its labelled examples to choose by, the rest to train on.
+
+Knows texts and numbers; knows no models.
+"""
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+from layerprobe.errors import DataError
+from layerprobe.tasks.values import Examples, Task
+
+LARGEST = 0.5
+"""Share of a fold that examples joined by shared texts may take; where more are, only equal pairs stay together."""
+
+
+def folds_of(task: Task, n_folds: int, *, seed: int = 0) -> tuple[Task, ...]:
+    """Return the task once for each fold of its training and validation examples: one to validate, the rest to train.
+
+    The test split is the same in all. Examples that share a text are in one fold, so that no text is trained on and
+    validated on; where that would put too many into one, only copies of an example are kept together. The folds are of
+    like size, and every pooled example validates once.
+
+    Raises:
+        DataError: If there are fewer than two folds, or fewer than two examples for each.
+    """
+    pool = _pooled(task.train, task.validation)
+    if n_folds < 2:
+        raise DataError(f"expected at least two folds, got {n_folds}")
+    if len(pool) < 2 * n_folds:
+        raise DataError(f"expected at least two examples for each of {n_folds} folds, got {len(pool)}")
+    fold_of = _assigned(pool, n_folds, seed)
+    return tuple(
+        replace(
+            task,
+            name=f"{task.name}, fold {fold + 1} of {n_folds}",
+            train=_taken(pool, np.flatnonzero(fold_of != fold)),
+            validation=_taken(pool, np.flatnonzero(fold_of == fold)),
+        )
+        for fold in range(n_folds)
+    )
+
+
+def _pooled(first: Examples, second: Examples) -> Examples:
+    return Examples(
+        first=first.first + second.first,
+        second=None if first.second is None or second.second is None else first.second + second.second,
+        targets=first.targets + second.targets,
+    )
+
+
+def _taken(examples: Examples, rows: np.ndarray) -> Examples:
+    return Examples(
+        first=tuple(examples.first[row] for row in rows),
+        second=None if examples.second is None else tuple(examples.second[row] for row in rows),
+        targets=tuple(examples.targets[row] for row in rows),
+    )
+
+
+def _assigned(pool: Examples, n_folds: int, seed: int) -> np.ndarray:
+    """Return the fold of every example: groups in a random order, each to the fold with the fewest examples."""
+    groups = _joined(pool)
+    if max(map(len, groups)) > LARGEST * len(pool) / n_folds:
+        groups = _copies(pool)
+    random.Random(seed).shuffle(groups)
+    groups.sort(key=len, reverse=True)  # stable: the order among groups of a size is random
+    sizes, fold_of = [0] * n_folds, np.zeros(len(pool), dtype=np.intp)
+    for group in groups:
+        fold = min(range(n_folds), key=sizes.__getitem__)
+        fold_of[group] = fold
+        sizes[fold] += len(group)
+    return fold_of
+
+
+def _joined(pool: Examples) -> list[list[int]]:
+    """Return groups of examples that are connected by shared texts."""
+    number: dict[str, int] = {}
+    sides = [
+        [number.setdefault(text, len(number)) for text in side]
+        for side in (pool.first, *(() if pool.second is None else (pool.second,)))
+    ]
+    items = np.tile(np.arange(len(pool)), len(sides))
+    texts = len(pool) + np.concatenate([np.array(side) for side in sides])
+    size = len(pool) + len(number)
+    graph = coo_matrix((np.ones(len(items)), (items, texts)), shape=(size, size))
+    _, component = connected_components(graph, directed=False)
+    return _grouped(component[: len(pool)].tolist())
+
+
+def _copies(pool: Examples) -> list[list[int]]:
+    pairs = zip(pool.first, pool.first if pool.second is None else pool.second, strict=True)
+    return _grouped([frozenset(pair) for pair in pairs])
+
+
+def _grouped(keys: list[object]) -> list[list[int]]:
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        groups[key].append(row)
+    return list(groups.values())
