@@ -55,6 +55,8 @@ NO_ITEMS = RunItems()
 def run_items(task: Task, runs: Iterable[tuple[FineTuningRun, Path]]) -> RunItems:
     """Return the influences of the validation and test items of a task on its runs, from the runs' directories.
 
+    A layer of a joint run is a run in the directory of that, see `JointRun.truncated`.
+
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
