@@ -52,10 +52,13 @@ NO_ITEMS = RunItems()
 """Of runs whose outputs were not kept: intervals are then over seeds alone."""
 
 
-def run_items(task: Task, runs: Iterable[tuple[FineTuningRun, Path]]) -> RunItems:
+def run_items(
+    task: Task, runs: Iterable[tuple[FineTuningRun, Path]], *, documents: Mapping[str, str] | None = None
+) -> RunItems:
     """Return the influences of the validation and test items of a task on its runs, from the runs' directories.
 
-    A layer of a joint run is a run in the directory of that, see `JointRun.truncated`.
+    A layer of a joint run is a run in the directory of that, see `JointRun.truncated`. Items
+    that share a text count as linked, and where `documents` says which document a text is from, also those of one.
 
     Raises:
         StoreError: If the disk does not let outputs be read.
@@ -68,5 +71,5 @@ def run_items(task: Task, runs: Iterable[tuple[FineTuningRun, Path]]) -> RunItem
             targets = np.array(task.split(split).targets)
             found = item_influences(task.kind, outputs.of(run.layer, split), targets, threshold=run.threshold)
             influences[split][run.layer, run.seed] = found
-    links = {split: links_of(task.split(split)) for split in SCORED}
+    links = {split: links_of(task.split(split), documents) for split in SCORED}
     return RunItems(unit=KINDS[task.kind].unit, influences=influences, links=links)

@@ -1,6 +1,6 @@
 """Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -134,6 +134,7 @@ def confirm(
     protocol: Protocol | None = None,
     level: float = LEVEL,
     all_seeds: bool = False,
+    documents: Mapping[str, str] | None = None,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> Confirmation:
@@ -145,7 +146,8 @@ def confirm(
     Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
     the third on, and the intervals are so much wider that all looks together err no more often than the level says.
     With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one. Intervals
-    are over other test items and other seeds.
+    are over other test items and other seeds; items that share a text, or, where `documents` says where each text comes
+    from, a document, are not independent.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -158,7 +160,7 @@ def confirm(
     planned = None if all_seeds else len(set(seeds))
 
     def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
-        items = items_of(checkpoint, runs, task, options=options)
+        items = items_of(checkpoint, runs, task, documents=documents, options=options)
         return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
 
     runs = finetune(
@@ -187,16 +189,22 @@ def saved_models(
 
 
 def items_of(
-    model: ModelLike, runs: Sequence[FineTuningRun], task: Task, *, options: Options = DEFAULT_OPTIONS
+    model: ModelLike,
+    runs: Sequence[FineTuningRun],
+    task: Task,
+    *,
+    documents: Mapping[str, str] | None = None,
+    options: Options = DEFAULT_OPTIONS,
 ) -> RunItems:
     """Return what each item adds to the scores of runs that `finetune` made with the same arguments.
 
-    With it, `outcomes` and `confirmation` know the error over items.
+    With it, `outcomes` and `confirmation` know the error over items; for documents see `run_items`.
 
     Raises:
         StoreError: If the disk does not let outputs be read.
     """
-    return run_items(task, zip(runs, saved_models(model, runs, task, options=options), strict=True))
+    directories = saved_models(model, runs, task, options=options)
+    return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:

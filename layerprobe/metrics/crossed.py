@@ -67,7 +67,7 @@ class CrossedInterval:
     @property
     def sources(self) -> str:
         """What the interval is over and where most of its error comes from, in words."""
-        if not self.items_error or not self.seeds_error:
+        if self.items_error is None or self.seeds_error is None or not self.standard_error:
             return self.over
         items, seeds = f"the {self.n_items:,} {self.unit}s", f"the {self.n_seeds} seeds"
         share = self.items_error**2 / self.standard_error**2
