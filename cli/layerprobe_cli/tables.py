@@ -37,6 +37,8 @@ def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
             f"{title[0].upper()}{title[1:]} is the mean over seeds {_seeds(outcomes)}; "
             "the best seed, by validation, is only named."
         )
+    if over := next((outcome.error.over for outcome in outcomes if outcome.error), ""):
+        typer.echo(f"Intervals are {over}.")
 
 
 def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:

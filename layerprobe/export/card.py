@@ -216,7 +216,7 @@ def _scores(training: TrainingSummary) -> str:
         rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())
         alone = "One seed: how far another would be from it is not known."
         return "\n\n".join((_table(("Metric", "of the best epoch"), rows), alone))
-    header = ("Metric", "mean ± deviation", "interval of the mean", "by seed", f"this checkpoint, seed {training.seed}")
+    header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {training.seed}")
     lines = []
     for name, scores in training.over_seeds.items():
         assert scores.std is not None

@@ -37,9 +37,9 @@ class LayerRow:
     tmft_std: float | None
     """None for one seed."""
     tmft_interval_low: float | None
-    """Of the mean; None for one seed."""
+    """Of the mean, over test items and seeds; None where its error is not known."""
     tmft_interval_high: float | None
-    """Of the mean; None for one seed."""
+    """The same."""
     tmft_seeds: int
     """Runs of this layer; 0 where it was not run."""
     tmft_seed_numbers: tuple[int, ...]
@@ -107,4 +107,5 @@ def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedSco
     """Return the primary metric of a layer on one split over seeds, the interval at the level of the study."""
     if split == "test":
         return outcome.tested
-    return seed_scores(outcome.validation[outcome.primary], study.level)
+    scores, error = seed_scores(outcome.validation[outcome.primary], study.level), outcome.validation_error
+    return scores if error is None else dataclasses.replace(scores, interval=error.interval)

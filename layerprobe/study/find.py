@@ -7,6 +7,7 @@ made, or read where they are there, and scored.
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -20,8 +21,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
 from layerprobe.errors import InsufficientMemoryError, TrainingError
-from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.outputs import RunOutputs, read_outputs
+from layerprobe.finetuning.confirmation import differences, outcomes
+from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt
@@ -34,8 +35,8 @@ from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
 from layerprobe.study.values import AgainstLast, Finding, MadeRun
-from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task, check_task
 
@@ -142,7 +143,7 @@ class _Search:
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
         self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
-        self._tested: dict[tuple[int, int], tuple[float, Array]] = {}  # by layer and seed: test score and influences
+        self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
         self.evidence = Evidence(
             n_blocks=self.n_blocks,
             steps=layer_steps(cka.values[1:]),
@@ -188,27 +189,20 @@ class _Search:
             raise
         except TrainingError as error:
             self.failures.append(f"{'the scan' if planned.scan else f'layer {planned.layer}'} failed: {error}")
-        outputs = None if run is None else read_outputs(directory)
         for layer in range(self.n_blocks + 1) if planned.scan else (planned.layer,):
-            self._add(planned, layer, fold, _at(run, layer), outputs)
+            self._add(planned, layer, fold, _at(run, layer), directory)
         if isinstance(run, JointRun):
             self.failures += [f"the scan goes on without layer {each.layer}: {each.message}" for each in run.failures]
         self._join_evidence()
 
-    def _add(
-        self, planned: PlannedRun, layer: int, fold: int, run: FineTuningRun | None, outputs: RunOutputs | None
-    ) -> None:
+    def _add(self, planned: PlannedRun, layer: int, fold: int, run: FineTuningRun | None, directory: Path) -> None:
         influences = None
-        if run is not None and outputs is not None:
-            task = self.folds[fold]
-            made = outputs.of(layer, "validation")
-            targets = np.array(task.validation.targets)
-            influences = item_influences(task.kind, made, targets, threshold=run.threshold)
+        if run is not None:
+            items = run_items(self.folds[fold], [(run, directory)])
+            influences = items.influences["validation"].get((layer, planned.seed))
             self.runs.append(MadeRun(scan=planned.scan, fold=fold, run=run))
             if not planned.scan:
-                on_test, targets = outputs.of(layer), np.array(task.test.targets)
-                test = item_influences(task.kind, on_test, targets, threshold=run.threshold)
-                self._tested[layer, planned.seed] = run.test[run.primary], test
+                self._tested.update(items.influences["test"])
         value = None if run is None else run.validation[run.primary]
         score = Score(layer=layer, seed=planned.seed, value=value, scan=planned.scan)
         self._scores.append((fold, score, influences))
@@ -251,7 +245,7 @@ class _Search:
             runs=tuple(self.runs),
             n_folds=len(self.folds),
             n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
-            outcomes=outcomes(tested, level=settings.level) if tested else (),
+            outcomes=outcomes(tested, self._items, level=settings.level),
             against_last=proof,
             seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
             failures=tuple(self.failures),
@@ -269,20 +263,24 @@ class _Search:
 
     def _against_last(self, best: int, settings: SearchSettings) -> AgainstLast | None:
         """Return the difference over the seeds that both layers have scores of; None where there is none."""
-        seeds = sorted({seed for layer, seed in self._tested if layer == best})
-        pairs = [(self._tested[best, seed], self._tested.get((self.n_blocks, seed))) for seed in seeds]
-        paired = [(kept, last) for kept, last in pairs if last is not None]
-        if not paired:
+        runs = {(made.run.layer, made.run.seed): made.run for made in self.runs if not made.scan}
+        seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
+        if not seeds:
             return None
-        test = self.folds[0].test
-        difference = crossed(
-            [kept[0] - last[0] for kept, last in paired],
-            np.stack([kept[1] - last[1] for kept, last in paired]),
-            links=links_of(test),
-            level=settings.level,
-        )
-        assert difference is not None  # there are influences
+        kept, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
+        values, influences = differences(kept, last, (self._items, self._items))
+        links = self._items.links["test"]
+        difference = crossed(values, influences, links=links, level=settings.level, unit=self._items.unit)
+        if difference is None:
+            return None
         return AgainstLast(layer=best, last=self.n_blocks, primary=self.folds[0].primary, difference=difference)
+
+    @property
+    def _items(self) -> RunItems:
+        """What the test items, which all runs share, add to each run."""
+        task = self.folds[0]
+        links = {"test": links_of(task.test)}
+        return RunItems(unit=KINDS[task.kind].unit, influences={"test": self._tested}, links=links)
 
 
 def _at(run: FineTuningRun | JointRun | None, layer: int) -> FineTuningRun | None:

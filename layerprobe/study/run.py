@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from layerprobe.checks import LEVEL, check_level
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint, resolve_device
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune
+from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
 from layerprobe.scoring.zero_shot import score
@@ -115,11 +114,17 @@ def run(
             options=options,
             progress=progress,
         )
-        settings: dict[str, Any] = {"seeds": range(seeds), "protocol": protocol, "options": options}
-        if layers:
-            further = outcomes(finetune(checkpoint, layers, task, **settings, progress=progress), level=level)
-        if reference_layers:
-            contrast = outcomes(finetune(bases[0], reference_layers, task, **settings, progress=progress), level=level)
+
+        def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
+            if not chosen:
+                return ()
+            runs = finetune(
+                tuned, chosen, task, seeds=range(seeds), protocol=protocol, options=options, progress=progress
+            )
+            return outcomes(runs, items_of(tuned, runs, task, options=options), level=level)
+
+        further = at(checkpoint, layers)
+        contrast = at(bases[0], reference_layers) if bases else ()
     scored = [score(each, task, options=options, progress=progress) for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(

@@ -120,16 +120,15 @@ class AgainstLast:
         """The verdict in plain words."""
         each = self.difference
         low, high = each.interval
-        seeds = f"{each.n_seeds} seed{'' if each.n_seeds == 1 else 's'}"
         told = {
             "confirmed": "so the last layer is lower",
             "refuted": "so the last layer is higher",
             "undecided": f"which decides nothing; {each.visible:.1f} points or more would have been seen",
         }
         return (
-            f"On {each.n_items:,} test examples layer {self.layer} scores {each.value:+.2f} "
-            f"{metric_title(self.primary)} x 100 against the last, {self.last} ({each.level:.0%} interval {low:+.2f} "
-            f"to {high:+.2f} over other examples and other seeds, by {seeds}), {told[self.verdict]}."
+            f"On the test split layer {self.layer} scores {each.value:+.2f} {metric_title(self.primary)} x 100 against "
+            f"the last, {self.last} ({each.level:.0%} interval {low:+.2f} to {high:+.2f} {each.sources}), "
+            f"{told[self.verdict]}."
         )
 
 
