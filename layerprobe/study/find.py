@@ -279,8 +279,9 @@ class _Search:
     def _items(self) -> RunItems:
         """What the test items, which all runs share, add to each run."""
         task = self.folds[0]
-        links = {"test": links_of(task.test)}
-        return RunItems(unit=KINDS[task.kind].unit, influences={"test": self._tested}, links=links)
+        return RunItems(
+            unit=KINDS[task.kind].unit, influences={"test": self._tested}, links={"test": links_of(task.test)}
+        )
 
 
 def _at(run: FineTuningRun | JointRun | None, layer: int) -> FineTuningRun | None:
