@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.search.plan import gain_of_run, gain_of_seeds, next_run
+from layerprobe.search.plan import gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
 from tests.search.worlds import search, world
 
 
-def scan_of(values: Sequence[float | None]) -> tuple[Score, ...]:
-    return tuple(Score(layer=layer, seed=0, value=value, scan=True) for layer, value in enumerate(values))
+def scan_of(values: Sequence[float | None], seed: int = 0) -> tuple[Score, ...]:
+    return tuple(Score(layer=layer, seed=seed, value=value, scan=True) for layer, value in enumerate(values))
 
 
 def runs_of(*values: tuple[int, float | None]) -> tuple[Score, ...]:
@@ -34,8 +34,8 @@ CURVE = (60.0, 66.0, 68.0, 69.0, 68.0, 66.0, 63.0)
 def test_the_gain_of_a_run_is_that_of_redrawn_scores(layer: int) -> None:
     known = posterior(Evidence(n_blocks=6, scores=(*scan_of(CURVE), *runs_of((3, 69.5)))))
     noise = np.random.default_rng(0).standard_normal(400_000)
-    scores = known.run_variance + known.seen[layer, layer]
-    moved = known.means + (noise / np.sqrt(scores))[:, None] * known.cross[:, layer]
+    scores = known.run_variance + known.run.seen[layer, layer]
+    moved = known.means + (noise / np.sqrt(scores))[:, None] * known.run.cross[:, layer]
     assert gain_of_run(known, layer) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=5e-3)
 
 
@@ -59,10 +59,33 @@ def test_a_scan_comes_first() -> None:
 
 
 def test_after_the_scan_comes_a_layer_that_may_be_the_best() -> None:
-    run = next_run(Evidence(n_blocks=6, scores=scan_of(CURVE))).run
+    scans = (*scan_of(CURVE), *scan_of(CURVE, seed=1), *scan_of(CURVE, seed=2))
+    run = next_run(Evidence(n_blocks=6, scores=scans), SearchSettings(budget=0.5)).run
     assert run is not None
     assert run == PlannedRun(layer=run.layer, seed=0, scan=False, cost=run.layer + 1)
     assert run.layer in (0, 1, 2, 3, 4)
+
+
+def test_a_scan_on_other_items_is_worth_more_than_one_on_the_same() -> None:
+    rng = np.random.default_rng(0)
+    evidence = world(rng, 8, item_error=3.0).evidence([(True, layer, 0) for layer in range(9)])
+    same, other = posterior(evidence), posterior(replace(evidence, n_folds=5))
+    np.testing.assert_allclose(same.means, other.means)
+    assert gain_of_scan(other) > 1.5 * gain_of_scan(same)
+    assert gain_of_seeds(other) > gain_of_seeds(same)
+    run = next_run(replace(evidence, n_folds=5)).run
+    assert run == PlannedRun(layer=8, seed=1, scan=True, cost=9)
+
+
+def test_the_gain_of_a_scan_is_that_of_redrawn_scores() -> None:
+    evidence = world(np.random.default_rng(2), 6, item_error=2.0, n_folds=3).evidence(
+        [*((True, layer, 0) for layer in range(7)), (False, 3, 0), (False, 2, 1)]
+    )
+    known = posterior(evidence)
+    seen = known.scan.seen + known.run_variance * np.eye(7)
+    scores = np.random.default_rng(1).multivariate_normal(np.zeros(7), seen, size=200_000)
+    moved = known.means + scores @ np.linalg.solve(seen, known.scan.cross.T)
+    assert gain_of_scan(known) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=0.02)
 
 
 @pytest.mark.parametrize(("start", "first"), [(None, 3), (5, 5)])
@@ -124,7 +147,7 @@ def test_it_ends_when_only_items_would_help() -> None:
     made = world(np.random.default_rng(9), 6, item_error=8.0, seed_error=0.1, n_items=30)
     evidence, decisions = search(made, SearchSettings(budget=1.0))
     assert decisions[-1].stop == "gain"
-    assert len(evidence.scores) < 7 + 5 * 7
+    assert sum(not score.scan for score in evidence.scores) < 5 * 7
 
 
 def test_it_ends_when_all_seeds_are_spent() -> None:
