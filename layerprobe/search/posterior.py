@@ -45,7 +45,7 @@ SCAN_SPREADS, SCAN_SPREAD_PRIOR = (0.4, 0.8, 1.6, 3.2, 6.4), (1.5, 2.5)
 """Standard deviation of g."""
 SCAN_LENGTH = 0.5
 """Of g."""
-SEED_SDS, SEED_PRIOR = (0.2, 0.4, 0.8, 1.6, 3.2), (0.5, 2.0)
+SEED_SDS, SEED_PRIOR = (0.2, 0.4, 0.8, 1.6, 3.2), (0.7, 2.0)
 """Standard deviation of s."""
 _NEGLIGIBLE = 1e-3
 
