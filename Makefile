@@ -38,6 +38,7 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_extraction.py
 	$(BIN)/python tests/benchmarks/bench_similarity.py
 	$(BIN)/python tests/benchmarks/bench_finetuning.py
+	$(BIN)/python tests/benchmarks/bench_finetuning.py --joint
 	$(BIN)/python tests/benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
 	$(BIN)/python tests/benchmarks/bench_pretraining.py
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from layerprobe.serialisation import to_json as to_json
     from layerprobe.similarity.cka import cka_interval as cka_interval
     from layerprobe.similarity.cka import linear_cka as linear_cka
+    from layerprobe.study.find import find as find
     from layerprobe.study.predict import predict as predict
     from layerprobe.study.run import run as run
     from layerprobe.study.values import Study as Study
@@ -58,6 +59,7 @@ _MODULES = {
     "scoring.zero_shot": "score",
     "serialisation": "from_json to_json",
     "similarity.cka": "cka_interval linear_cka",
+    "study.find": "find",
     "study.predict": "predict",
     "study.run": "run",
     "study.values": "Study",

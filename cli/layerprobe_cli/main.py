@@ -22,6 +22,7 @@ from layerprobe_cli.commands import (
     doctor,
     export,
     extract,
+    find,
     finetune,
     lab,
     metrics,
@@ -83,7 +84,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 
 
 PANELS = {
-    "The whole study": (run, demo, doctor),
+    "The whole study": (run, find, demo, doctor),
     "Stages": (extract, compare, predict, scan, finetune, confirm, report),
     "More scores": (score, retrieve, metrics, profile),
     "Training": (sweep, chain, adapt, pretrain, export),

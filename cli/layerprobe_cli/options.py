@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -484,6 +485,79 @@ class JointTuning(Tuning):
     ] = "falling"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchTuning(Tuning):
+    """How models are fine-tuned in a search."""
+
+    seeds: Annotated[str, option("Fine-tuning", metavar="N", help="How many seeds at a layer at most.")] = "5"
+
+    def n_seeds(self) -> int:
+        """Return how many seeds a layer may have."""
+        seeds = self.seed_list()
+        if "," in self.seeds:
+            raise typer.BadParameter(f"expected a number of seeds such as 5 for --seeds, got {self.seeds!r}")
+        return len(seeds)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Search:
+    """How the best layer is searched for."""
+
+    tolerance: Annotated[
+        float, option("Search", min=0, help="Points of the metric x 100 that another layer is not worth.")
+    ] = 0.5
+    budget: Annotated[
+        str | None,
+        option(
+            "Search",
+            metavar="SHARE",
+            help="What may be spent of a sweep of every layer with every seed, such as 15% or 0.15.",
+            show_default="15%; all of it up to 4 blocks",
+        ),
+    ] = None
+    cross_validation: Annotated[
+        bool | None,
+        option(
+            "Search",
+            "--cross-validation/--no-cross-validation",
+            help="Give each seed another part of the training and validation examples to choose by.",
+            show_default="below 1,000 validation examples",
+        ),
+    ] = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return them as the library takes them."""
+        return {
+            "tolerance": self.tolerance,
+            "budget": _share(self.budget),
+            "cross_validation": self.cross_validation,
+        }
+
+
+def _share(text: str | None) -> float | None:
+    """Return the share that `15%` or `0.15` names; raise BadParameter if it is none."""
+    if text is None:
+        return None
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = math.nan
+    if not 0 < share <= 1:
+        raise typer.BadParameter(f"expected a share such as 15% or 0.15 for --budget, at most 100%, got {text!r}")
+    return share
+
+
+AgainstLast = Annotated[
+    int,
+    option(
+        "Search",
+        "--against-last",
+        metavar="SEEDS",
+        min=0,
+        help="Seeds of the layer to keep and of the last one, to tell on the test split how they differ; beyond the "
+        "budget.",
+    ),
+]
 IntervalLevel = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals and bands.")
 ]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from layerprobe.report.data import LayerRow
     from layerprobe.retrieval.values import RetrievalScores
     from layerprobe.scoring.values import LayerScores
-    from layerprobe.study.values import Study
+    from layerprobe.study.values import Finding, Study
 
 
 SMALLEST_P = 1e-10
@@ -37,6 +37,8 @@ def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
             f"{title[0].upper()}{title[1:]} is the mean over seeds {_seeds(outcomes)}; "
             "the best seed, by validation, is only named."
         )
+    if over := next((outcome.error.over for outcome in outcomes if outcome.error), ""):
+        typer.echo(f"Intervals are {over}.")
 
 
 def outcomes_with_best(outcomes: Sequence[LayerOutcome]) -> list[dict[str, Any]]:
@@ -251,6 +253,36 @@ def _best_layer(scores: RetrievalScores, title: str, level: float) -> str:
     )
 
 
+def print_finding(finding: Finding) -> None:
+    """Print what is known of every layer, and the answer in words."""
+    from layerprobe.metrics.names import metric_title
+
+    found, title = finding.answer, metric_title(finding.primary)
+    scanned = {run.layer: run for run in finding.scan}
+    header = ["layer", "parameters", *(["scan"] if scanned else []), "by seed", "expected", "low", "high"]
+    header += ["best", f"within {found.settings.tolerance:g}", f"test {title}", "flag"]
+    rows = []
+    for known in found.layers:
+        runs = [run for run in finding.fine_tuned if run.layer == known.layer]
+        scan = scanned.get(known.layer)
+        cells = [str(known.layer), millions(finding.parameters[known.layer])]
+        cells += ["" if scan is None else f"{scan.validation[finding.primary]:.2f}"] if scanned else []
+        cells += [" ".join(f"{run.validation[finding.primary]:.2f}" for run in runs)]
+        cells += [f"{value:.1f}" for value in (known.mean, *known.interval)]
+        cells += [f"{100 * share:.0f} %" for share in (known.chance_best, known.chance_within)]
+        cells += [f"{sum(run.test[finding.primary] for run in runs) / len(runs):.2f}" if runs else ""]
+        flag = "keep" if known.layer == found.best_layer else ""
+        rows.append([*cells, flag or ("sufficient" if known.layer == found.smallest_sufficient else "")])
+    print_table(header, rows)
+    typer.echo(
+        f"{title} x 100 on validation, but for the test column; low and high: {100 * found.settings.level:g} % "
+        "interval over items and seeds."
+    )
+    typer.echo(f"\n{finding.sentence}")
+    if finding.against_last is not None:
+        typer.echo(finding.against_last.sentence)
+
+
 def print_study(study: Study, report: Path) -> None:
     """Print the verdict of a study as a table, its sentences, and where the report is."""
     from layerprobe.report.data import layer_rows
@@ -260,9 +292,9 @@ def print_study(study: Study, report: Path) -> None:
     similarity = "CKA with layer before" if study.comparison.alone else "CKA"
     header = ("layer", "parameters", similarity, *(["zero-shot"] if scored else []), "TMFT", "flag")
     print_table(header, [_layer_cells(row) for row in rows])
-    if study.confirmation is not None:
+    if study.outcomes:
         typer.echo("\nFine-tuned:")
-        print_outcomes(study.confirmation.outcomes)
+        print_outcomes(study.outcomes)
     if study.reference_outcomes:
         typer.echo(f"\nThe reference, {study.comparison.reference.name}:")
         print_outcomes(study.reference_outcomes)
@@ -270,6 +302,9 @@ def print_study(study: Study, report: Path) -> None:
     if study.confirmation is not None:
         typer.echo(study.confirmation.sentence)
         typer.echo(f"Verdict: {study.confirmation.verdict}")
+    if study.finding is not None:
+        typer.echo()
+        print_finding(study.finding)
     typer.echo(f"Report: {report}")
 
 

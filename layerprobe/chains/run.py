@@ -37,7 +37,8 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, l
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import Embeddings, extract
-from layerprobe.finetuning.confirmation import outcomes
+from layerprobe.finetuning.confirmation import differences, outcomes
+from layerprobe.finetuning.items import NO_ITEMS, RunItems, run_items
 from layerprobe.finetuning.saved import MODEL, has_model
 from layerprobe.finetuning.tuning import check_layers, check_precision, finetune, run_folder, saved_models
 from layerprobe.finetuning.values import FineTuningRun
@@ -106,7 +107,7 @@ def run_chain(
     before = _embed_start(loaded, level, progress) if chain.cka else None
     fine_tuning = _ChainProgress(progress, loaded)
     done = _run_steps(loaded, loaded.start, fine_tuning)
-    direct: tuple[FineTuningRun, ...] = ()
+    direct = _Tuned()
     if chain.compares:
         alone = dict.fromkeys(loaded.pairs, loaded.start)
         direct, _ = _fine_tuned(loaded, alone, len(loaded.tasks) - 1, fine_tuning, keeps=False)
@@ -118,8 +119,8 @@ def run_chain(
         level=level,
         n_blocks=loaded.n_blocks,
         trail=done.trail(level),
-        direct=outcomes(direct, level=level),
-        effects=_effects(done.runs[-1], direct, level) if direct else (),
+        direct=outcomes(direct.runs, direct.items, level=level),
+        effects=_effects(done.tuned[-1], direct, level),
         controls=tuple(each.trail(level) for each in controls),
         similarities=None if before is None else _similarities(loaded, *before, done, level, progress),
         computed_on=computed_on(loaded.options),
@@ -238,6 +239,15 @@ def _cost(step: FinetuneStep, task: Task, pairs: Sequence[LayerSeed]) -> float:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Tuned:
+    """What a fine-tuning step gave from one start."""
+
+    runs: tuple[FineTuningRun, ...] = ()
+    items: RunItems = NO_ITEMS
+    """What each item adds to their scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _ChainRuns:
     """What a chain left from one start."""
 
@@ -245,8 +255,8 @@ class _ChainRuns:
     adaptations: tuple[Adaptation, ...]
     adapted: tuple[Checkpoint, ...]
     """After each adaptation."""
-    runs: tuple[tuple[FineTuningRun, ...], ...]
-    """Of each fine-tuning."""
+    tuned: tuple[_Tuned, ...]
+    """What each fine-tuning gave."""
     trained: dict[LayerSeed, Checkpoint]
     """After the last fine-tuning, where its weights were kept."""
 
@@ -256,7 +266,7 @@ class _ChainRuns:
             revision=self.start.revision,
             random_init=self.start.random_init,
             adaptations=self.adaptations,
-            outcomes=tuple(outcomes(runs, level=level) for runs in self.runs),
+            outcomes=tuple(outcomes(each.runs, each.items, level=level) for each in self.tuned),
         )
 
 
@@ -270,12 +280,12 @@ def _run_steps(loaded: _LoadedChain, start: Checkpoint, fine_tuning: _ChainProgr
         adaptations.append(adaptation)
         adapted.append(loaded.resolve(path))
     at = dict.fromkeys(loaded.pairs, adapted[-1])
-    runs = []
+    tuned = []
     for number in range(len(loaded.tasks)):
         done, at = _fine_tuned(loaded, at, number, fine_tuning)
-        runs.append(done)
+        tuned.append(done)
     return _ChainRuns(
-        start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), runs=tuple(runs), trained=at
+        start=start, adaptations=tuple(adaptations), adapted=tuple(adapted[1:]), tuned=tuple(tuned), trained=at
     )
 
 
@@ -286,7 +296,7 @@ def _fine_tuned(
     fine_tuning: _ChainProgress,
     *,
     keeps: bool = True,
-) -> tuple[tuple[FineTuningRun, ...], dict[LayerSeed, Checkpoint]]:
+) -> tuple[_Tuned, dict[LayerSeed, Checkpoint]]:
     """Return the runs of a step, and the checkpoints that it left where its weights are kept."""
     step, task = loaded.chain.finetunings[number], loaded.tasks[number]
     # runs from one checkpoint are made together, so that it is loaded once
@@ -294,7 +304,7 @@ def _fine_tuned(
     for pair, checkpoint in at.items():
         keep = keeps and loaded.chain.keeps_weights(number, pair[1])
         groups.setdefault((id(checkpoint), keep), {})[pair] = checkpoint
-    runs: list[FineTuningRun] = []
+    runs: list[tuple[FineTuningRun, Path]] = []
     left: dict[LayerSeed, Checkpoint] = {}
     for (_, keep), pairs in groups.items():
         checkpoint = next(iter(pairs.values()))
@@ -308,23 +318,34 @@ def _fine_tuned(
             save_models=keep,
             progress=fine_tuning.part(step, task, list(pairs)),
         )
-        runs += made
-        if keep:
-            directories = saved_models(checkpoint, made, task, options=loaded.options)
-            for run, directory in zip(made, directories, strict=True):
+        directories = saved_models(checkpoint, made, task, options=loaded.options)
+        for run, directory in zip(made, directories, strict=True):
+            runs.append((run, directory))
+            if keep:
                 left[run.layer, run.seed] = loaded.resolve(directory / MODEL)
-    return tuple(runs), left
+    return _Tuned(runs=tuple(run for run, _ in runs), items=run_items(task, runs)), left
 
 
-def _effects(after: Sequence[FineTuningRun], alone: Sequence[FineTuningRun], level: float) -> tuple[ChainEffect, ...]:
-    """Return the mean over seeds of the paired difference at each layer, with Student's t intervals."""
-    first, second = ({(run.layer, run.seed): run.test[run.primary] for run in runs} for runs in (after, alone))
-    differences: dict[int, list[float]] = {}
-    for layer, seed in sorted(first):
-        differences.setdefault(layer, []).append(first[layer, seed] - second[layer, seed])
-    return tuple(
-        ChainEffect.of(layer, values, level=level, n_layers=len(differences)) for layer, values in differences.items()
-    )
+def _effects(after: _Tuned, alone: _Tuned, level: float) -> tuple[ChainEffect, ...]:
+    """Return the mean over seeds of the paired difference at each layer, with its errors over items and seeds."""
+    layers, items = sorted({run.layer for run in alone.runs}), (after.items, alone.items)
+    effects = []
+    for layer in layers:
+        first, second = (
+            sorted((run for run in each.runs if run.layer == layer), key=lambda run: run.seed)
+            for each in (after, alone)
+        )
+        effects.append(
+            ChainEffect.of(
+                layer,
+                *differences(first, second, items),
+                links=alone.items.links.get("test"),
+                unit=alone.items.unit,
+                level=level,
+                n_layers=len(layers),
+            )
+        )
+    return tuple(effects)
 
 
 # ---- what is stored --------------------------------------------------------------------------------------

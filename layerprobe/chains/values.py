@@ -7,14 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
+import numpy as np
+from numpy.typing import NDArray
+
 from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol
+from layerprobe.metrics.crossed import CrossedInterval, crossed
+from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.seeds import mean_interval
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
+
+Array = NDArray[np.float64]
 
 LISTED = 4
 """A sentence names so many layers one by one, and counts more of them."""
@@ -205,18 +211,39 @@ class ChainEffect:
     value: float
     """Mean over seeds of (test score after those steps - test score without them), primary metric x 100."""
     interval: tuple[float, float] | None
-    """Of the paired difference at this layer alone, Student's t; None for one seed."""
+    """Of the paired difference at this layer alone, Student's t: that of `error`."""
     joint: tuple[float, float] | None = None
     """Wider: with those of all other layers it holds at the level (Bonferroni), so also for layers chosen by it."""
+    error: CrossedInterval | None = None
+    """The difference with its errors over test items and seeds; None for one seed whose outputs are not known, and in
+    files that are older than outputs by item."""
 
     @classmethod
-    def of(cls, layer: int, differences: Sequence[float], *, level: float, n_layers: int) -> ChainEffect:
-        """Return the effect at one of `n_layers` layers, from the differences by seed, at least one."""
+    def of(
+        cls,
+        layer: int,
+        differences: Sequence[float],
+        influences: Array | None = None,
+        *,
+        links: Links | None = None,
+        unit: str = "item",
+        level: float,
+        n_layers: int,
+    ) -> ChainEffect:
+        """Return the effect at one of `n_layers` layers, from the differences by seed, at least one.
+
+        For influences, links and unit see `crossed`.
+        """
+        error, joint = (
+            crossed(differences, influences, links=links, level=each, unit=unit)
+            for each in (level, 1 - (1 - level) / n_layers)
+        )
         return cls(
             layer=layer,
             value=statistics.fmean(differences),
-            interval=mean_interval(differences, level),
-            joint=mean_interval(differences, 1 - (1 - level) / n_layers),
+            interval=None if error is None else error.interval,
+            joint=None if joint is None else joint.interval,
+            error=error,
         )
 
 
@@ -342,6 +369,7 @@ class ChainResult:
         seeds = f"{len(self.chain.seeds)} seed{'s' if len(self.chain.seeds) > 1 else ''}"
         seeds += " after one adaptation" if self.chain.adaptations else ""
         intervals = "intervals" if all_named else f"intervals for all {n_layers} layers together"
+        intervals += "" if self.effects[0].error is None else f" {self.effects[0].error.over}"
         left = n_layers - len(shown)
         ending = f"; at {left} other layer{'s' if left > 1 else ''} the interval holds 0" if left else ""
         return f"{what} adds {listed} ({unit}, {self.level:.0%} {intervals}, {seeds}){ending}."

@@ -216,7 +216,7 @@ def _scores(training: TrainingSummary) -> str:
         rows = ((name, f"{value:.2f}") for name, value in training.metrics.items())
         alone = "One seed: how far another would be from it is not known."
         return "\n\n".join((_table(("Metric", "of the best epoch"), rows), alone))
-    header = ("Metric", "mean ± deviation", "interval of the mean", "by seed", f"this checkpoint, seed {training.seed}")
+    header = ("Metric", "mean ± deviation", "interval over seeds", "by seed", f"this checkpoint, seed {training.seed}")
     lines = []
     for name, scores in training.over_seeds.items():
         assert scores.std is not None
@@ -246,7 +246,8 @@ def _evidence(study: Study, layer: int) -> str:
     header += [f"Zero-shot {metric_title(untrained.primary)}", ""] if untrained is not None else [""]
     marks = {
         "exported": [layer],
-        "recommended": [study.prediction.recommended_layer],
+        **({"to keep": [study.kept_layer]} if study.finding else {}),
+        "predicted": [study.prediction.recommended_layer],
         "drop": study.prediction.drop_layers,
     }
     rows = [
@@ -258,11 +259,13 @@ def _evidence(study: Study, layer: int) -> str:
         ]
         for i, value in enumerate(curve.values)
     ]
-    verdict = (
-        "No layer was fine-tuned to confirm it."
-        if confirmation is None
-        else f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
-    )
+    if study.finding is not None:
+        proof = study.finding.against_last
+        verdict = escaped(" ".join((study.finding.sentence, *(() if proof is None else (proof.sentence,)))))
+    elif confirmation is not None:
+        verdict = f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
+    else:
+        verdict = "No layer was fine-tuned to confirm it."
     return "\n\n".join(
         (
             "## Why this layer",

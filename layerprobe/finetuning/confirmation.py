@@ -1,19 +1,23 @@
-"""Fine-tuning runs -> confirmed, refuted or undecided. Knows numbers and Student's t; trains nothing."""
+"""Fine-tuning runs -> means and differences with their errors, and confirmed, refuted or undecided. Trains nothing."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
-from layerprobe.finetuning.looks import FIRST_LOOK, interval_at_look
+from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
+from layerprobe.finetuning.looks import FIRST_LOOK, level_at_look
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, LayerOutcome, SavedSeeds, Verdict
+from layerprobe.metrics.crossed import CrossedInterval, crossed
 from layerprobe.metrics.names import metric_title
-from layerprobe.metrics.seeds import mean_interval, seed_scores
+from layerprobe.metrics.seeds import seed_scores
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
+
+SAME = 1e-9
+"""Standard errors that are no larger are of values that are the same but for rounding: counts, such as accuracy, agree
+by chance, which Student's t knows nothing of, so that no look is taken while more seeds are to come."""
 
 
 def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, int]:
@@ -23,8 +27,12 @@ def layers_to_confirm(prediction: DropPrediction, n_blocks: int) -> tuple[int, i
     )
 
 
-def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutcome:
-    """Put the runs of one layer together; DataError if they are of several layers or metrics, or there are none."""
+def outcome(runs: Iterable[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL) -> LayerOutcome:
+    """Put the runs of one layer together, with errors over items and seeds, or without items over seeds alone.
+
+    Raises:
+        DataError: If they are of several layers or metrics, or there are none.
+    """
     runs = sorted(runs, key=lambda run: run.seed)
     if len({run.layer for run in runs}) != 1:
         raise DataError(f"expected runs of one layer, got layers {sorted({run.layer for run in runs})}")
@@ -32,6 +40,7 @@ def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutc
     if others := {run.primary for run in runs} - {primary}:
         raise DataError(f"expected runs of one task, got runs for {primary} and {', '.join(others)}")
     scores = seed_scores([run.test[primary] for run in runs], level)
+    validation, test = (_mean(runs, items, split, level=level) for split in SCORED)
     return LayerOutcome(
         layer=runs[0].layer,
         parameters=runs[0].parameters,
@@ -41,14 +50,38 @@ def outcome(runs: Iterable[FineTuningRun], *, level: float = LEVEL) -> LayerOutc
         validation={name: tuple(run.validation[name] for run in runs) for name in runs[0].validation},
         mean=scores.mean,
         std=scores.std,
-        interval=scores.interval,
+        interval=None if test is None else test.interval,
+        error=test,
+        validation_error=validation,
     )
 
 
-def outcomes(runs: Sequence[FineTuningRun], *, level: float = LEVEL) -> tuple[LayerOutcome, ...]:
+def outcomes(
+    runs: Sequence[FineTuningRun], items: RunItems = NO_ITEMS, *, level: float = LEVEL
+) -> tuple[LayerOutcome, ...]:
     """Put runs together layer by layer, ascending."""
     layers = sorted({run.layer for run in runs})
-    return tuple(outcome((run for run in runs if run.layer == layer), level=level) for layer in layers)
+    return tuple(outcome((run for run in runs if run.layer == layer), items, level=level) for layer in layers)
+
+
+def _mean(
+    runs: Sequence[FineTuningRun], items: RunItems, split: ScoredSplit, *, level: float
+) -> CrossedInterval | None:
+    """Return the mean of the primary metric over the seeds of one layer, with its errors over items and seeds."""
+    values = [getattr(run, split)[run.primary] for run in runs]
+    return crossed(values, items.of(runs, split), links=items.links.get(split), level=level, unit=items.unit)
+
+
+def differences(
+    first: Sequence[FineTuningRun], second: Sequence[FineTuningRun], items: tuple[RunItems, RunItems]
+) -> tuple[list[float], Array | None]:
+    """Return the test scores of `first` less those of `second`, run by run, and the items' influences on them.
+
+    The runs go with each other in their order and are scored on the same items.
+    """
+    values = [a.test[a.primary] - b.test[b.primary] for a, b in zip(first, second, strict=True)]
+    of_first, of_second = (known.of(runs) for known, runs in zip(items, (first, second), strict=True))
+    return values, None if of_first is None or of_second is None else of_first - of_second
 
 
 def confirmation(
@@ -56,39 +89,49 @@ def confirmation(
     runs: Sequence[FineTuningRun],
     n_blocks: int,
     *,
+    items: RunItems = NO_ITEMS,
     level: float = LEVEL,
     planned: int | None = None,
 ) -> Confirmation:
-    """Say whether fine-tuning bears a prediction out.
+    """Say whether fine-tuning bears out what a prediction says of the last layer.
 
     effect = mean over seeds of (test score at the earlier layer - test score at the last layer)
 
-    by the primary metric of the task. A predicted drop is confirmed if the interval of the effect lies above 0, and
-    refuted if it lies below half a point, which is not worth another layer. Where no drop was predicted the two change
-    places. An interval between 0 and half a point is above 0: the drop is sure, small as it is, and the earlier
-    layer has fewer blocks, too. Anything else, and a single seed, is undecided.
+    by the primary metric of the task, with its errors over test items and seeds, see `crossed`. A predicted drop of the
+    last layer is confirmed if the interval of the effect lies above 0, and refuted if it lies below half a point, which
+    is not worth another layer. Where no drop was predicted the two change places. An interval between 0 and half a
+    point is above 0: the drop is sure, small as it is, and the earlier layer has fewer blocks, too. Anything else, and
+    a single seed, is undecided. Nothing is claimed of flagged layers before the last one.
 
     The runs are of at least the two compared layers, with the same seeds. Where at most so many seeds are `planned`,
-    there is a look after each from the third on and the first settled verdict stands, see `critical_values`; the
+    there is a look after each from the third on and the first settled verdict stands, see `level_at_look`; the
     interval of the effect is then that of the look. By default the runs are all there is.
 
     Raises:
         DataError: If a compared layer has no runs, the seeds differ, or there are more than planned.
     """
     check_level(level)
-    results = outcomes(runs, level=level)
+    results = outcomes(runs, items, level=level)
     by_layer = {result.layer: result for result in results}
     earlier, last = layers_to_confirm(prediction, n_blocks)
     if earlier not in by_layer or last not in by_layer:
         raise DataError(f"expected runs at layers {earlier} and {last}, got layers {sorted(by_layer)}")
     if by_layer[earlier].seeds != by_layer[last].seeds:
         raise DataError(f"expected the same seeds at layers {earlier} and {last}")
-    differences = np.array(by_layer[earlier].scores) - np.array(by_layer[last].scores)
-    values, n_seeds = differences.tolist(), len(differences)
+    n_seeds = len(by_layer[last].seeds)
     if planned is not None and n_seeds > planned:
         raise DataError(f"expected at most the {planned} seeds that were planned, got {n_seeds}")
-    interval = mean_interval(values, level) if planned is None else interval_at_look(values, level, planned=planned)
-    verdict = _verdict(interval, predicted_drop=prediction.drops)
+    first, second = (
+        sorted((run for run in runs if run.layer == layer), key=lambda run: run.seed) for layer in (earlier, last)
+    )
+    at_level = level if planned is None else level_at_look(n_seeds, level, planned=planned)
+    error = None
+    if at_level is not None:
+        values, influences = differences(first, second, (items, items))
+        error = crossed(values, influences, links=items.links.get("test"), level=at_level, unit=items.unit)
+    if error is not None and planned is not None and n_seeds < planned and error.standard_error <= SAME:
+        error = None
+    verdict = _verdict(error, predicted_drop=prediction.drops)
     if planned is not None and planned <= FIRST_LOOK:
         planned = None  # the only look is the ordinary one
     early = planned is not None and n_seeds < planned and verdict != "undecided"
@@ -96,15 +139,16 @@ def confirmation(
         verdict=verdict,
         compared_layers=(earlier, last),
         primary=by_layer[last].primary,
-        effect=float(differences.mean()),
-        interval=interval,
+        effect=by_layer[earlier].mean - by_layer[last].mean,
+        interval=None if error is None else error.interval,
         level=level,
         outcomes=results,
         sentence="",
         planned_seeds=planned,
         saved=_saved(runs, planned - n_seeds) if planned is not None and early else None,
+        error=error,
     )
-    sentence = _sentence(result, by_layer[earlier], by_layer[last], predicted_drop=prediction.drops)
+    sentence = _sentence(result, by_layer[earlier], by_layer[last], prediction)
     return replace(result, sentence=sentence)
 
 
@@ -114,10 +158,10 @@ def _saved(runs: Sequence[FineTuningRun], seeds: int) -> SavedSeeds:
     return SavedSeeds(seeds=seeds, runs=seeds * len(layers), seconds=seeds * seconds)
 
 
-def _verdict(interval: tuple[float, float] | None, *, predicted_drop: bool) -> Verdict:
-    if interval is None:
+def _verdict(error: CrossedInterval | None, *, predicted_drop: bool) -> Verdict:
+    if error is None or error.seeds_error is None:
         return "undecided"
-    low, high = interval
+    low, high = error.interval
     if low > 0:
         return "confirmed" if predicted_drop else "refuted"
     if high < MARGIN:
@@ -125,20 +169,23 @@ def _verdict(interval: tuple[float, float] | None, *, predicted_drop: bool) -> V
     return "undecided"
 
 
-def _sentence(result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, *, predicted_drop: bool) -> str:
-    claim = "the predicted drop" if predicted_drop else "the prediction of no drop"
-    interval, planned, n_seeds = result.interval, result.planned_seeds, len(last.seeds)
+def _sentence(result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, prediction: DropPrediction) -> str:
+    error, planned, n_seeds = result.error, result.planned_seeds, len(last.seeds)
     spread = "no interval"
-    if interval is not None:
-        spread = f"{result.level:.0%} interval {interval[0]:+.2f} to {interval[1]:+.2f}"
+    if error is not None:
+        spread = f"{result.level:.0%} interval {error.interval[0]:+.2f} to {error.interval[1]:+.2f} {error.sources}"
         if planned is not None:
-            spread += f" adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
+            spread += f"; adjusted to {_count(planned - FIRST_LOOK + 1, 'look')}"
     seeds = _count(n_seeds, "seed") if planned is None else f"{n_seeds} of {planned} seeds"
     sentence = (
-        f"Fine-tuning {_VERBS[result.verdict]} {claim}: layer {earlier.layer} scores {earlier.mean:.2f} and the last "
-        f"layer, {last.layer}, {last.mean:.2f} (effect {result.effect:+.2f} {metric_title(last.primary)} x 100, "
-        f"{spread}, {seeds})."
+        f"{_claim(result, predicted_drop=prediction.drops)}: layer {earlier.layer} scores {earlier.mean:.2f} and the "
+        f"last layer {last.mean:.2f} (effect {result.effect:+.2f} {metric_title(last.primary)} x 100, {spread}; "
+        f"{seeds})."
     )
+    if len(prediction.drop_layers) > 1:
+        sentence += f" Of the {len(prediction.drop_layers)} flagged layers only the last was tested."
+    if result.verdict == "undecided" and error is not None:
+        sentence += f" {_visible(error)}"
     if saved := result.saved:
         sentence += (
             f" That is settled without the other {_count(saved.seeds, 'seed')}: {_count(saved.runs, 'run')}, about "
@@ -147,8 +194,23 @@ def _sentence(result: Confirmation, earlier: LayerOutcome, last: LayerOutcome, *
     return sentence
 
 
+def _claim(result: Confirmation, *, predicted_drop: bool) -> str:
+    """Return what fine-tuning says of the last layer, no more than was tested."""
+    earlier, last = result.compared_layers
+    lower = f"the last layer, {last}, scores lower than layer {earlier}"
+    if result.verdict == "undecided":
+        return f"Fine-tuning does not decide whether {lower}"
+    drops = predicted_drop == (result.verdict == "confirmed")
+    what = lower if drops else f"the last layer, {last}, scores less than {MARGIN:g} below layer {earlier}"
+    return f"Fine-tuning {'confirms that' if result.verdict == 'confirmed' else 'refutes the prediction:'} {what}"
+
+
+def _visible(error: CrossedInterval) -> str:
+    """Return what difference could have been seen."""
+    drawn = [_count(error.n_seeds, "seed")] if error.seeds_error is not None else []
+    drawn = [*([] if error.n_items is None else [_count(error.n_items, error.unit)]), *drawn]
+    return f"{' and '.join(drawn)} could show a difference of {error.visible:.1f} points or more."
+
+
 def _count(n: int, what: str) -> str:
-    return f"{n} {what}{'' if n == 1 else 's'}"
-
-
-_VERBS: dict[Verdict, str] = {"confirmed": "confirms", "refuted": "refutes", "undecided": "does not decide"}
+    return f"{n:,} {what}{'' if n == 1 else 's'}"

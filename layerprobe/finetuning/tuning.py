@@ -1,6 +1,6 @@
 """Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from operator import index
 from pathlib import Path
@@ -11,6 +11,7 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
+from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.prediction.values import DropPrediction
@@ -133,6 +134,7 @@ def confirm(
     protocol: Protocol | None = None,
     level: float = LEVEL,
     all_seeds: bool = False,
+    documents: Mapping[str, str] | None = None,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> Confirmation:
@@ -143,7 +145,9 @@ def confirm(
 
     Of more than three seeds, in their order, no more are run than settle the verdict; it is looked at after each from
     the third on, and the intervals are so much wider that all looks together err no more often than the level says.
-    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one.
+    With `all_seeds` all are run, and looked at once: the interval of the effect is then the ordinary one. Intervals
+    are over other test items and other seeds; items that share a text, or, where `documents` says where each text comes
+    from, a document, are not independent.
 
     Raises:
         DataError: If it is no task, or a layer does not exist.
@@ -155,8 +159,9 @@ def confirm(
     n_blocks = count_blocks(checkpoint.config)
     planned = None if all_seeds else len(set(seeds))
 
-    def settled(runs: Sequence[FineTuningRun]) -> bool:
-        return confirmation(prediction, runs, n_blocks, level=level, planned=planned).verdict != "undecided"
+    def confirmed(runs: Sequence[FineTuningRun]) -> Confirmation:
+        items = items_of(checkpoint, runs, task, documents=documents, options=options)
+        return confirmation(prediction, runs, n_blocks, items=items, level=level, planned=planned)
 
     runs = finetune(
         checkpoint,
@@ -165,10 +170,10 @@ def confirm(
         seeds=seeds,
         protocol=protocol,
         options=options,
-        enough=None if all_seeds else settled,
+        enough=None if all_seeds else lambda runs: confirmed(runs).verdict != "undecided",
         progress=progress,
     )
-    return confirmation(prediction, runs, n_blocks, level=level, planned=planned)
+    return confirmed(runs)
 
 
 def saved_models(
@@ -181,6 +186,25 @@ def saved_models(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
+
+
+def items_of(
+    model: ModelLike,
+    runs: Sequence[FineTuningRun],
+    task: Task,
+    *,
+    documents: Mapping[str, str] | None = None,
+    options: Options = DEFAULT_OPTIONS,
+) -> RunItems:
+    """Return what each item adds to the scores of runs that `finetune` made with the same arguments.
+
+    With it, `outcomes` and `confirmation` know the error over items; for documents see `run_items`.
+
+    Raises:
+        StoreError: If the disk does not let outputs be read.
+    """
+    directories = saved_models(model, runs, task, options=options)
+    return run_items(task, zip(runs, directories, strict=True), documents=documents)
 
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:

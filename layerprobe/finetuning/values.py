@@ -6,6 +6,7 @@ from typing import Literal
 
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
+from layerprobe.metrics.crossed import CrossedInterval
 from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.training.values import check_protocol
@@ -210,7 +211,12 @@ class LayerOutcome:
     std: float | None
     """Of the primary metric on the test split; None for one seed."""
     interval: tuple[float, float] | None
-    """Of the mean, Student's t at the level of the confirmation; None for one seed."""
+    """Of the mean, Student's t at the level of the confirmation: that of `error`, or in older files that over seeds
+    alone; None for one seed whose outputs are not known."""
+    error: CrossedInterval | None = None
+    """Of the mean on the test split, over items and seeds; None in files that are older than outputs by item."""
+    validation_error: CrossedInterval | None = None
+    """The same on the validation split."""
 
     def __post_init__(self) -> None:
         for metrics in (self.test, self.validation):
@@ -272,8 +278,8 @@ class Confirmation:
     effect: float
     """Mean of the primary metric on the test split at the first less the second, over paired seeds, x 100."""
     interval: tuple[float, float] | None
-    """Of the effect, paired Student's t; None for one seed. Where seeds were planned, it is wider, so that the
-    intervals of all looks together cover the effect at the level."""
+    """Of the effect, Student's t of paired seeds: that of `error`. Where seeds were planned, it is wider, so that the
+    intervals of all looks together cover the effect at the level; None where there was no look."""
     level: float
     """Confidence level of the intervals, such as 0.95."""
     outcomes: tuple[LayerOutcome, ...]
@@ -284,6 +290,9 @@ class Confirmation:
     """Seeds at most, where there was a look after each; None where all were run before the only one."""
     saved: SavedSeeds | None = None
     """None where all seeds were run."""
+    error: CrossedInterval | None = None
+    """The effect with its errors over items and seeds, at the level of its look; None where there was none, and in
+    files that are older than outputs by item."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

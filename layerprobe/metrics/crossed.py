@@ -24,6 +24,8 @@ Array = NDArray[np.float64]
 
 POWER = 0.8
 """How often a difference that could have been seen is seen."""
+CLOSE = 0.4
+"""Of two parts of a variance, neither is most of it where both have a larger share than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class CrossedInterval:
     standard_error: float
     """Of the mean, over other items and other seeds."""
     items_error: float | None
-    """What seeds without end would leave of it; None where outputs were not kept: the interval is over seeds alone."""
+    """What seeds without end would leave of it; None where outputs are not known: the interval is over seeds alone."""
     seeds_error: float | None
     """What further seeds take off it; None for one seed: the interval is over items alone."""
     freedom: float
@@ -48,8 +50,30 @@ class CrossedInterval:
     level: float
     """Confidence level of the interval."""
     n_items: int | None
-    """None where outputs were not kept."""
+    """None where outputs are not known."""
     n_seeds: int
+    unit: str = "item"
+    """What an item is called, such as pair."""
+
+    @property
+    def over(self) -> str:
+        """What is drawn anew in the studies that the interval speaks of, in words."""
+        if self.n_items is None:
+            return "over new seeds alone, as it is not known what the items add"
+        if self.seeds_error is None:
+            return f"over new {self.unit}s alone, as one seed says nothing of others"
+        return f"over new {self.unit}s and new seeds"
+
+    @property
+    def sources(self) -> str:
+        """What the interval is over and where most of its error comes from, in words."""
+        if self.items_error is None or self.seeds_error is None or not self.standard_error:
+            return self.over
+        items, seeds = f"the {self.n_items:,} {self.unit}s", f"the {self.n_seeds} seeds"
+        share = self.items_error**2 / self.standard_error**2
+        if CLOSE < share < 1 - CLOSE:
+            return f"{self.over}, about as much of the error from {items} as from {seeds}"
+        return f"{self.over}, most of the error from {items if share > CLOSE else seeds}"
 
     @property
     def visible(self) -> float:
@@ -101,13 +125,18 @@ def item_units(n: int, links: Links | None) -> float:
     if links is not None and len(links) != n:
         raise MisalignedSamplesError(f"expected links between the {n} items that were scored, got {len(links)}")
     units = n if links is None else links.units
-    if units < 1 + 1e-9:
+    if units <= 1:
         raise DataError(f"expected at least two items that share no text for an error, got {n} of one text or none")
     return units
 
 
 def crossed(
-    values: Sequence[float], influences: ArrayLike | None, *, links: Links | None = None, level: float = LEVEL
+    values: Sequence[float],
+    influences: ArrayLike | None,
+    *,
+    links: Links | None = None,
+    level: float = LEVEL,
+    unit: str = "item",
 ) -> CrossedInterval | None:
     """Return the mean of one quantity over seeds, with its errors over items and over seeds.
 
@@ -127,9 +156,10 @@ def crossed(
     Args:
         values: (S,) scores, or differences of scores, by seed, x 100.
         influences: (S, n) influences of the items on each, of a difference the difference of influences; None where
-            outputs were not kept: the interval is then over seeds alone.
+            outputs are not known: the interval is then over seeds alone.
         links: Which items share texts; none by default.
         level: Confidence level of the interval.
+        unit: What an item is called.
 
     Returns:
         None for a single seed without influences, which says nothing of any error.
@@ -165,6 +195,7 @@ def crossed(
         level=level,
         n_items=n_items,
         n_seeds=n_seeds,
+        unit=unit,
     )
 
 

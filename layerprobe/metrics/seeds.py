@@ -21,11 +21,11 @@ class SeedScores:
     std: float | None
     """Sample standard deviation; None for one seed."""
     interval: tuple[float, float] | None
-    """Of the mean, Student's t; None for one seed."""
+    """Of the mean, Student's t; None where nothing is known of its error, as for one seed alone."""
 
 
 def seed_scores(values: Sequence[float], level: float = LEVEL) -> SeedScores:
-    """Return values of seeds, at least one, with mean, deviation and the interval at a confidence level.
+    """Return values of seeds, at least one, with mean, deviation and the interval over seeds alone.
 
     Example:
         >>> seed_scores([71.0, 73.0]).std

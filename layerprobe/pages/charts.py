@@ -138,11 +138,13 @@ def side_by_side(lines: Sequence[Sequence[LayerOutcome]]) -> tuple[list[float], 
 
 def seeds_reading(outcomes: Iterable[LayerOutcome], level: float) -> str:
     """Return how to read `seeds_and_mean`."""
-    if not any(outcome.tested.interval for outcome in outcomes):
+    shown = [outcome for outcome in outcomes if outcome.interval]
+    if not shown:
         return "Small marks are seeds; one seed gives no interval."
+    over = shown[0].error.over if shown[0].error else "over seeds"
     return (
-        f"Small marks are seeds; bars are {numbers.percent(level)} intervals of the mean over seeds; lines only join"
-        " the layers run."
+        f"Small marks are seeds; bars are {numbers.percent(level)} intervals of the mean {over}; lines only join the"
+        " layers run."
     )
 
 

@@ -12,7 +12,8 @@ TERMS = {
     "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
     "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
     "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
-    "Interval of the mean": "Where the mean over many more seeds would lie, by Student’s t; one seed has none.",
+    "Interval of the mean": "Where the mean would lie for other test items and other seeds like these, by Student’s t;"
+    " of a study from before outputs were kept by item, for other seeds alone.",
     "Redraw": "The curve drawn again within the errors that its sample of texts leaves. How many redraws flag a layer"
     " says how surely the curve declines there, not how probable it is that fine-tuning drops.",
     "Pareto front": "The layers that no other beats in both cost and score.",
@@ -35,14 +36,15 @@ TERMS = {
     "Adaptation": "Masked language modelling on texts without labels, before any fine-tuning.",
     "The last step alone": "The last task learnt straight from the start, at the same layers with the same seeds.",
     "Effect": "Mean over seeds of the score after the whole chain less the score of the last step alone, with the"
-    " interval of the paired difference by Student’s t.",
+    " interval of the paired difference over other test items and other seeds, by Student’s t.",
     # labs
     "MLM twin": "The masked language model of the same size and seed: it began with the same weights and saw the same"
     " batches with the same tokens masked. Only the objective differs.",
     "Drop": "What somebody would lose who keeps the last layer: the best layer is chosen for each seed by other seeds"
     " on other items, and scored by that seed.",
     "Difference from the twin": "Mean over pairs of the model’s value less its twin’s, with Student’s t interval of"
-    " the paired differences. Intervals are not corrected for how many there are.",
+    " the paired differences. It is over other pairs of models, on the same texts; intervals are not corrected for how"
+    " many there are.",
     "Noise floor": "CKA of two masked language models that differ in their seed alone: what lies above it is no sign of"
     " the objective.",
     # DropBench

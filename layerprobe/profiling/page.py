@@ -36,8 +36,7 @@ def scores_of(studies: Sequence[Study], model: Identified) -> dict[int, LayerOut
     """Return what the studies' fine-tuning showed of a model, as their model or their reference, by layer."""
     scores = {}
     for study in studies:
-        tuned = study.confirmation.outcomes if study.confirmation else ()
-        pairs = (study.comparison.model, tuned), (study.comparison.reference, study.reference_outcomes)
+        pairs = (study.comparison.model, study.outcomes), (study.comparison.reference, study.reference_outcomes)
         for described, outcomes in pairs:
             if _same(described, model):
                 scores.update({outcome.layer: outcome for outcome in outcomes})

@@ -4,7 +4,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-from layerprobe.checks import LEVEL
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, seed_scores
 from layerprobe.pages.tables import csv_text
@@ -38,9 +37,9 @@ class LayerRow:
     tmft_std: float | None
     """None for one seed."""
     tmft_interval_low: float | None
-    """Of the mean; None for one seed."""
+    """Of the mean, over test items and seeds; None where its error is not known."""
     tmft_interval_high: float | None
-    """Of the mean; None for one seed."""
+    """The same."""
     tmft_seeds: int
     """Runs of this layer; 0 where it was not run."""
     tmft_seed_numbers: tuple[int, ...]
@@ -60,8 +59,8 @@ class LayerRow:
 
 
 def outcomes_by_layer(study: Study) -> dict[int, LayerOutcome]:
-    """Return what fine-tuning showed, by layer of the model; empty without a confirmation."""
-    return {outcome.layer: outcome for outcome in study.confirmation.outcomes} if study.confirmation else {}
+    """Return what fine-tuning showed, by layer of the model; empty where none was fine-tuned."""
+    return {outcome.layer: outcome for outcome in study.outcomes}
 
 
 def layer_rows(study: Study) -> tuple[LayerRow, ...]:
@@ -108,5 +107,5 @@ def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedSco
     """Return the primary metric of a layer on one split over seeds, the interval at the level of the study."""
     if split == "test":
         return outcome.tested
-    level = study.confirmation.level if study.confirmation else LEVEL
-    return seed_scores(outcome.validation[outcome.primary], level)
+    scores, error = seed_scores(outcome.validation[outcome.primary], study.level), outcome.validation_error
+    return scores if error is None else dataclasses.replace(scores, interval=error.interval)

@@ -191,7 +191,7 @@ def seeds_finding(study: Study) -> str:
     widest = max(outcomes, key=lambda outcome: max(outcome.scores) - min(outcome.scores))
     count = len(widest.seeds)
     if count == 1:
-        return f"One seed a layer: {title} on validation and on test, without a deviation or an interval."
+        return f"One seed a layer: {title} on validation and on test; how far others would lie from it is not known."
     low, high = min(widest.scores), max(widest.scores)
     return (
         f"{capitalised(title)} of every seed, on validation and on test: they lie widest apart at layer"

@@ -1,16 +1,17 @@
 """Evidence -> the run that tells most, or why the search is over. A pure function: the same evidence, the same run."""
 
 import math
-from itertools import count
 
 import numpy as np
 from scipy.special import ndtr
 
 from layerprobe.errors import DataError
-from layerprobe.search.posterior import Array, Posterior, posterior, square_root, standard_normal
+from layerprobe.search.posterior import Array, Outlook, Posterior, posterior, square_root, standard_normal
 from layerprobe.search.sentence import stop_reason
 from layerprobe.search.values import SWEPT_BLOCKS, Decision, Evidence, PlannedRun, SearchSettings, StopReason
 
+LEAST_RUN_GAIN = 0.001
+"""Points that a single run must promise: a cheap one that cannot matter is not made to spend what is left."""
 LEAST_GAIN = 0.02
 """Points of the metric x 100 that further seeds, without end, must promise together."""
 
@@ -20,11 +21,13 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
 
     1. Models of up to 4 blocks: every layer once.
     2. Others: a scan; where it tells nothing, the layer at which the readings say to begin.
-    3. The layer whose next seed is expected to raise the highest posterior mean most for its cost, the first of equals.
+    3. The layer that seems the best, if it has had no run of its own.
+    4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
+       of equals.
 
     It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
-    the budget. Before either of the first two, the best layer has a run of its own if the budget allows it.
+    the budget.
 
     Raises:
         DataError: If the budget is too small for the first run.
@@ -50,13 +53,23 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
 
 def gain_of_run(known: Posterior, layer: int) -> float:
     """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0."""
-    moves = known.cross[:, layer] / np.sqrt(known.seen[layer, layer] + known.run_variance)
+    moves = known.run.cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance)
     return max(_expected_maximum(known.means, moves) - float(known.means.max()), 0.0)
 
 
+def gain_of_scan(known: Posterior) -> float:
+    """Return the same for one more scan."""
+    return _gain_of_all(known, known.scan, known.run_variance)
+
+
 def gain_of_seeds(known: Posterior) -> float:
-    """Return the same for seeds without end at every layer, on the same items."""
-    explained = known.cross @ np.linalg.pinv(known.seen, rcond=1e-9, hermitian=True) @ known.cross.T
+    """Return the same for runs without end at every layer, on all items that there are."""
+    return _gain_of_all(known, known.endless, 0.0)
+
+
+def _gain_of_all(known: Posterior, outlook: Outlook, run_variance: float) -> float:
+    seen = outlook.seen + run_variance * np.eye(len(known.means))
+    explained = outlook.cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ outlook.cross.T
     moves = standard_normal(len(known.draws), len(known.means)) @ square_root(explained)
     return max(float((known.means + moves).max(axis=1).mean() - known.means.max()), 0.0)
 
@@ -68,8 +81,7 @@ def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
     if n_blocks <= SWEPT_BLOCKS and fresh:
         return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned")
     if n_blocks > SWEPT_BLOCKS and settings.scan and not any(score.scan for score in evidence.scores):
-        scan = PlannedRun(layer=n_blocks, seed=0, scan=True, cost=n_blocks + 1)
-        return Decision(run=scan, stop=None, why="one run scores all layers")
+        return _scan(evidence, "one run scores all layers")
     if any(score.value is not None for score in evidence.scores):
         return None
     start = n_blocks // 2 if evidence.start is None else evidence.start
@@ -80,20 +92,24 @@ def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
 def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decision:
     known = posterior(evidence)
     best = known.best_layer
-    settled = known.chances_within(settings.tolerance)[best] >= settings.level
-    idle = settled or gain_of_seeds(known) < LEAST_GAIN
-    if idle and not evidence.runs_at(best) and best + 1 <= left:
-        return _fine_tune(evidence, best, "the best layer has had no run of its own")
-    if settled:
+    if not evidence.runs_at(best) and best + 1 <= left:
+        return _fine_tune(evidence, best, "it seems the best layer and has had no run of its own")
+    if known.chances_within(settings.tolerance)[best] >= settings.level:
         return _over("settled", settings)
     open_layers = [layer for layer in range(evidence.n_blocks + 1) if len(evidence.runs_at(layer)) < settings.seeds]
     if not set(known.candidates(settings.level)) & set(open_layers):
         return _over("seeds", settings)
-    if idle:
+    if gain_of_seeds(known) < LEAST_GAIN:
         return _over("gain", settings)
-    layer = min(open_layers, key=lambda layer: (-round(gain_of_run(known, layer) / (layer + 1), 9), layer))
-    if layer + 1 > left:
+    gains = {layer: gain_of_run(known, layer) for layer in open_layers if layer + 1 <= left}
+    scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None) < settings.seeds
+    of_scan = gain_of_scan(known) if scanned and evidence.n_blocks + 1 <= left else 0.0
+    if len(gains) < len(open_layers) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
         return _over("budget", settings)
+    rates = {layer: round(gain / (layer + 1), 9) for layer, gain in gains.items()}
+    if of_scan / (evidence.n_blocks + 1) > max(rates.values(), default=0.0):
+        return _scan(evidence, "one more scan promises most for its cost")
+    layer = min(rates, key=lambda layer: (-rates[layer], layer))
     return _fine_tune(evidence, layer, "its next seed promises most for its cost")
 
 
@@ -102,9 +118,13 @@ def _over(stop: StopReason, settings: SearchSettings) -> Decision:
 
 
 def _fine_tune(evidence: Evidence, layer: int, why: str) -> Decision:
-    used = {score.seed for score in evidence.runs_at(layer)}
-    seed = next(seed for seed in count() if seed not in used)
-    return Decision(run=PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1), stop=None, why=why)
+    run = PlannedRun(layer=layer, seed=evidence.next_seed(layer), scan=False, cost=layer + 1)
+    return Decision(run=run, stop=None, why=why)
+
+
+def _scan(evidence: Evidence, why: str) -> Decision:
+    run = PlannedRun(layer=evidence.n_blocks, seed=evidence.next_seed(None), scan=True, cost=evidence.n_blocks + 1)
+    return Decision(run=run, stop=None, why=why)
 
 
 def _expected_maximum(means: Array, moves: Array) -> float:

@@ -13,6 +13,7 @@ diffuse, b and c are weakly so. The scales and lengths have weak priors on a gri
 Source: Rasmussen and Williams 2006 (Gaussian Processes for Machine Learning), equations 2.25, 2.26, 2.30 and 4.17.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -44,14 +45,24 @@ SCAN_SPREADS, SCAN_SPREAD_PRIOR = (0.4, 0.8, 1.6, 3.2, 6.4), (1.5, 2.5)
 """Standard deviation of g."""
 SCAN_LENGTH = 0.5
 """Of g."""
-SEED_SDS, SEED_PRIOR = (0.2, 0.4, 0.8, 1.6, 3.2), (0.5, 2.0)
+SEED_SDS, SEED_PRIOR = (0.2, 0.4, 0.8, 1.6, 3.2), (0.7, 2.0)
 """Standard deviation of s."""
 _NEGLIGIBLE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Outlook:
+    """What is expected of scores that are not there yet, but for what seeds add to each."""
+
+    cross: Array
+    """(layers, layers): covariance of f, in rows, with the scores, in columns."""
+    seen: Array
+    """(layers, layers): covariance of the scores."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Posterior:
-    """What is known of the quality f of each layer, and of its score v on the same items over seeds without end."""
+    """What is known of the quality f of each layer, and how further runs would move that."""
 
     means: Array
     """(layers,): of f, x 100."""
@@ -59,14 +70,16 @@ class Posterior:
     """(layers, layers): of f."""
     draws: Array
     """(draws, layers): f, from the mixture whose moments those are."""
-    cross: Array
-    """(layers, layers): covariance of f, in rows, with v, in columns."""
-    seen: Array
-    """(layers, layers): covariance of v."""
+    run: Outlook
+    """Of the next seed's run at each layer."""
+    scan: Outlook
+    """Of the next seed's scan."""
+    endless: Outlook
+    """Of runs without end at every layer, on all items that there are."""
     run_variance: float
-    """Of the score of a new run about v."""
+    """Of a new score, over seeds."""
     items: Array
-    """(layers, layers): covariance of v - f, the errors over items, before any score is known."""
+    """(layers, layers): errors of the endless runs over items, before any score is known."""
 
     @property
     def best_layer(self) -> int:
@@ -115,15 +128,13 @@ def posterior(evidence: Evidence) -> Posterior:
     scores, m, n = [evidence.scores[row] for row in rows], len(rows), evidence.n_blocks + 1
     y = np.array([score.value for score in scores], dtype=np.float64)
     errors = np.array(evidence.item_covariance)[np.ix_(rows, rows)] if evidence.item_covariance else np.zeros((m, m))
-    errors, own = _with_endless_runs(errors, scores, n)
+    errors, own = _with_expected_runs(errors, scores, evidence)
 
-    # the joint law of the scores, f and v
-    layers = np.concatenate([[score.layer for score in scores], np.arange(n), np.arange(n)])
-    scan = np.concatenate([[score.scan for score in scores], np.zeros(2 * n)])
+    # the joint law of the scores, f, and the scores of the next runs, the next scan, and runs without end
+    layers = np.concatenate([[score.layer for score in scores], *[np.arange(n)] * 4])
+    scan = np.concatenate([[score.scan for score in scores], np.repeat([0, 0, 1, 0], n)])
     same, depth = layers[:, None] == layers, layers / evidence.n_blocks
-    on_items = np.r_[0:m, m + n : m + 2 * n]
-    fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2
-    fixed[np.ix_(on_items, on_items)] += errors
+    fixed = LEVEL_SD**2 + same * np.where(layers == 0, EMBEDDING_SD, OWN_SD) ** 2 + errors
     fixed += np.outer(scan, scan) * (
         SCAN_LEVEL_SD**2
         + SCAN_SLOPE_SD**2 * np.outer(depth - 0.5, depth - 0.5)
@@ -147,7 +158,7 @@ def posterior(evidence: Evidence) -> Posterior:
     kept = weights > _NEGLIGIBLE
     weights = weights[kept] / weights[kept].sum()
 
-    # f and v given the scores, for each point of the grid and together
+    # f and what is expected given the scores, for each point of the grid and together
     prior = joint(grid[kept], slice(None))
     known = np.linalg.solve(root[kept], prior[:, :m, m:])
     means = y.mean() + np.einsum("gmi,gm->gi", known, white[kept])
@@ -159,11 +170,17 @@ def posterior(evidence: Evidence) -> Posterior:
         means=mean[:n],
         covariance=covariance[:n, :n],
         draws=_mixture(weights, means[:, :n], covariances[:, :n, :n]),
-        cross=covariance[:n, n:],
-        seen=covariance[n:, n:],
+        run=_outlook(covariance, 1, n),
+        scan=_outlook(covariance, 2, n),
+        endless=_outlook(covariance, 3, n),
         run_variance=own + float(weights @ grid[kept, 3] ** 2),
-        items=errors[m:, m:],
+        items=errors[-n:, -n:],
     )
+
+
+def _outlook(covariance: Array, part: int, n: int) -> Outlook:
+    there = slice(part * n, (part + 1) * n)
+    return Outlook(cross=covariance[:n, there], seen=covariance[there, there])
 
 
 def square_root(covariance: Array) -> Array:
@@ -178,21 +195,43 @@ def standard_normal(draws: int, n: int) -> Array:
     return np.random.default_rng(0).standard_normal((draws, n))
 
 
-def _with_endless_runs(errors: Array, scores: Sequence[Score], n: int) -> tuple[Array, float]:
-    """Return the covariance of the scores' errors over items and of those of v, and what a run has of its own in it.
+def _with_expected_runs(errors: Array, scores: Sequence[Score], evidence: Evidence) -> tuple[Array, float]:
+    """Return the covariance of errors over items of the scores, f and what is expected, and what a run has of its own.
 
-    The error of v at a layer is taken for the mean of those of its runs, without what each run has of its own; where
-    there is no run, of the scan's there, and else of the nearest layer's. A run's own part, which further seeds average
+    f has none. On each fold the error of a layer is taken for the mean of those of its runs there, without what each
+    run has of its own; where there is no run, of the scan's there, and else of the nearest layer's. On a fold without
+    scores it is independent of all others and like that on the others. A run's own part, which further seeds average
     out, is taken for the smallest eigenvalue: what no run shares with any other.
     """
+    n, n_folds = evidence.n_blocks + 1, evidence.n_folds
     own = max(float(np.linalg.eigvalsh(errors)[0]), 0.0)
-    weights = np.zeros((len(scores), n))
-    for layer in range(n):
-        distances = [(abs(score.layer - layer), score.scan) for score in scores]
-        nearest = [distance == min(distances) for distance in distances]
-        weights[nearest, layer] = 1 / sum(nearest)
     shared = errors - own * np.eye(len(scores))
-    return np.block([[errors, shared @ weights], [weights.T @ shared, weights.T @ shared @ weights]]), own
+    with_scores, among = np.zeros((n_folds, len(scores), n)), np.zeros((n_folds, n, n))
+    seen = sorted({evidence.fold(score.seed) for score in scores})
+    for fold in seen:
+        weights = np.zeros((len(scores), n))
+        for layer in range(n):
+            distances = [
+                (abs(score.layer - layer), score.scan) if evidence.fold(score.seed) == fold else (math.inf, True)
+                for score in scores
+            ]
+            nearest = [distance == min(distances) for distance in distances]
+            weights[nearest, layer] = 1 / sum(nearest)
+        with_scores[fold], among[fold] = shared @ weights, weights.T @ shared @ weights
+    unseen = [fold for fold in range(n_folds) if fold not in seen]
+    among[unseen] = among[seen].mean(axis=0)
+
+    # how much each fold counts in what is expected: (expected, folds)
+    next_folds = [evidence.fold(evidence.next_seed(layer)) for layer in range(n)]
+    scan_fold = evidence.fold(evidence.next_seed(None))
+    folds = np.eye(n_folds)
+    parts = np.concatenate(
+        [np.zeros((n, n_folds)), folds[next_folds], folds[[scan_fold] * n], np.full((n, n_folds), 1 / n_folds)]
+    )
+    layers = np.tile(np.arange(n), 4)
+    beside = np.einsum("pf,fmp->mp", parts, with_scores[:, :, layers])
+    expected = np.einsum("pf,qf,fpq->pq", parts, parts, among[:, layers[:, None], layers])
+    return np.block([[errors, beside], [beside.T, expected]]), own
 
 
 def _places(evidence: Evidence) -> Array:

@@ -1,5 +1,6 @@
 """What a search knows, what it may spend, which run comes next, and what it answers."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +26,7 @@ SWEPT_BLOCKS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """What one run scored at one layer, on the validation items that all runs share."""
+    """What one run scored at one layer, on validation items that it shares with the other runs of its fold."""
 
     layer: int
     seed: int
@@ -51,9 +52,13 @@ class Evidence:
     start: int | None = None
     """The layer that readings promise most of, where the search begins if no scan tells; None: the middle."""
     n_items: int | None = None
-    """Validation items (groups, where items are grouped)."""
+    """Items that all seeds together validate on (groups, where items are grouped)."""
+    n_folds: int = 1
+    """Parts of the items: seed k validates on part k modulo this. 1: all seeds validate on the same items."""
 
     def __post_init__(self) -> None:
+        if self.n_folds < 1:
+            raise DataError(f"expected at least one fold, got {self.n_folds}")
         if self.n_blocks < 1:
             raise DataError(f"expected a model with at least one block, got {self.n_blocks}")
         covariance = tuple(tuple(float(value) for value in row) for row in self.item_covariance)
@@ -82,6 +87,17 @@ class Evidence:
         """Cost of the runs in block-steps; one at layer l counts l + 1, a scan n_blocks + 1."""
         scans = {score.seed for score in self.scores if score.scan}
         return len(scans) * (self.n_blocks + 1) + sum(score.layer + 1 for score in self.scores if not score.scan)
+
+    def fold(self, seed: int) -> int:
+        """Return the part of the items on which a seed validates."""
+        return seed % self.n_folds
+
+    def next_seed(self, layer: int | None) -> int:
+        """Return the first seed that a layer has no run of; None: that there is no scan of."""
+        used = {score.seed for score in self.scores if (score.scan if layer is None else not score.scan)}
+        if layer is not None:
+            used = {score.seed for score in self.runs_at(layer)}
+        return next(seed for seed in itertools.count() if seed not in used)
 
     def runs_at(self, layer: int) -> tuple[Score, ...]:
         """Return the scores of the fine-tuning runs at a layer."""

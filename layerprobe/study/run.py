@@ -3,20 +3,25 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from layerprobe.checks import LEVEL, check_level, check_seeds
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint, resolve_device
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_layers, check_precision, confirm, finetune
-from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of
+from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
 from layerprobe.scoring.zero_shot import score
+from layerprobe.search.values import SEEDS, TOLERANCE
 from layerprobe.similarity.values import Alignment, Measure
+from layerprobe.study.find import find
 from layerprobe.study.predict import References, as_models, predict
-from layerprobe.study.values import Provenance, Study
+from layerprobe.study.values import Finding, Provenance, Study
 from layerprobe.tasks.values import Task, check_task
 from layerprobe.versions import __version__, versions
+
+AGAINST_LAST = 3
+"""Seeds of the layer to keep and of the last one, for the difference between them on the test split."""
 
 
 def run(
@@ -27,31 +32,37 @@ def run(
     fine_tuning: bool = True,
     layers: Sequence[int] = (),
     reference_layers: Sequence[int] = (),
-    seeds: Sequence[int] = PAPER_SEEDS,
+    tolerance: float = TOLERANCE,
+    budget: float | None = None,
+    cross_validation: bool | None = None,
+    seeds: int = SEEDS,
+    against_last: int = AGAINST_LAST,
     protocol: Protocol | None = None,
     level: float = LEVEL,
     rule: str | None = None,
-    all_seeds: bool = False,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
     options: Options = DEFAULT_OPTIONS,
     command: str = "layerprobe.run",
     progress: Progress = silent,
 ) -> Study:
-    """Predict, confirm and score; what was done before is not done again.
+    """Predict, find the layer to keep, and score; what was done before is not done again.
 
     Args:
         model: A name, a folder, or a `ModelSpec`.
         task: What to learn and to score; models are compared on the texts of its test split.
         reference: As for `predict`, like rule, measure and alignment.
         fine_tuning: False stops at the prediction.
-        layers: Layers to fine-tune beside those that decide.
-        reference_layers: Layers of the first reference to fine-tune, for the contrast.
-        seeds: One fine-tuning run each.
+        layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
+        reference_layers: Layers of the first reference to fine-tune so, for the contrast.
+        tolerance: As for `find`, like budget, cross_validation, seeds and against_last.
+        budget: Share of a full sweep.
+        cross_validation: Whether each seed has a fold of its own.
+        seeds: At a layer at most.
+        against_last: Seeds with which the layer to keep and the last one are compared on the test split.
         protocol: The paper's by default.
         level: Confidence level of all intervals.
         rule: How a drop is predicted.
-        all_seeds: Run all seeds also where fewer settle the verdict; see `confirm`.
         measure: Of similarity to the reference.
         alignment: same-index, relative-depth or best-match.
         options: How to load and embed.
@@ -59,12 +70,11 @@ def run(
         progress: Called with what is done, how much, and of how much.
 
     Raises:
-        LayerProbeError: If any stage cannot be done; see `predict`, `confirm` and `score`.
+        LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     check_task(task)
     protocol = agreed(protocol, options)
     check_level(level)
-    seeds = check_seeds(seeds)
     if fine_tuning:
         check_precision(options)
     checkpoint, *bases = (
@@ -86,27 +96,35 @@ def run(
         options=options,
         progress=progress,
     )
-    confirmation: Confirmation | None = None
+    finding: Finding | None = None
+    further: tuple[LayerOutcome, ...] = ()
     contrast: tuple[LayerOutcome, ...] = ()
     if fine_tuning:
-        confirmation = confirm(
+        finding = find(
             checkpoint,
-            prediction.drop,
             task,
-            layers=layers,
+            tolerance=tolerance,
+            budget=budget,
+            cross_validation=cross_validation,
             seeds=seeds,
-            protocol=protocol,
             level=level,
-            all_seeds=all_seeds,
+            start=prediction.recommended_layer,
+            against_last=min(against_last, seeds),
+            protocol=protocol,
             options=options,
             progress=progress,
         )
-        if reference_layers:
-            taken = confirmation.outcomes[-1].seeds
+
+        def at(tuned: Checkpoint, chosen: Sequence[int]) -> tuple[LayerOutcome, ...]:
+            if not chosen:
+                return ()
             runs = finetune(
-                bases[0], reference_layers, task, seeds=taken, protocol=protocol, options=options, progress=progress
+                tuned, chosen, task, seeds=range(seeds), protocol=protocol, options=options, progress=progress
             )
-            contrast = outcomes(runs, level=level)
+            return outcomes(runs, items_of(tuned, runs, task, options=options), level=level)
+
+        further = at(checkpoint, layers)
+        contrast = at(bases[0], reference_layers) if bases else ()
     scored = [score(each, task, options=options, progress=progress) for each in (checkpoint, *bases[:1])]
     comparison = prediction.comparison
     return Study(
@@ -122,16 +140,17 @@ def run(
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
             n_texts=len(task.test.texts),
-            seeds=tuple(dict.fromkeys(seeds)) if fine_tuning else (),
+            seeds=tuple(range(seeds)) if fine_tuning else (),
             device=str(resolve_device(options.device)),
             versions=versions(),
             notes=task.notes,
-            warnings=(*task.warnings, *prediction.warnings),
+            warnings=(*task.warnings, *prediction.warnings, *(finding.failures if finding else ())),
         ),
         zero_shot=scored[0][0],
         reference_zero_shot=scored[1][0] if bases else None,
         protocol=protocol if fine_tuning else None,
-        confirmation=confirmation,
+        finding=finding,
+        further_outcomes=further,
         reference_outcomes=contrast,
         further_comparisons=prediction.comparisons[1:],
         further_predictions=prediction.drops[1:],

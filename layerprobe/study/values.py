@@ -1,13 +1,18 @@
 """What the main line gives: a prediction, and the whole study."""
 
+import itertools
 from dataclasses import dataclass
 
+from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
-from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
+from layerprobe.metrics.crossed import CrossedInterval
+from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.values import SearchAnswer
 from layerprobe.tasks.kinds.kind import KINDS
 
 
@@ -83,6 +88,115 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MadeRun:
+    """One run of a search, at one layer."""
+
+    scan: bool
+    """Whether the run trained all layers at once."""
+    fold: int
+    """Which part of the labelled examples validated it; 0 where all seeds share the validation split."""
+    run: FineTuningRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstLast:
+    """How much better the layer to keep is than the last one, on the test split, which chose neither."""
+
+    layer: int
+    last: int
+    primary: str
+    """The metric of the difference."""
+    difference: CrossedInterval
+    """Score at the layer less that at the last one, x 100, over paired seeds and test items."""
+
+    @property
+    def verdict(self) -> Verdict:
+        """confirmed: the last layer scores lower; refuted: it scores higher; undecided: neither can be told."""
+        low, high = self.difference.interval
+        return "confirmed" if low > 0 else "refuted" if high < 0 else "undecided"
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in plain words."""
+        each = self.difference
+        low, high = each.interval
+        told = {
+            "confirmed": "so the last layer is lower",
+            "refuted": "so the last layer is higher",
+            "undecided": f"which decides nothing; {each.visible:.1f} points or more would have been seen",
+        }
+        return (
+            f"On the test split layer {self.layer} scores {each.value:+.2f} {metric_title(self.primary)} x 100 against "
+            f"the last, {self.last} ({each.level:.0%} interval {low:+.2f} to {high:+.2f} {each.sources}), "
+            f"{told[self.verdict]}."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Which layer to keep, and the runs that say so."""
+
+    answer: SearchAnswer
+    """By validation."""
+    primary: str
+    """The metric of all scores."""
+    parameters: tuple[int, ...]
+    """Of the model truncated at each layer, without the pooler."""
+    runs: tuple[MadeRun, ...]
+    """In the order in which they were made; a scan is one a layer."""
+    n_folds: int
+    """1 where all seeds share the validation split."""
+    n_items: tuple[int, int]
+    """Validation examples of the first fold, and test examples."""
+    seconds_by_layer: tuple[float | None, ...]
+    """What the model truncated there takes for the same texts; None but at the best, the smallest sufficient and the
+    last layer."""
+    outcomes: tuple[LayerOutcome, ...] = ()
+    """The runs of truncated models put together by layer, ascending."""
+    against_last: AgainstLast | None = None
+    """None where that was not asked for, or the last layer is the one to keep."""
+    failures: tuple[str, ...] = ()
+    """Runs and layers that gave no score, and why."""
+
+    @property
+    def best_layer(self) -> int:
+        """With the highest expected score."""
+        return self.answer.best_layer
+
+    @property
+    def sentence(self) -> str:
+        """The answer in plain words."""
+        return self.answer.sentence
+
+    def speed(self, layer: int) -> float | None:
+        """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
+        own, whole = self.seconds_by_layer[layer], self.seconds_by_layer[-1]
+        return None if own is None or whole is None else whole / own
+
+    @property
+    def drop_chance(self) -> float:
+        """That the last layer is worse than the best by more than the tolerance."""
+        return 1 - self.answer.layers[-1].chance_within
+
+    @property
+    def drop_layers(self) -> tuple[int, ...]:
+        """The final run of layers that are worse than the best by more than the tolerance, at the level."""
+        sure = 1 - self.answer.settings.level
+        falling = itertools.takewhile(lambda known: known.chance_within <= sure, reversed(self.answer.layers))
+        return tuple(sorted(known.layer for known in falling))
+
+    @property
+    def scan(self) -> tuple[FineTuningRun, ...]:
+        """The first scan, by layer; none of layers that failed."""
+        return tuple(made.run for made in self.runs if made.scan and made.run.seed == 0)
+
+    @property
+    def fine_tuned(self) -> tuple[FineTuningRun, ...]:
+        """The runs of truncated models."""
+        return tuple(made.run for made in self.runs if not made.scan)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
     """The whole pipeline's result: what the report shows."""
 
@@ -95,9 +209,14 @@ class Study:
     """Of the reference, on the test split."""
     protocol: Protocol | None = None
     """How layers were fine-tuned."""
+    finding: Finding | None = None
+    """Which layer to keep, where that was searched for."""
     confirmation: Confirmation | None = None
+    """Of studies that fine-tuned two layers instead."""
     reference_outcomes: tuple[LayerOutcome, ...] = ()
     """The reference fine-tuned at its own layers, where that was asked for."""
+    further_outcomes: tuple[LayerOutcome, ...] = ()
+    """The model fine-tuned at other layers, where that was asked for."""
     further_comparisons: tuple[Comparison, ...] = ()
     """The model against other references, where more than one was given; the prediction is from the first."""
     further_predictions: tuple[DropPrediction, ...] = ()
@@ -127,16 +246,42 @@ class Study:
                 raise DataError(
                     f"expected zero-shot scores of {scored.n_layers} layers of {scored.name}, got {len(scores.scores)}"
                 )
-        tuned_outcomes = (*(self.confirmation.outcomes if self.confirmation else ()), *self.reference_outcomes)
-        parts = (self.zero_shot, self.reference_zero_shot, self.confirmation, *tuned_outcomes)
+        parts = (
+            *(self.zero_shot, self.reference_zero_shot, self.confirmation, self.finding),
+            *(*self.outcomes, *self.reference_outcomes),
+        )
         if others := {part.primary for part in parts if part is not None} - {self.metric}:
             raise DataError(
                 f"expected scores by {self.metric} in a study of {self.provenance.task_kind}, got {', '.join(others)}"
             )
-        if self.confirmation is not None:
-            tuned = (*self.confirmation.compared_layers, *(outcome.layer for outcome in self.confirmation.outcomes))
-            check_layers(tuned, model, what="fine-tuned layers")
+        compared = self.confirmation.compared_layers if self.confirmation else ()
+        tuned = (*compared, *(outcome.layer for outcome in self.outcomes))
+        check_layers(tuned, model, what="fine-tuned layers")
+        if self.finding is not None and len(self.finding.parameters) != model.n_layers:
+            raise DataError(f"expected a search of {model.n_layers} layers, got {len(self.finding.parameters)}")
         check_layers(tuple(outcome.layer for outcome in self.reference_outcomes), reference, what="fine-tuned layers")
+
+    @property
+    def outcomes(self) -> tuple[LayerOutcome, ...]:
+        """What fine-tuning the model truncated at a layer gave, by layer, ascending."""
+        if self.finding is not None:
+            own = self.finding.outcomes
+        else:
+            own = () if self.confirmation is None else self.confirmation.outcomes
+        by_layer = {each.layer: each for each in (*own, *self.further_outcomes)}
+        return tuple(by_layer[layer] for layer in sorted(by_layer))
+
+    @property
+    def level(self) -> float:
+        """Confidence level of what fine-tuning showed."""
+        if self.finding is not None:
+            return self.finding.answer.settings.level
+        return LEVEL if self.confirmation is None else self.confirmation.level
+
+    @property
+    def kept_layer(self) -> int:
+        """The layer to keep: the one that was found, or without a search the one that is recommended."""
+        return self.prediction.recommended_layer if self.finding is None else self.finding.best_layer
 
     @property
     def metric(self) -> str:

@@ -23,6 +23,7 @@ from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_
 from layerprobe.encoders.options import Options, load
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning.confirmation import outcomes
+from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.memory import is_out_of_memory
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
@@ -192,6 +193,7 @@ class _SweepProgress:
         self.loaded, self.level = loaded, level
         self.runs: dict[_Job, FineTuningRun] = {}
         self.failed: dict[_Job, FailedRun] = {}
+        self.curves: dict[tuple[int, int], SweepCurve] = {}  # by model and task, where no run came since
         self.workers = 1
 
     def read(self, *, retry_failed: bool) -> None:
@@ -214,6 +216,7 @@ class _SweepProgress:
         if isinstance(outcome, Lost):
             # its process may have been lost behind the writing of the result, or another sweep has made it
             outcome = self.loaded.folder(job).load(job.layer, job.seed) or _lost(job, outcome)
+        self.curves.pop((job.model, job.task), None)
         if isinstance(outcome, FineTuningRun):
             self.runs[job] = outcome
             return
@@ -224,21 +227,26 @@ class _SweepProgress:
     def result(self) -> SweepResult:
         """Return the result so far."""
         return SweepResult(
-            curves=tuple(self._curve(m, t) for m, t in self.loaded.folders),
+            curves=tuple(self._curve(*place) for place in self.loaded.folders),
             level=self.level,
             n_runs=len(self.loaded.costs),
             seconds_left=self._seconds_left(),
         )
 
     def _curve(self, model: int, task: int) -> SweepCurve:
-        runs = [run for job, run in self.runs.items() if (job.model, job.task) == (model, task)]
-        failed = [each for job, each in self.failed.items() if (job.model, job.task) == (model, task)]
-        return SweepCurve(
-            **self.loaded.names(model, task),
-            primary=self.loaded.tasks[task].primary,
-            outcomes=outcomes(runs, level=self.level),
-            failed=tuple(sorted(failed, key=lambda each: (each.layer, each.seed))),
-        )
+        place = model, task
+        if place not in self.curves:
+            runs = [run for job, run in self.runs.items() if (job.model, job.task) == place]
+            failed = [each for job, each in self.failed.items() if (job.model, job.task) == place]
+            folder, data = self.loaded.folders[place], self.loaded.tasks[task]
+            items = run_items(data, [(run, folder.run_path(run.layer, run.seed)) for run in runs])
+            self.curves[place] = SweepCurve(
+                **self.loaded.names(model, task),
+                primary=data.primary,
+                outcomes=outcomes(runs, items, level=self.level),
+                failed=tuple(sorted(failed, key=lambda each: (each.layer, each.seed))),
+            )
+        return self.curves[place]
 
     def _seconds_left(self) -> float | None:
         costs = self.loaded.costs

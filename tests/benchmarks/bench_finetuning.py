@@ -11,6 +11,11 @@ BERT of random weights at layer 9 of 12:
                     longest text of the batch, AdamW as PyTorch has it by default
     peer            `SentenceTransformerTrainer` with CosineSimilarityLoss on the same truncated model
 
+With `--joint` all layers are trained at once, each loss times a weight that falls with depth:
+
+    ours            `layerprobe scan`
+    peer            the same trainer with AdaptiveLayerLoss over all layers, with the same weights
+
 All take the same pairs in the same order, 32 a step, at the same learning rates. First every way runs some steps with
 dropout at 0, which shows that they compute the same thing: the largest difference of a step's loss from ours is
 printed. Then the clock: every round takes some steps of all ways, every second one in reverse; a way's first step of
@@ -47,9 +52,10 @@ from torch.nn import functional as F
 from transformers import BertConfig, BertModel
 from transformers.utils import logging as transformers_logging
 
-from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
+from layerprobe.finetuning.joint import layer_weights
 from layerprobe.finetuning.losses import CosineScore
 from layerprobe.finetuning.tmft import FineTuner, prepare
 from layerprobe.finetuning.values import Protocol
@@ -142,7 +148,27 @@ def paper(work: Work, tell: Tell) -> None:
         tell(loss.item())
 
 
-def peer(work: Work, tell: Tell) -> None:
+def ours_jointly(work: Work, tell: Tell) -> None:
+    """Take the steps at all layers at once by layerprobe."""
+    encoder = work.encoder
+    model = EveryLayer(encoder).train()
+    criterion = CosineScore(width=encoder.description.hidden_size, n_labels=0)
+    weights = layer_weights("falling", encoder.n_layers, seed=0)
+    trainer = FineTuner(
+        encoder,
+        model,
+        PROTOCOL,
+        steps_per_epoch=work.n_steps,
+        criteria=[criterion] * encoder.n_layers,
+        weights=weights,
+    )
+    prepared = prepare(encoder, work.examples, max_length=PROTOCOL.max_length)
+    for step in range(work.n_steps):
+        losses = trainer.update(prepared, np.array(work.batch(step)))
+        tell(float(weights(step) @ losses.numpy()))
+
+
+def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:
     """Take the steps by sentence-transformers."""
     from datasets import Dataset
     from sentence_transformers import (
@@ -151,7 +177,7 @@ def peer(work: Work, tell: Tell) -> None:
         SentenceTransformerTrainingArguments,
     )
     from sentence_transformers.base.sampler import DefaultBatchSampler
-    from sentence_transformers.sentence_transformer.losses import CosineSimilarityLoss
+    from sentence_transformers.sentence_transformer.losses import AdaptiveLayerLoss, CosineSimilarityLoss
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
@@ -162,13 +188,19 @@ def peer(work: Work, tell: Tell) -> None:
             settings["generator"] = None
             super().__init__(torch.utils.data.SequentialSampler(dataset), **settings)
 
-    class Told(CosineSimilarityLoss):
-        """The loss, heard."""
+    class Heard:
+        """A loss that is heard."""
 
         def forward(self, *arguments: object, **settings: object) -> Tensor:
-            loss = super().forward(*arguments, **settings)
+            loss: Tensor = super().forward(*arguments, **settings)  # type: ignore[misc]
             self.last = loss.item()
             return loss
+
+    class Told(Heard, CosineSimilarityLoss):
+        """At one layer."""
+
+    class ToldJointly(Heard, AdaptiveLayerLoss):
+        """At all layers."""
 
     class Step(TrainerCallback):
         """The end of a step, heard."""
@@ -182,11 +214,22 @@ def peer(work: Work, tell: Tell) -> None:
     columns = {"first": work.examples.first, "second": work.examples.second, "score": work.examples.targets}
     silence = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     with tempfile.TemporaryDirectory() as folder, silence[0], silence[1]:
-        TruncatedEncoder(work.encoder, work.layer).save(folder, work.encoder.tokenizer)
+        depth = work.encoder.description.n_blocks
+        TruncatedEncoder(work.encoder, depth if joint else work.layer).save(folder, work.encoder.tokenizer)
         transformer = Transformer(folder, max_seq_length=PROTOCOL.max_length)
         pooling = Pooling(work.encoder.description.hidden_size, pooling_mode="mean")
         model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
         loss = Told(model)
+        if joint:
+            loss = ToldJointly(
+                model,
+                CosineSimilarityLoss(model),
+                n_layers_per_step=-1,
+                last_layer_weight=1 / (depth + 1),
+                prior_layers_weight=depth,  # it averages over the prior layers
+                kl_div_weight=0,
+                layer_weighting=lambda layer: 1 - layer / (depth + 1),
+            )
         SentenceTransformerTrainer(
             model=model,
             args=SentenceTransformerTrainingArguments(
@@ -218,6 +261,7 @@ WAYS: dict[str, Callable[[Work, Tell], None]] = {
     "paper": paper,
     "peer": peer,
 }
+JOINT_WAYS: dict[str, Callable[[Work, Tell], None]] = {"ours": ours_jointly, "peer": partial(peer, joint=True)}
 
 
 def work_of(arguments: argparse.Namespace, n_steps: int, *, dropout: bool, folder: Path) -> Work:
@@ -293,6 +337,7 @@ def peak(name: str, arguments: argparse.Namespace) -> float:
         "--small",
         str(arguments.small),
     ]
+    command += ["--joint"] if arguments.joint else []
     command += [] if arguments.layer is None else ["--layer", str(arguments.layer)]
     told = subprocess.run([*command, "--threads", str(arguments.threads)], check=True, capture_output=True, text=True)
     return float(told.stdout.split()[-1])
@@ -301,25 +346,27 @@ def peak(name: str, arguments: argparse.Namespace) -> float:
 def compare(arguments: argparse.Namespace, folder: Path) -> None:
     """Print losses, times, ratios and memory of all ways."""
     work = work_of(arguments, arguments.curve, dropout=False, folder=folder)
-    curves = {name: losses(way, work) for name, way in WAYS.items()}
+    ways = JOINT_WAYS if arguments.joint else WAYS
+    curves = {name: losses(way, work) for name, way in ways.items()}
     assert abs(curves["ours"][-1] - curves["ours"][0]) > 1e-3, "nothing was learnt"
     apart = {
         name: max(abs(a - b) for a, b in zip(curve, curves["ours"], strict=True)) for name, curve in curves.items()
     }
     work = work_of(arguments, arguments.steps + 1, dropout=True, folder=folder)
-    times: dict[str, list[float]] = {name: [] for name in WAYS}
+    times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(arguments.rounds):
-        for name in list(WAYS)[:: -1 if number % 2 else 1]:
-            times[name].append(seconds(WAYS[name], work))
+        for name in list(ways)[:: -1 if number % 2 else 1]:
+            times[name].append(seconds(ways[name], work))
     depth = work.encoder.description.n_blocks
-    print(f"{arguments.shape} at layer {work.layer} of {depth}, {arguments.threads} thread(s), 32 pairs a step")
+    where = f"all layers, {depth} blocks" if arguments.joint else f"layer {work.layer} of {depth}"
+    print(f"{arguments.shape} at {where}, {arguments.threads} thread(s), 32 pairs a step")
     for name, values in times.items():
         rates = [1 / value for value in values]
         print(
             f"{name:15} {statistics.median(rates):6.3f} steps/s ({min(rates):.3f} to {max(rates):.3f})  "
             f"{peak(name, arguments):6.0f} MB  largest difference of a step's loss from ours {apart[name]:.1e}"
         )
-    for name in list(WAYS)[1:]:
+    for name in list(ways)[1:]:
         ratios = [theirs / mine for theirs, mine in zip(times[name], times["ours"], strict=True)]
         print(f"{name:15} takes {statistics.median(ratios):.2f} x our time ({min(ratios):.2f} to {max(ratios):.2f})")
 
@@ -329,6 +376,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(LAYERS), default="minilm")
     parser.add_argument("--layer", type=int, help="4 of minilm's 6 and 9 of base's 12 by default")
+    parser.add_argument("--joint", action="store_true", help="train at all layers at once")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=10, help="timed steps of a round")
     parser.add_argument("--curve", type=int, default=20, help="steps whose losses are compared")
@@ -347,7 +395,8 @@ def main() -> None:
             compare(arguments, Path(folder))
             return
         work = work_of(arguments, 4, dropout=True, folder=Path(folder))
-        _, mb = measured(partial(WAYS[arguments.memory_of], work, lambda _: None))
+        ways = JOINT_WAYS if arguments.joint else WAYS
+        _, mb = measured(partial(ways[arguments.memory_of], work, lambda _: None))
         print(float("nan") if mb is None else mb)
 
 

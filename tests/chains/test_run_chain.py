@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from layerprobe.adaptation.run import adapt
 from layerprobe.chains.run import plan_chain, run_chain
@@ -22,8 +21,9 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, ModelError, TaskError, UnsupportedArchitectureError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.saved import MODEL
-from layerprobe.finetuning.tuning import finetune, saved_models
+from layerprobe.finetuning.tuning import finetune, items_of, saved_models
 from layerprobe.finetuning.values import LayerOutcome
+from layerprobe.metrics.crossed import crossed
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from tests.chains.jobs import ADAPTATION, FAST, adaptation, numbers, pairs, run_here, whole_chain, words
@@ -54,7 +54,7 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
     options = Options(device="cpu", cache_dir=root / "cache")
     first, second = (load_settings(step.task) for step in (words(data), pairs(data)))
     adapt(model, load_corpus([data / "texts.txt"]), root / "adapted", protocol=ADAPTATION, options=options)
-    found: dict[str, Any] = {"words": {}, "pairs": {}, "direct": {}, "curve": {}}
+    found: dict[str, Any] = {"words": {}, "pairs": {}, "direct": {}, "influences": {}, "curve": {}}
     before = extract(model, second.test.texts, options=options)
     for layer in (1, 3):
         for seed in (0, 1):
@@ -63,8 +63,16 @@ def by_hand(model: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -
             left = saved_models(root / "adapted", runs, first, options=options)[0] / MODEL
             further = finetune(left, [layer], second, **common)
             found["words"][layer, seed] = runs[0].test["spearman"]
+            direct = finetune(model, [layer], second, **common)
             found["pairs"][layer, seed] = further[0].test["spearman"]
-            found["direct"][layer, seed] = finetune(model, [layer], second, **common)[0].test["spearman"]
+            found["direct"][layer, seed] = direct[0].test["spearman"]
+            after, alone = (
+                items_of(start, runs, second, options=options).of(runs)
+                for start, runs in ((left, further), (model, direct))
+            )
+            assert after is not None
+            assert alone is not None
+            found["influences"][layer, seed] = (after - alone)[0]
             if seed == 0:
                 last = saved_models(left, further, second, options=options)[0] / MODEL
                 comparison = compare(extract(last, before.texts, options=options), before, device="cpu")
@@ -81,11 +89,18 @@ def test_a_chain_is_its_steps_one_by_one(whole: ChainResult, by_hand: dict[str, 
 def test_the_effect_is_the_paired_difference_over_seeds(whole: ChainResult, by_hand: dict[str, Any]) -> None:
     for effect in whole.effects:
         differences = [by_hand["pairs"][effect.layer, s] - by_hand["direct"][effect.layer, s] for s in (0, 1)]
-        expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+        psi = np.stack([by_hand["influences"][effect.layer, s] for s in (0, 1)])
+        expected, joint = (crossed(differences, psi, level=level) for level in (0.95, 0.975))  # one of two layers
+        assert expected is not None
+        assert joint is not None
         assert effect.value == pytest.approx(np.mean(differences))
-        assert effect.interval == pytest.approx((expected.low, expected.high))
-        joint = stats.ttest_1samp(differences, 0).confidence_interval(0.975)  # one of two layers
-        assert effect.joint == pytest.approx((joint.low, joint.high))
+        assert effect.interval == pytest.approx(expected.interval)
+        assert effect.joint == pytest.approx(joint.interval)
+        assert effect.error is not None
+        assert effect.error.items_error
+        assert effect.error.n_seeds == 2
+    assert "together" not in whole.effect_sentence
+    assert "95% intervals over new pairs and new seeds, 2 seeds after one adaptation)" in whole.effect_sentence
 
 
 def test_cka_is_that_of_the_first_seed_with_the_start(whole: ChainResult, by_hand: dict[str, Any]) -> None:
@@ -175,9 +190,10 @@ def test_one_step_has_no_effect_to_tell(model: Path, data: Path, tmp_path: Path)
     assert (result.direct, result.effects, result.effect_sentence, result.cka_sentence) == ((), (), "", "")
 
 
-def test_one_seed_has_an_effect_without_an_interval(model: Path, data: Path, tmp_path: Path) -> None:
+def test_one_seed_has_an_interval_over_items_alone(model: Path, data: Path, tmp_path: Path) -> None:
     result = run_here(short(model, (words(data), pairs(data)), seeds=(4,)), tmp_path)
-    assert [effect.interval for effect in result.effects] == [None, None]
+    assert "over new pairs alone, as one seed says nothing of others, 1 seed)" in result.effect_sentence
+    assert [effect.error and effect.error.seeds_error for effect in result.effects] == [None, None]
     assert "1 seed)" in result.effect_sentence
 
 

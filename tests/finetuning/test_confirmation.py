@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,11 @@ from scipy import stats
 
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm, outcome, outcomes
+from layerprobe.finetuning.items import RunItems
+from layerprobe.finetuning.looks import level_at_look
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, Protocol, SavedSeeds
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.links import Links
 from layerprobe.metrics.seeds import mean_interval
 from layerprobe.prediction.rules.plateau import plateau_rule
 from layerprobe.prediction.values import DropPrediction
@@ -22,6 +27,7 @@ from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.values import SimilarityCurve
 
 N_BLOCKS = 6
+ALONE = "over new seeds alone, as it is not known what the items add"
 SCORES = st.lists(st.tuples(st.floats(-100, 100), st.floats(-100, 100)), min_size=2, max_size=6)
 
 
@@ -177,7 +183,7 @@ def test_a_single_seed_decides_nothing(prediction: DropPrediction) -> None:
     assert (result.verdict, result.interval, result.effect) == ("undecided", None, 80.0)
     assert result.outcomes[0].interval is None
     assert result.outcomes[0].std is None
-    assert "(effect +80.00 Spearman x 100, no interval, 1 seed)" in result.sentence
+    assert "(effect +80.00 Spearman x 100, no interval; 1 seed)" in result.sentence
 
 
 # ---- one look a seed ----------------------------------------------------------------------------------
@@ -185,7 +191,7 @@ def test_a_single_seed_decides_nothing(prediction: DropPrediction) -> None:
 
 def test_no_interval_is_not_adjusted() -> None:
     found = confirmed(DROP, [80.0, 81.0], [70.0, 70.9], planned=5)
-    assert "x 100, no interval, 2 of 5 seeds)." in found.sentence
+    assert "x 100, no interval; 2 of 5 seeds)." in found.sentence
 
 
 def test_a_settled_verdict_says_what_it_saved() -> None:
@@ -196,7 +202,8 @@ def test_a_settled_verdict_says_what_it_saved() -> None:
     assert (found.planned_seeds, found.saved) == (5, SavedSeeds(seeds=2, runs=6, seconds=6.0))
     assert found.interval is not None
     assert found.sentence.endswith(
-        f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} adjusted to 3 looks, 3 of 5 seeds). "
+        f"95% interval {found.interval[0]:+.2f} to {found.interval[1]:+.2f} {ALONE}; adjusted to 3 looks; "
+        "3 of 5 seeds). Of the 2 flagged layers only the last was tested. "
         "That is settled without the other 2 seeds: 6 runs, about 6 s."
     )
     assert from_json(Confirmation, to_json(found)) == found
@@ -224,13 +231,101 @@ def test_all_planned_seeds_have_a_wider_interval_than_one_look() -> None:
     scores = ([80.0, 81.0, 80.5, 80.7, 80.1], [78.0, 79.2, 79.5, 79.1, 80.0])
     looked, once = confirmed(DROP, *scores, planned=5), confirmed(DROP, *scores)
     assert looked.effect == once.effect
-    assert np.ptp(looked.interval or ()) / np.ptp(once.interval or ()) == pytest.approx(1.067, abs=0.002)
+    assert np.ptp(looked.interval or ()) / np.ptp(once.interval or ()) == pytest.approx(1.144, abs=0.002)
     assert (looked.saved, once.planned_seeds) == (None, None)
 
 
 def test_more_seeds_than_planned_are_an_error() -> None:
     with pytest.raises(DataError, match="expected at most the 3 seeds that were planned, got 4"):
         confirmed(DROP, [80.0] * 4, [70.0] * 4, planned=3)
+
+
+# ---- items as the other source of error ---------------------------------------------------------------
+
+
+def items_of(n: int, spread: float, *, runs: int = 3, links: Links | None = None) -> RunItems:
+    """Influences of n pairs, as large as `spread`, on runs at layers 4 and 6, most of them common to the seeds."""
+    rng = np.random.default_rng(0)
+    common, influences = {layer: rng.normal(size=n) for layer in (4, 6)}, {}
+    for layer, seed in itertools.product((4, 6), range(runs)):
+        own = common[layer] + 0.3 * rng.normal(size=n)
+        influences[layer, seed] = spread * (own - own.mean())
+    return RunItems(unit="pair", influences={"test": influences, "validation": influences}, links={"test": links})
+
+
+EARLIER, LAST = (80.0, 80.1, 79.9), (78.0, 78.2, 77.9)
+
+
+def test_the_effect_carries_the_error_of_the_test_items() -> None:
+    items = items_of(70, 20.0)
+    found, alone = confirmed(DROP, EARLIER, LAST, items=items), confirmed(DROP, EARLIER, LAST)
+    assert (alone.verdict, found.verdict) == ("confirmed", "undecided")
+    psi = items.influences["test"]
+    expected = crossed(
+        np.subtract(EARLIER, LAST).tolist(), np.stack([psi[4, seed] - psi[6, seed] for seed in range(3)]), unit="pair"
+    )
+    assert found.error == expected
+    assert expected is not None
+    assert found.interval == expected.interval
+    assert "over new pairs and new seeds, most of the error from the 70 pairs; 3 seeds)." in found.sentence
+    assert found.sentence.endswith(
+        f"70 pairs and 3 seeds could show a difference of {expected.visible:.1f} points or more."
+    )
+    assert expected.visible > 2 * abs(found.effect)
+
+
+def test_many_items_decide_where_few_do_not() -> None:
+    assert confirmed(DROP, EARLIER, LAST, items=items_of(7000, 20.0)).verdict == "confirmed"
+
+
+def test_means_of_layers_carry_both_errors_on_both_splits() -> None:
+    items = items_of(70, 20.0)
+    one = confirmed(DROP, EARLIER, LAST, items=items).outcomes[0]
+    psi = np.stack([items.influences["test"][4, seed] for seed in range(3)])
+    assert one.error == crossed(list(EARLIER), psi, unit="pair")
+    assert one.interval == (one.error and one.error.interval) == one.tested.interval
+    assert one.validation_error == crossed([80.0] * 3, psi, unit="pair")
+
+
+def test_pairs_that_share_texts_count_for_less() -> None:
+    few = Links(first=np.arange(70) // 7)
+    apart, linked = (confirmed(DROP, EARLIER, LAST, items=items_of(70, 20.0, links=links)) for links in (None, few))
+    assert np.ptp(linked.interval or ()) > np.ptp(apart.interval or ())
+
+
+def test_one_seed_has_an_interval_over_items_and_no_verdict() -> None:
+    found = confirmed(DROP, EARLIER[:1], LAST[:1], items=items_of(7000, 20.0))
+    assert found.verdict == "undecided"
+    assert (found.interval or (0, 0))[0] > 0
+    assert "over new pairs alone, as one seed says nothing of others; 1 seed)" in found.sentence
+    assert " 7,000 pairs could show a difference of " in found.sentence
+
+
+def test_where_one_run_has_no_outputs_the_interval_is_over_seeds_alone() -> None:
+    alone = confirmed(DROP, EARLIER, LAST)
+    one_text = Links(first=np.zeros(9, dtype=int))
+    for items in (items_of(70, 20.0, runs=2), items_of(1, 1.0), items_of(9, 1.0, links=one_text)):
+        found = confirmed(DROP, EARLIER, LAST, items=items)
+        assert (found.interval, found.sentence) == (alone.interval, alone.sentence)
+
+
+def test_looks_have_levels_of_their_own() -> None:
+    found = confirmed(DROP, EARLIER, LAST, items=items_of(300, 20.0), planned=5)
+    assert found.error is not None
+    assert found.error.level == level_at_look(3, 0.95, planned=5)
+    assert found.level == 0.95
+    assert from_json(Confirmation, to_json(found)) == found
+
+
+def test_seeds_that_agree_by_chance_settle_nothing() -> None:
+    """Three differences of a count over items are often the same; an interval without width would decide."""
+    for n, effects in ((3, [0.4] * 3), (4, [0.4] * 4)):
+        last = [70.0 + seed for seed in range(n)]
+        earlier = [score + effect for score, effect in zip(last, effects, strict=True)]
+        assert confirmed(DROP, earlier, last, planned=5).interval is None
+    assert confirmed(DROP, [70.4, 70.4, 70.5], [70.0] * 3, planned=5).interval is not None
+    found = confirmed(DROP, [70.4] * 5, [70.0] * 5, planned=5)
+    assert found.interval == pytest.approx((0.4, 0.4))
 
 
 # ---- outcomes -----------------------------------------------------------------------------------------
@@ -281,13 +376,48 @@ def test_the_sentence_contains_the_numbers() -> None:
     result = confirmed(DROP, [80.0, 81.0, 80.5], [70.0, 70.5, 71.0])
     assert result.interval is not None
     assert result.sentence == (
-        "Fine-tuning confirms the predicted drop: layer 4 scores 80.50 and the last layer, 6, 70.50 "
-        f"(effect +10.00 Spearman x 100, 95% interval {result.interval[0]:+.2f} to {result.interval[1]:+.2f}, 3 seeds)."
+        "Fine-tuning confirms that the last layer, 6, scores lower than layer 4: layer 4 scores 80.50 and the last "
+        f"layer 70.50 (effect +10.00 Spearman x 100, 95% interval {result.interval[0]:+.2f} to "
+        f"{result.interval[1]:+.2f} {ALONE}; 3 seeds). Of the 2 flagged layers only the last was tested."
     )
-    assert confirmed(NO_DROP, [80.0, 81.0], [70.0, 71.0]).sentence.startswith(
-        "Fine-tuning refutes the prediction of no drop: layer 5 scores 80.50"
-    )
-    assert "does not decide" in confirmed(NO_DROP, [80.0], [70.0]).sentence
+
+
+# what is claimed of the last layer, by prediction and verdict
+CLAIMS = {
+    "drop, lower": (DROP, (2.0, 2.1, 1.9), "confirms that the last layer, 6, scores lower than layer 4: "),
+    "drop, not lower": (
+        DROP,
+        (0.0, 0.1, -0.1),
+        "refutes the prediction: the last layer, 6, scores less than 0.5 below layer 4: ",
+    ),
+    "drop, undecided": (
+        DROP,
+        (3.0, 0.0, 1.0),
+        "does not decide whether the last layer, 6, scores lower than layer 4: ",
+    ),
+    "none, lower": (
+        NO_DROP,
+        (2.0, 2.1, 1.9),
+        "refutes the prediction: the last layer, 6, scores lower than layer 5: ",
+    ),
+    "none, not lower": (
+        NO_DROP,
+        (0.0, 0.1, -0.1),
+        "confirms that the last layer, 6, scores less than 0.5 below layer 5: ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("prediction", "effects", "claim"), CLAIMS.values(), ids=CLAIMS)
+def test_no_more_is_claimed_than_was_tested(prediction: DropPrediction, effects: tuple[float, ...], claim: str) -> None:
+    sentence = confirmed(prediction, [70.0 + effect for effect in effects], [70.0] * 3).sentence
+    assert sentence.startswith(f"Fine-tuning {claim}layer ")
+    assert ("flagged" in sentence) == prediction.drops
+
+
+def test_a_prediction_that_flags_the_last_layer_alone_was_tested_whole() -> None:
+    alone = dataclasses.replace(DROP, drop_layers=(6,), onset=6)
+    assert "flagged" not in confirmed(alone, [80.0, 81.0], [70.0, 71.0]).sentence
 
 
 def test_a_confirmation_survives_json() -> None:

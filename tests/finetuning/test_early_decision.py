@@ -13,11 +13,12 @@ import pytest
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.options import Options
 from layerprobe.finetuning import runs
+from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tuning import confirm, finetune
 from layerprobe.finetuning.values import Confirmation, SavedSeeds
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.tasks.values import Task
-from tests.finetuning.finished import Tuned, outputs_of
+from tests.finetuning.finished import Tuned
 from tests.finetuning.test_confirmation import prediction_of, run_of
 
 DROP = prediction_of([0.9, 0.9, 0.5, 0.4])
@@ -30,6 +31,12 @@ EFFECTS = {
     "same": (0.4, 0.4, 0.4, 5.0, -5.0),
 }
 Confirm = Callable[..., Confirmation]
+
+
+def without_error(task: Task, layer: int) -> RunOutputs:
+    """Outputs that are the gold scores: other pairs would score the same, so that seeds are the only error."""
+    validation, test = (np.array([split.targets]) for split in (task.validation, task.test))
+    return RunOutputs(layers=(layer,), validation=validation, test=test)
 
 
 @pytest.fixture
@@ -48,7 +55,7 @@ def confirming(
         def fine_tune(encoder: Encoder, layer: int, *arguments: Any, seed: int, **others: Any) -> Tuned:
             made.append((layer, seed))
             score = 70.0 + (EFFECTS[effects][seed] if layer == 1 else 0.0)
-            return dataclasses.replace(run_of(layer, seed, score), seconds=2.0), outputs_of(layer)
+            return dataclasses.replace(run_of(layer, seed, score), seconds=2.0), without_error(task, layer)
 
         monkeypatch.setattr(runs, "fine_tune", fine_tune)
         settings = {"seeds": range(5), "options": Options(device="cpu", cache_dir=tmp_path), **options}

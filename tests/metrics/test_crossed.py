@@ -90,6 +90,22 @@ def test_the_mean_and_its_interval_move_with_the_values() -> None:
     assert wider.interval[0] < low < high < wider.interval[1]
 
 
+def test_words_say_what_the_interval_is_over_and_which_error_is_the_larger_one() -> None:
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=1379)
+    for spread, words in (
+        (0.001, ", most of the error from the 1,379 pairs"),
+        (0.054, ", about as much of the error from the 1,379 pairs as from the 2 seeds"),
+        (1.0, ", most of the error from the 2 seeds"),
+    ):
+        found = interval_of([1.0, 1.0 + spread], np.stack([common, common]), unit="pair")
+        assert (found.over, found.sources) == ("over new pairs and new seeds", f"over new pairs and new seeds{words}")
+    alone = interval_of([1.0], common[None], unit="text")
+    assert alone.sources == "over new texts alone, as one seed says nothing of others"
+    assert interval_of([1.0, 2.0], None).sources == "over new seeds alone, as it is not known what the items add"
+    assert interval_of([2.0, 2.0], np.zeros((2, 10))).sources == "over new items and new seeds"
+
+
 def test_it_survives_json() -> None:
     for found in (interval_of([1.0, 2.0], None), interval_of([1.0], np.eye(4)[:1])):
         assert from_json(CrossedInterval, to_json(found)) == found

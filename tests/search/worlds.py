@@ -16,13 +16,15 @@ class World:
     steps: Array
     """(n_blocks,)."""
     scan: Array
-    """(layers,): scores of the scan."""
+    """(layers, seeds): scores of the scans."""
     runs: Array
     """(layers, seeds): scores of fine-tuning runs."""
     scan_influences: Array
-    """(layers, items)."""
+    """(layers, seeds, items)."""
     run_influences: Array
     """(layers, seeds, items)."""
+    n_folds: int = 1
+    """Seeds validate on items of their own where there are several."""
 
     @property
     def n_blocks(self) -> int:
@@ -30,17 +32,22 @@ class World:
 
     def evidence(self, names: list[tuple[bool, int, int]]) -> Evidence:
         """Of scores named by (whether of the scan, layer, seed)."""
-        values = [self.scan[layer] if scan else self.runs[layer, seed] for scan, layer, seed in names]
-        psi = [self.scan_influences[layer] if scan else self.run_influences[layer, seed] for scan, layer, seed in names]
+        values = [(self.scan if scan else self.runs)[layer, seed] for scan, layer, seed in names]
+        psi = [
+            (self.scan_influences if scan else self.run_influences)[layer, seed] for scan, layer, seed in names
+        ] or np.zeros((0, 1))
+        folds = np.array([seed % self.n_folds for *_, seed in names])
+        covariance = np.array(psi) @ np.array(psi).T * (folds[:, None] == folds)
         return Evidence(
             n_blocks=self.n_blocks,
             scores=tuple(
                 Score(layer=layer, seed=seed, value=float(value), scan=scan)
                 for (scan, layer, seed), value in zip(names, values, strict=True)
             ),
-            item_covariance=tuple(map(tuple, (np.array(psi) @ np.array(psi).T).tolist())) if psi else (),
+            item_covariance=tuple(map(tuple, covariance.tolist())),
             steps=tuple(self.steps.tolist()),
-            n_items=self.scan_influences.shape[1],
+            n_items=self.scan_influences.shape[-1] * self.n_folds,
+            n_folds=self.n_folds,
         )
 
 
@@ -52,6 +59,7 @@ def world(
     seed_error: float = 0.5,
     n_items: int = 400,
     seeds: int = 5,
+    n_folds: int = 1,
 ) -> World:
     """Draw a model; `item_error` is that of the difference of two distant layers, in points."""
     layers = np.arange(n_blocks + 1)
@@ -71,20 +79,19 @@ def world(
         [[3 * own[0, 0] + own, 3 * own[0, 0] + 0.85 * own], [3 * own[0, 0] + 0.85 * own, 3 * own[0, 0] + own]]
     )
     root, run_items = np.linalg.cholesky(layer_items + 1e-9 * np.eye(len(layer_items))), 0.06 * item_error**2
-    items = root @ rng.standard_normal(len(layer_items))
-    shape = (n_blocks + 1, seeds)
-    influences = root @ rng.standard_normal((len(layer_items), n_items)) / np.sqrt(n_items)
-    own_influences = rng.standard_normal((n_blocks + 1, seeds + 1, n_items)) * np.sqrt(run_items / n_items)
+    shape, n = (n_blocks + 1, seeds), n_blocks + 1
+    of_seed = np.arange(seeds) % n_folds
+    items = (root @ rng.standard_normal((2 * n, n_folds)))[:, of_seed]
+    influences = (root @ rng.standard_normal((n_folds, 2 * n, n_items)) / np.sqrt(n_items))[of_seed].transpose(1, 0, 2)
+    own_influences = rng.standard_normal((2, *shape, n_items)) * np.sqrt(run_items / n_items)
     return World(
         truth=truth,
         steps=steps,
-        scan=truth
-        + bias
-        + items[n_blocks + 1 :]
-        + rng.normal(0.0, np.hypot(seed_error / 2, run_items**0.5), n_blocks + 1),
-        runs=(truth + items[: n_blocks + 1])[:, None] + rng.normal(0.0, np.hypot(seed_error, run_items**0.5), shape),
-        scan_influences=influences[n_blocks + 1 :] + own_influences[:, -1],
-        run_influences=influences[: n_blocks + 1, None] + own_influences[:, :-1],
+        scan=(truth + bias)[:, None] + items[n:] + rng.normal(0.0, np.hypot(seed_error / 2, run_items**0.5), shape),
+        runs=truth[:, None] + items[:n] + rng.normal(0.0, np.hypot(seed_error, run_items**0.5), shape),
+        scan_influences=influences[n:] + own_influences[0],
+        run_influences=influences[:n] + own_influences[1],
+        n_folds=n_folds,
     )
 
 

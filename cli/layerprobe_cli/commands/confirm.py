@@ -3,7 +3,6 @@
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.commands.run import do_study
 from layerprobe_cli.options import (
     AllSeeds,
     Extraction,
@@ -15,6 +14,7 @@ from layerprobe_cli.options import (
     Similarity,
     TaskSource,
     Tuning,
+    parse_layers,
 )
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes, print_sentence
@@ -41,24 +41,42 @@ def confirm(
 
     Example:  [bold]layerprobe confirm google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    study = do_study(
-        model,
-        reference,
-        similarity,
-        source,
-        extraction,
-        tuning,
-        output,
-        layers=layers,
-        rule=rule,
-        level=level,
-        all_seeds=all_seeds,
-    )
-    assert study.confirmation is not None
+    seeds, measure = tuning.seed_list(), similarity.settings()
+    task = source.load()
+
+    # only now: an error in the data needs no torch
+    from layerprobe.finetuning.tuning import confirm as confirm_prediction
+    from layerprobe.study.predict import predict
+
+    checkpoint, references, options = extraction.resolve(model), reference.resolve(extraction), extraction.options()
+    with output.progress() as progress:
+        prediction = predict(
+            checkpoint,
+            task,
+            reference=references,
+            rule=rule,
+            level=level,
+            options=options,
+            progress=progress,
+            **measure,
+        )
+        confirmation = confirm_prediction(
+            checkpoint,
+            prediction.drop,
+            task,
+            layers=parse_layers(layers, checkpoint),
+            seeds=seeds,
+            protocol=tuning.protocol(extraction),
+            level=level,
+            all_seeds=all_seeds,
+            options=options,
+            progress=progress,
+        )
+    output.notes(task.notes, (*task.warnings, *prediction.warnings))
     if output.json:
-        layer_outcomes = outcomes_with_best(study.confirmation.outcomes)
-        print_json({"prediction": study.prediction, "confirmation": study.confirmation, "layers": layer_outcomes})
+        layer_outcomes = outcomes_with_best(confirmation.outcomes)
+        print_json({"prediction": prediction.drop, "confirmation": confirmation, "layers": layer_outcomes})
     else:
-        print_outcomes(study.confirmation.outcomes)
-        print_sentence(study.prediction)
-        typer.echo(study.confirmation.sentence)
+        print_outcomes(confirmation.outcomes)
+        print_sentence(prediction.drop)
+        typer.echo(confirmation.sentence)

@@ -10,7 +10,7 @@ from layerprobe_cli.options import CacheDir, StudyFolder
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_study
 
-SEEDS = (0, 1, 2, 3, 4)
+FULL_SEEDS = 3
 
 
 def demo(
@@ -27,13 +27,14 @@ def demo(
     """Run the pipeline offline, on two small encoders.
 
     The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
-    modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, predicts where
-    the second one drops, fine-tunes at the layers that decide, and writes the report.
+    modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, finds the layer of
+    the second one to keep, and writes the report.
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
     from layerprobe.encoders.options import Options
     from layerprobe.pretraining.embedded import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task
+    from layerprobe.search.values import SEEDS
     from layerprobe.study.run import run
     from layerprobe_cli.commands.run import make_output_folder, save_study
 
@@ -47,7 +48,7 @@ def demo(
             task=embedded_task(),
             layers=every_layer if full else (),
             reference_layers=every_layer if full else (),
-            seeds=SEEDS[:3] if full else SEEDS,
+            seeds=FULL_SEEDS if full else SEEDS,
             protocol=DEMO_PROTOCOL,
             options=Options(cache_dir=cache_dir),
             command=f"layerprobe demo{' --full' if full else ''}",

@@ -34,7 +34,7 @@ def finetune(
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.confirmation import outcomes
     from layerprobe.finetuning.tuning import finetune as finetune_layers
-    from layerprobe.finetuning.tuning import saved_models
+    from layerprobe.finetuning.tuning import items_of, saved_models
     from layerprobe.serialisation import to_dict
 
     checkpoint = embedding.resolve(model)
@@ -53,7 +53,7 @@ def finetune(
         )
     output.notes(task.notes, task.warnings)
     directories = saved_models(checkpoint, runs, task, options=options) if save_models else []
-    layer_outcomes = outcomes(runs, level=level)
+    layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task, options=options), level=level)
     if output.json:
         listed = [to_dict(run) for run in runs]
         for run, directory in zip(listed, directories, strict=False):  # all of them, or none

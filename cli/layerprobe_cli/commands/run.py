@@ -8,24 +8,25 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.options import (
-    AllSeeds,
+    AgainstLast,
     Extraction,
     Layers,
     Level,
     Model,
     Reference,
     RuleName,
+    Search,
+    SearchTuning,
     Similarity,
     StudyFolder,
     TaskSource,
-    Tuning,
     given_options,
     option,
     parse_layers,
@@ -44,7 +45,8 @@ def run(
     similarity: Similarity,
     source: TaskSource,
     extraction: Extraction,
-    tuning: Tuning,
+    tuning: SearchTuning,
+    search: Search,
     output: Output,
     layers: Layers = "",
     reference_layers: Annotated[
@@ -53,58 +55,25 @@ def run(
     ] = "",
     rule: RuleName = None,
     level: Level = LEVEL,
-    all_seeds: AllSeeds = False,
+    against_last: AgainstLast = 3,
     fine_tuning: Annotated[
         bool,
-        option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Confirm the prediction, or stop at it."),
+        option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction."),
     ] = True,
     out: StudyFolder = Path("layerprobe-report"),
 ) -> None:
-    """Extract, compare, predict, confirm and report, in one go.
+    """Extract, compare, predict, find the layer to keep, and report, in one go.
 
-    What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the
-    recommended and the last layer are fine-tuned with the protocol of arXiv 2402.13130; where no drop is predicted, the
-    best zero-shot layer and the last. --layers adds others.
+    What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the layer
+    is found as [bold]layerprobe find[/bold] does, with the protocol of arXiv 2402.13130, and held against the last one
+    on the test split. --layers fine-tunes others beside.
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    if not fine_tuning and given_options(context, Tuning, others=("layers", "reference_layers", "all_seeds")):
+    tuned = "layers", "reference_layers", "against_last"
+    if not fine_tuning and given_options(context, SearchTuning, Search, others=tuned):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
-    study = do_study(
-        model,
-        reference,
-        similarity,
-        source,
-        extraction,
-        tuning,
-        output,
-        layers=layers,
-        reference_layers=reference_layers,
-        out=out,
-        rule=rule,
-        level=level,
-        all_seeds=all_seeds,
-        fine_tuning=fine_tuning,
-    )
-    output.result(study, functools.partial(print_study, report=save_study(study, out)))
-
-
-def do_study(
-    model: str,
-    reference: Reference,
-    similarity: Similarity,
-    source: TaskSource,
-    extraction: Extraction,
-    tuning: Tuning,
-    output: Output,
-    *,
-    layers: str,
-    reference_layers: str = "",
-    out: Path | None = None,
-    **settings: Any,
-) -> Study:
-    """Do the study that the options describe, and print its notes and warnings."""
-    seeds, measure = tuning.seed_list(), similarity.settings()
+    seeds, measure, searching = tuning.n_seeds(), similarity.settings(), search.settings()
     task = source.load()
 
     # only now: an error in the data needs no torch
@@ -113,25 +82,28 @@ def do_study(
     checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
     if reference_layers and not references:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
-    if out is not None:
-        make_output_folder(out)
+    make_output_folder(out)
     with output.progress() as progress:
         study = run_study(
             checkpoint,
             reference=references,
             task=task,
+            fine_tuning=fine_tuning,
             layers=parse_layers(layers, checkpoint),
             reference_layers=parse_layers(reference_layers, references[0]) if references else (),
+            **searching,
             seeds=seeds,
+            against_last=against_last,
             protocol=tuning.protocol(extraction),
+            level=level,
+            rule=rule,
             options=extraction.options(),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,
             **measure,
-            **settings,
         )
     output.notes(study.provenance.notes, study.provenance.warnings)
-    return study
+    output.result(study, functools.partial(print_study, report=save_study(study, out)))
 
 
 def make_output_folder(folder: Path) -> None:

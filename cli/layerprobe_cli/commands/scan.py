@@ -33,6 +33,7 @@ def scan(
 
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.confirmation import outcomes
+    from layerprobe.finetuning.items import run_items
     from layerprobe.finetuning.tuning import scan as scan_layers
     from layerprobe.finetuning.tuning import scan_models
     from layerprobe.serialisation import to_dict
@@ -52,12 +53,17 @@ def scan(
         )
     failures = [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures]
     output.notes(task.notes, (*task.warnings, *failures))
-    directories = scan_models(checkpoint, runs, task, options=options) if save_models else []
-    by_layer = [run.truncated(layer) for run in runs for layer, test in enumerate(run.test) if test is not None]
-    layer_outcomes = outcomes(by_layer, level=level)
+    directories = scan_models(checkpoint, runs, task, options=options)
+    by_layer = [
+        (run.truncated(layer), directory)
+        for run, directory in zip(runs, directories, strict=True)
+        for layer, test in enumerate(run.test)
+        if test is not None
+    ]
+    layer_outcomes = outcomes([run for run, _ in by_layer], run_items(task, by_layer), level=level)
     if output.json:
         listed = [to_dict(run) for run in runs]
-        for run, directory in zip(listed, directories, strict=False):  # all of them, or none
+        for run, directory in zip(listed, directories if save_models else [], strict=False):  # all of them, or none
             run["directory"] = str(directory)
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
         return

@@ -32,12 +32,12 @@ def zero_shot(study: Study) -> Section:
 
 def fine_tuning(study: Study) -> Iterator[Section]:
     """Yield the scores after fine-tuning: by layer, by seed and for the size; or how to get them."""
-    heading, confirmation = "After fine-tuning", study.confirmation
-    if confirmation is None or not confirmation.outcomes:
+    heading = "After fine-tuning"
+    if not study.outcomes:
         command = words.confirm_command(study)
         yield section("tmft", heading, missing("No layer has been fine-tuned", command))
         return
-    reading = seeds_reading(confirmation.outcomes, confirmation.level)
+    reading = seeds_reading(study.outcomes, study.level)
     yield section("tmft", heading, Figure("tmft", figures.tmft(study), words.tmft_finding(study), reading))
     rings = "A ring is the best seed of a layer by validation: it is named, and a layer's score is the mean of all."
     finding = words.seeds_finding(study)

@@ -1,0 +1,56 @@
+"""layerprobe find."""
+
+from typing import Annotated
+
+import typer
+
+from layerprobe.checks import LEVEL
+from layerprobe_cli.options import AgainstLast, Embedding, Level, Model, Search, SearchTuning, TaskSource
+from layerprobe_cli.output import Output
+from layerprobe_cli.tables import print_finding
+
+
+def find(
+    model: Model,
+    source: TaskSource,
+    embedding: Embedding,
+    tuning: SearchTuning,
+    search: Search,
+    output: Output,
+    level: Level = LEVEL,
+    against_last: AgainstLast = 0,
+    save_models: Annotated[
+        bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
+    ] = False,
+) -> None:
+    """Find the layer to keep, for a small share of a full sweep.
+
+    A scan, one run with a loss at every layer, draws the curve; models truncated at the layers that may be best are
+    fine-tuned where it tells most. It says which layer is best and how surely, which others cannot be told from it, the
+    smallest layer that will do, what was spent, and what more it would take. Finished runs are not repeated.
+
+    Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]
+    """
+    seeds = tuning.n_seeds()
+    settings = search.settings()
+    task = source.load()
+
+    # only now: an error in the data needs no torch
+    from layerprobe.study.find import find as find_layer
+
+    checkpoint = embedding.resolve(model)
+    with output.progress() as progress:
+        finding = find_layer(
+            checkpoint,
+            task,
+            **settings,
+            seeds=seeds,
+            level=level,
+            against_last=min(against_last, seeds),
+            protocol=tuning.protocol(embedding),
+            options=embedding.options(),
+            save_models=save_models,
+            progress=progress,
+        )
+    output.notes(task.notes, (*task.warnings, *finding.failures))
+    output.result(finding, print_finding)

@@ -1,0 +1,310 @@
+"""Which layer to keep: a scan draws the curve, truncated fine-tuning decides where it matters.
+
+What is run next, and what follows from it, is decided by `layerprobe.search` from the scores alone; here the runs are
+made, or read where they are there, and scored.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL
+from layerprobe.encoders.architecture import count_blocks
+from layerprobe.encoders.batching import token_batches
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
+from layerprobe.errors import InsufficientMemoryError, TrainingError
+from layerprobe.finetuning.confirmation import differences, outcomes
+from layerprobe.finetuning.items import RunItems, run_items
+from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly, loaded_once
+from layerprobe.finetuning.tmft import embed
+from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt
+from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
+from layerprobe.metrics.crossed import crossed, item_covariance
+from layerprobe.progress import Progress, part_of, silent
+from layerprobe.readings.read import read_curves
+from layerprobe.search.answer import answer
+from layerprobe.search.plan import next_run
+from layerprobe.search.posterior import layer_steps
+from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
+from layerprobe.study.values import AgainstLast, Finding, MadeRun
+from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.values import Task, check_task
+
+Array = NDArray[np.float64]
+
+SMALL_VALIDATION = 1000
+"""Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
+SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 3, 2048
+
+
+def find(
+    model: ModelLike,
+    task: Task,
+    *,
+    tolerance: float = TOLERANCE,
+    budget: float | None = None,
+    seeds: int = SEEDS,
+    level: float = LEVEL,
+    cross_validation: bool | None = None,
+    start: int | None = None,
+    against_last: int = 0,
+    protocol: Protocol | None = None,
+    options: Options = DEFAULT_OPTIONS,
+    save_models: bool = False,
+    progress: Progress = silent,
+) -> Finding:
+    """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
+
+    A scan, one run with a loss at every layer, draws the curve; then models truncated at the layers that may be best
+    are fine-tuned, one run after another where it tells most, until the best layer is known to within the tolerance,
+    more seeds cannot help, or the budget is spent: see `layerprobe.search.plan.next_run`. Runs are those of `scan` and
+    `finetune` on the same task, and read where they are there; an interrupted search goes on where it was.
+
+    Layers are chosen by validation scores alone. Where there are few validation examples, each seed has its own fold:
+    training and validation examples are pooled, a different part of them validates each seed's runs, and the rest
+    trains. The test split scores what was chosen.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        task: What to learn.
+        tolerance: Points of the primary metric x 100 that another layer is not worth.
+        budget: Share of the full sweep, every layer with every seed, that may be spent; 15 % by default, and all of it
+            for models of up to 4 blocks.
+        seeds: At a layer at most, and of the full sweep.
+        level: How surely the best layer must be within the tolerance, and of all intervals.
+        cross_validation: Whether each seed has a fold of its own; by default where there are fewer than 1,000
+            validation examples.
+        start: The layer to begin with where the scan tells nothing; the middle by default.
+        against_last: Seeds with which the layer to keep and the last one are held against each other on the test split
+            in the end; that is beyond the budget.
+        protocol: How to fine-tune; the paper's by default.
+        options: How to load and embed.
+        save_models: Keep the checkpoint of every run.
+        progress: Called with what is done, how much, and of how much.
+
+    Raises:
+        DataError: If it is no task, the budget is too small for one run, or a setting is not what it should be.
+        TrainingError: If no run gives a score.
+        LayerProbeError: If the model cannot be loaded, or a result not be written.
+    """
+    check_task(task)
+    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds)
+    protocol = agreed(protocol, options)
+    check_precision(options)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    few = len(task.validation) < SMALL_VALIDATION if cross_validation is None else cross_validation
+    search = _Search(
+        checkpoint,
+        folds_of(task, seeds) if few and seeds > 1 else (task,),
+        protocol,
+        options,
+        start=start,
+        save_models=save_models,
+        progress=progress,
+    )
+    whole = settings.block_steps(search.n_blocks)
+    while (planned := next_run(search.evidence, settings).run) is not None:
+        search.make(planned, part_of(progress, start=search.evidence.spent, share=planned.cost, whole=whole))
+    return search.finding(settings, against_last=against_last)
+
+
+class _Search:
+    """The runs of one search in their order, and what they say so far."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        folds: Sequence[Task],
+        protocol: Protocol,
+        options: Options,
+        *,
+        start: int | None,
+        save_models: bool,
+        progress: Progress,
+    ) -> None:
+        self.n_blocks = count_blocks(checkpoint.config)
+        self.folds = [with_prompt(fold, options.prompt) for fold in folds]
+        self.folders = [run_folder(checkpoint, fold, protocol, options) for fold in folds]
+        self.load = loaded_once(lambda: load(checkpoint, options), self.folds[0], protocol)
+        self.protocol, self.options, self.save_models = protocol, options, save_models
+        self.progress = progress
+        texts = folds[0].test.texts
+        cka = read_curves(checkpoint, texts, ["self CKA"], options=options, progress=progress)["self CKA"]
+        self.runs: list[MadeRun] = []
+        self.failures: list[str] = []
+        self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
+        self._tested: dict[tuple[int, int], Array] = {}  # influences of the test items, by layer and seed
+        self.evidence = Evidence(
+            n_blocks=self.n_blocks,
+            steps=layer_steps(cka.values[1:]),
+            start=start,
+            n_items=sum(len(fold.validation) for fold in folds),
+            n_folds=len(folds),
+        )
+
+    def make(self, planned: PlannedRun, progress: Progress) -> None:
+        """Make a run, or read it, and add what it scores to the evidence."""
+        fold = planned.seed % len(self.folds)
+        task, folder = self.folds[fold], self.folders[fold]
+        run: FineTuningRun | JointRun | None = None
+        try:
+            if planned.scan:
+                directory = folder.joint_path("falling", planned.seed)
+                run = load_or_run_jointly(
+                    folder,
+                    self.load,
+                    task,
+                    seed=planned.seed,
+                    protocol=self.protocol,
+                    batch_tokens=self.options.batch_tokens,
+                    save_model=self.save_models,
+                    prompt=self.options.prompt,
+                    progress=progress,
+                )
+            else:
+                directory = folder.run_path(planned.layer, planned.seed)
+                run = load_or_run(
+                    folder,
+                    self.load,
+                    planned.layer,
+                    task,
+                    seed=planned.seed,
+                    protocol=self.protocol,
+                    batch_tokens=self.options.batch_tokens,
+                    save_model=self.save_models,
+                    prompt=self.options.prompt,
+                    progress=progress,
+                )
+        except InsufficientMemoryError:
+            raise
+        except TrainingError as error:
+            self.failures.append(f"{'the scan' if planned.scan else f'layer {planned.layer}'} failed: {error}")
+        for layer in range(self.n_blocks + 1) if planned.scan else (planned.layer,):
+            self._add(planned, layer, fold, _at(run, layer), directory)
+        if isinstance(run, JointRun):
+            self.failures += [f"the scan goes on without layer {each.layer}: {each.message}" for each in run.failures]
+        self._join_evidence()
+
+    def _add(self, planned: PlannedRun, layer: int, fold: int, run: FineTuningRun | None, directory: Path) -> None:
+        influences = None
+        if run is not None:
+            items = run_items(self.folds[fold], [(run, directory)])
+            influences = items.influences["validation"].get((layer, planned.seed))
+            self.runs.append(MadeRun(scan=planned.scan, fold=fold, run=run))
+            if not planned.scan:
+                self._tested.update(items.influences["test"])
+        value = None if run is None else run.validation[run.primary]
+        score = Score(layer=layer, seed=planned.seed, value=value, scan=planned.scan)
+        self._scores.append((fold, score, influences))
+
+    def _join_evidence(self) -> None:
+        """Items of different folds have nothing in common; those of one do, whichever layer is scored."""
+        n = len(self._scores)
+        covariance = np.zeros((n, n))
+        for fold, task in enumerate(self.folds):
+            here = {i: psi for i, (of, _, psi) in enumerate(self._scores) if of == fold and psi is not None}
+            if here:
+                rows = np.ix_(list(here), list(here))
+                covariance[rows] = item_covariance(np.stack(list(here.values())), links_of(task.validation))
+        self.evidence = replace(
+            self.evidence,
+            scores=tuple(score for _, score, _ in self._scores),
+            item_covariance=tuple(map(tuple, covariance.tolist())),
+        )
+
+    def finding(self, settings: SearchSettings, *, against_last: int) -> Finding:
+        """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
+        answered = answer(self.evidence, settings)
+        proof = None
+        while against_last and answered.best_layer != self.n_blocks:
+            best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
+            for number, run in enumerate(missing):
+                self.make(run, part_of(self.progress, start=float(number), share=1.0, whole=float(len(missing))))
+            answered = answer(self.evidence, settings)
+            if answered.best_layer == best:
+                proof = self._against_last(best, settings)
+                break
+        smallest = answered.smallest_sufficient
+        kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
+        encoder = self.load()
+        tested = [made.run for made in self.runs if not made.scan]
+        return Finding(
+            answer=answered,
+            primary=self.folds[0].primary,
+            parameters=encoder.description.parameters,
+            runs=tuple(self.runs),
+            n_folds=len(self.folds),
+            n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
+            outcomes=outcomes(tested, self._items, level=settings.level),
+            against_last=proof,
+            seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
+            failures=tuple(self.failures),
+        )
+
+    def _missing(self, best: int, seeds: int) -> list[PlannedRun]:
+        """Return the runs of the layer to keep and the last one that are not there yet."""
+        pairs = [(layer, seed) for seed in range(seeds) for layer in (best, self.n_blocks)]
+        done = {(score.layer, score.seed) for score in self.evidence.scores if not score.scan}
+        return [
+            PlannedRun(layer=layer, seed=seed, scan=False, cost=layer + 1)
+            for layer, seed in pairs
+            if (layer, seed) not in done
+        ]
+
+    def _against_last(self, best: int, settings: SearchSettings) -> AgainstLast | None:
+        """Return the difference over the seeds that both layers have scores of; None where there is none."""
+        runs = {(made.run.layer, made.run.seed): made.run for made in self.runs if not made.scan}
+        seeds = [seed for layer, seed in sorted(runs) if layer == best and (self.n_blocks, seed) in runs]
+        if not seeds:
+            return None
+        kept, last = ([runs[layer, seed] for seed in seeds] for layer in (best, self.n_blocks))
+        values, influences = differences(kept, last, (self._items, self._items))
+        links = self._items.links["test"]
+        difference = crossed(values, influences, links=links, level=settings.level, unit=self._items.unit)
+        if difference is None:
+            return None
+        return AgainstLast(layer=best, last=self.n_blocks, primary=self.folds[0].primary, difference=difference)
+
+    @property
+    def _items(self) -> RunItems:
+        """What the test items, which all runs share, add to each run."""
+        task = self.folds[0]
+        return RunItems(
+            unit=KINDS[task.kind].unit, influences={"test": self._tested}, links={"test": links_of(task.test)}
+        )
+
+
+def _at(run: FineTuningRun | JointRun | None, layer: int) -> FineTuningRun | None:
+    if isinstance(run, JointRun):
+        return run.truncated(layer) if run.test[layer] is not None else None
+    return run
+
+
+@torch.inference_mode()
+def _seconds(encoder: Encoder, layers: Collection[int], task: Task, protocol: Protocol) -> tuple[float | None, ...]:
+    """Return, by layer, the seconds that models truncated at these layers take for the same texts, one after another.
+
+    The median of some rounds; None at the other layers.
+    """
+    texts = encoder.tokenize(task.test.texts[:SPEED_TEXTS], max_length=protocol.max_length)
+    batches = list(token_batches(texts.lengths, budget=SPEED_BATCH_TOKENS, same_length=not encoder.padding_invariant))
+    models = {layer: TruncatedEncoder(encoder, layer).eval() for layer in layers}
+    taken: dict[int, list[float]] = {layer: [] for layer in layers}
+    for turn in range(SPEED_ROUNDS + 1):
+        for layer, model in models.items():
+            start = time.perf_counter()
+            for rows in batches:
+                embed(encoder, model, texts, rows, protocol)[0].cpu()
+            if turn:  # the first one warms up
+                taken[layer].append(time.perf_counter() - start)
+    return tuple(median(taken[layer]) if layer in taken else None for layer in range(encoder.n_layers))

@@ -1,0 +1,167 @@
+"""Fine-tuned models, with other pairs and other seeds each time: intervals cover, and verdicts err at their level.
+
+`python -m tests.finetuning.test_coverage_crossed` prints the table of coverage.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.finetuning.looks import level_at_look, looks
+from layerprobe.finetuning.tmft import fine_tune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.crossed import CrossedInterval, crossed
+from layerprobe.metrics.influence import correlation_influences
+from layerprobe.metrics.scores import correlations
+from layerprobe.pretraining.embedded import embedded_model, embedded_task
+
+Array = NDArray[np.float64]
+
+LAYERS = (1, 4)
+SEEDS = 24
+PAIRS = 5000
+"""Of the language, which has no end: with these all that is drawn is drawn from."""
+PROTOCOL = Protocol(learning_rate=3e-4, epochs=2)
+SIZES, COUNTS = (70, 300, 1379), (2, 3, 4, 5)
+METRICS = ("spearman", "pearson")
+
+
+Drawn = dict[str, tuple[list[float], Array]]
+"""By metric, the difference by seed and the (seeds, n) influences of items on it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Runs:
+    """Two layers of the embedded `rtd`, fine-tuned on few pairs with many seeds."""
+
+    outputs: Array
+    """(layers, seeds, pairs)"""
+    targets: Array
+    """(pairs,)"""
+
+    @functools.cached_property
+    def truth(self) -> dict[str, float]:
+        """The difference of the layers over all seeds and pairs, by metric."""
+        scores = [[correlations(each, self.targets) for each in layer] for layer in self.outputs]
+        first, second = ([np.mean([each[metric] for each in layer]) for metric in METRICS] for layer in scores)
+        return {metric: 100 * float(a - b) for metric, a, b in zip(METRICS, first, second, strict=True)}
+
+    def drawn(self, rng: np.random.Generator, *, n: int, seeds: int) -> Drawn:
+        """What seeds and pairs that are drawn say of the difference of the layers.
+
+        They are drawn with replacement, so that the truth is that of all there are.
+        """
+        items, which = rng.integers(0, self.targets.size, n), rng.integers(0, self.outputs.shape[1], seeds)
+        targets, outputs = self.targets[items], self.outputs[:, which][:, :, items]
+        scores = [[correlations(each, targets) for each in layer] for layer in outputs]
+        psi = [[correlation_influences(each, targets) for each in layer] for layer in outputs]
+        return {
+            metric: (
+                [100 * (a[metric] - b[metric]) for a, b in zip(*scores, strict=True)],
+                100 * np.stack([a[metric] - b[metric] for a, b in zip(*psi, strict=True)]),
+            )
+            for metric in METRICS
+        }
+
+
+def fine_tuned(*, pairs: int = PAIRS, layers: Sequence[int] = LAYERS, seeds: int = SEEDS) -> Runs:
+    """Fine-tune each layer with each seed on 400 pairs; the pairs to draw from are the test split."""
+    task = embedded_task(train=400, validation=50, test=pairs)
+    encoder = load_encoder(str(embedded_model("rtd")), device="cpu")
+    outputs = [
+        [fine_tune(encoder, layer, task, protocol=PROTOCOL, seed=seed)[1].of(layer) for seed in range(seeds)]
+        for layer in layers
+    ]
+    return Runs(outputs=np.array(outputs), targets=np.array(task.test.targets))
+
+
+@pytest.fixture(scope="module")
+def runs() -> Runs:
+    torch.set_num_threads(1)
+    return fine_tuned()
+
+
+def interval_of(values: Sequence[float], influences: Array | None, level: float = 0.95) -> CrossedInterval:
+    found = crossed(values, influences, level=level)
+    assert found is not None
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coverage:
+    """How often intervals hold the truth."""
+
+    both: float
+    """Over items and seeds."""
+    alone: float
+    """Over seeds alone."""
+    share: float
+    """Of the seeds in the variance."""
+
+
+def coverage(runs: Runs, *, n: int, seeds: int, studies: int) -> dict[str, Coverage]:
+    """Draw so many studies and return, by metric, how often their intervals hold the truth."""
+    rng, found = np.random.default_rng(100 * n + seeds), {metric: np.zeros(3) for metric in METRICS}
+    for _ in range(studies):
+        for metric, (values, influences) in runs.drawn(rng, n=n, seeds=seeds).items():
+            both, alone = interval_of(values, influences), interval_of(values, None)
+            holds = [each.interval[0] <= runs.truth[metric] <= each.interval[1] for each in (both, alone)]
+            found[metric] += [*holds, (both.seeds_error or 0.0) ** 2 / both.standard_error**2]
+    means = {metric: (sums / studies).tolist() for metric, sums in found.items()}
+    return {metric: Coverage(both=both, alone=alone, share=share) for metric, (both, alone, share) in means.items()}
+
+
+def false_verdicts(runs: Runs, *, n: int, planned: int, studies: int) -> dict[str, float]:
+    """How often one of the looks after each seed says that layers differ which do not: the difference is taken off."""
+    rng, wrong = np.random.default_rng(n + planned), dict.fromkeys(METRICS, 0)
+    for _ in range(studies):
+        for metric, (values, influences) in runs.drawn(rng, n=n, seeds=planned).items():
+            levels = {k: level_at_look(k, 0.95, planned=planned) for k in looks(planned)}
+            ends = [interval_of(values[:k], influences[:k], level or 0.0).interval for k, level in levels.items()]
+            wrong[metric] += any(not low <= runs.truth[metric] <= high for low, high in ends)
+    return {metric: count / studies for metric, count in wrong.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", COUNTS)
+@pytest.mark.parametrize("n", SIZES)
+def test_intervals_cover_other_pairs_and_seeds(runs: Runs, n: int, seeds: int) -> None:
+    """93 to 97 %, and two standard errors of 500 studies."""
+    for found in coverage(runs, n=n, seeds=seeds, studies=500).values():
+        assert 0.93 - 0.023 < found.both < 0.97 + 0.015
+        assert found.alone < 0.9 or found.share > 0.3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", SIZES)
+def test_verdicts_that_are_looked_for_after_each_seed_err_at_most_at_their_level(runs: Runs, n: int) -> None:
+    """500 studies: 5 %, and two standard errors."""
+    assert max(false_verdicts(runs, n=n, planned=5, studies=500).values()) < 0.05 + 0.019
+
+
+def main() -> None:
+    """Print what the tests look at, with more studies: the pairs to draw from, and the two layers, can be given."""
+    pairs, *layers = map(int, sys.argv[1:])
+    torch.set_num_threads(1)
+    runs = fine_tuned(pairs=pairs, layers=layers or LAYERS)
+    print(f"difference {runs.truth}")
+    for n, seeds in itertools.product(SIZES, COUNTS):
+        for metric, found in coverage(runs, n=n, seeds=seeds, studies=2000).items():
+            print(f"{metric}, {n} pairs, {seeds} seeds: {found}", flush=True)
+    for n, planned in itertools.product(SIZES, (3, 5)):
+        wrong = false_verdicts(runs, n=n, planned=planned, studies=2000)
+        print(f"{n} pairs, looks up to {planned} seeds: wrong in {wrong}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

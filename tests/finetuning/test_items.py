@@ -1,0 +1,88 @@
+"""Influences of items on finished runs, from the outputs beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.options import Options
+from layerprobe.finetuning.confirmation import outcomes
+from layerprobe.finetuning.items import NO_ITEMS, run_items
+from layerprobe.finetuning.outputs import OUTPUTS, read_outputs
+from layerprobe.finetuning.tuning import finetune, items_of, saved_models, scan, scan_models
+from layerprobe.finetuning.values import FineTuningRun, Protocol
+from layerprobe.tasks.evaluation import item_influences
+from layerprobe.tasks.values import Task
+from tests.toy_task import toy_task_of
+
+FAST = Protocol(epochs=1, learning_rate=1e-3)
+
+
+def tuned(folder: Path, task: Task, options: Options) -> tuple[list[FineTuningRun], list[Path]]:
+    runs = finetune(str(folder), [1, 3], task, seeds=(0, 1), protocol=FAST, options=options)
+    return runs, saved_models(str(folder), runs, task, options=options)
+
+
+@pytest.mark.parametrize("kind", ["sts", "paraphrase", "entailment", "classification"])
+def test_influences_are_those_of_the_outputs_with_the_threshold_of_the_run(
+    folder: Path, tmp_path: Path, kind: str
+) -> None:
+    task, options = toy_task_of(kind), Options(device="cpu", cache_dir=tmp_path, prompt="a ")
+    runs, directories = tuned(folder, task, options)
+    items = items_of(str(folder), runs, task, options=options)
+    assert items.unit == ("text" if kind == "classification" else "pair")
+    found = items.of(runs)
+    assert found is not None
+    for run, directory, psi in zip(runs, directories, found, strict=True):
+        outputs = read_outputs(directory)
+        assert outputs is not None
+        expected = item_influences(kind, outputs.of(run.layer), np.array(task.test.targets), threshold=run.threshold)
+        np.testing.assert_array_equal(psi, expected)
+    for outcome in outcomes(runs, items):
+        for error, n in ((outcome.error, len(task.test)), (outcome.validation_error, len(task.validation))):
+            assert error is not None
+            assert (error.n_items, error.n_seeds, error.unit) == (n, 2, items.unit)
+            assert error.items_error is not None
+    assert outcomes(runs, items)[0].mean == outcomes(runs)[0].mean
+
+
+def test_a_run_whose_outputs_are_damaged_has_no_influences(folder: Path, tmp_path: Path) -> None:
+    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    runs, directories = tuned(folder, task, options)
+    (directories[0] / OUTPUTS).write_bytes(b"damaged")
+    items = items_of(str(folder), runs, task, options=options)
+    assert items.of(runs) is None
+    assert items.of([run for run in runs if run.layer == 3]) is not None
+    first, last = outcomes(runs, items)
+    assert first.interval == outcomes(runs)[0].interval
+    assert (first.error and first.error.items_error, last.error and last.error.n_items) == (None, 32)
+
+
+def test_layers_of_a_joint_run_are_runs_in_its_directory(folder: Path, tmp_path: Path) -> None:
+    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    (run,) = scan(str(folder), task, seeds=(0,), protocol=FAST, options=options)
+    (directory,) = scan_models(str(folder), [run], task, options=options)
+    layers = [run.truncated(layer) for layer in range(run.n_layers)]
+    found = run_items(task, [(layer, directory) for layer in layers]).of(layers)
+    assert found is not None
+    assert found.shape == (4, 32)
+    assert len(np.unique(found, axis=0)) == 4
+
+
+def test_texts_of_one_document_are_linked(folder: Path, tmp_path: Path) -> None:
+    task, options = toy_task_of("sts"), Options(device="cpu", cache_dir=tmp_path)
+    runs, _ = tuned(folder, task, options)
+    one = {text: f"document {i // 8}" for i, text in enumerate(task.test.texts)}
+    apart, linked = (items_of(str(folder), runs, task, documents=each, options=options) for each in (None, one))
+    assert linked.links["test"] is not None
+    assert linked.links["test"].units < 10
+    for free, tied in zip(outcomes(runs, apart), outcomes(runs, linked), strict=True):
+        assert free.error is not None
+        assert tied.error is not None
+        assert tied.error.freedom < free.error.freedom
+
+
+def test_without_items_nothing_is_known() -> None:
+    assert NO_ITEMS.links.get("test") is None

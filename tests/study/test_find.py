@@ -1,0 +1,248 @@
+"""Finding the layer to keep: runs made where they decide, read where they are there, scored by their own fold."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, TrainingError
+from layerprobe.finetuning import runs
+from layerprobe.finetuning.outputs import read_outputs
+from layerprobe.finetuning.tuning import run_folder
+from layerprobe.finetuning.values import Protocol
+from layerprobe.metrics.crossed import crossed
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.study.find import find
+from layerprobe.study.values import Finding
+from layerprobe.tasks.evaluation import item_influences
+from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.values import Task
+from tests.models import save_tiny
+from tests.toy_task import toy_task, toy_task_of
+
+QUICK = Protocol(learning_rate=3e-3, epochs=1, batch_size=16)
+TASK = toy_task_of("sts", train=48, validation=32, test=64)
+
+
+@pytest.fixture(scope="module")
+def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model of six blocks."""
+    return save_tiny("bert", tmp_path_factory.mktemp("six"), num_hidden_layers=6)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+def found(model: Path, cache: Path, task: Task = TASK, **settings: Any) -> Finding:
+    return find(str(model), task, protocol=QUICK, options=Options(device="cpu", cache_dir=cache), **settings)
+
+
+@pytest.fixture(scope="module")
+def finding(six: Path, cache: Path) -> Finding:
+    return found(six, cache, budget=0.3, against_last=2)
+
+
+def numbers(finding: Finding) -> Finding:
+    """A finding without what differs from time to time."""
+    still = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in finding.runs]
+    return dataclasses.replace(finding, runs=tuple(still), seconds_by_layer=(None,) * 7)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Layer and seed of the truncated runs that are really made; -1 for a scan."""
+    begun: list[tuple[int, int]] = []
+    alone, joint = runs.fine_tune, runs.fine_tune_jointly
+
+    def counting(encoder: Encoder, layer: int, *arguments: Any, seed: int, **options: Any) -> Any:
+        begun.append((layer, seed))
+        return alone(encoder, layer, *arguments, seed=seed, **options)
+
+    def counting_scans(*arguments: Any, seed: int, **options: Any) -> Any:
+        begun.append((-1, seed))
+        return joint(*arguments, seed=seed, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", counting)
+    monkeypatch.setattr(runs, "fine_tune_jointly", counting_scans)
+    return begun
+
+
+# ---- the search ---------------------------------------------------------------------------------------
+
+
+def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
+    assert [made.scan for made in finding.runs[:7]] == [True] * 7
+    truncated = [(made.run.layer, made.run.seed) for made in finding.runs if not made.scan]
+    assert len(set(truncated)) == len(truncated)
+    assert finding.answer.full_sweep == 5 * 28
+    assert finding.answer.spent == sum(layer + 1 for layer, _ in truncated) + 7 * len(
+        {made.run.seed for made in finding.runs if made.scan}
+    )
+    assert set(finding.answer.candidates) >= {finding.best_layer}
+    assert finding.best_layer in {run.layer for run in finding.fine_tuned}
+    assert finding.speed(6) == 1
+    fast = finding.speed(finding.best_layer)
+    assert fast is not None
+    assert fast > 0
+    assert len(finding.parameters) == 7
+
+
+def test_a_finding_survives_the_disk(finding: Finding) -> None:
+    assert from_json(Finding, to_json(finding)) == finding
+
+
+def test_what_is_done_is_not_done_again(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:
+    again = found(six, cache, budget=0.3, against_last=2)
+    assert numbers(again) == numbers(finding)
+    assert made == []
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_killed_search_goes_on_to_the_same_finding(
+    six: Path,
+    tmp_path: Path,
+    finding: Finding,
+    made: list[tuple[int, int]],
+    stop: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = runs.write_outputs
+
+    def killed(*arguments: Any) -> None:
+        if len(made) == stop:
+            raise KeyboardInterrupt
+        write(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "write_outputs", killed)
+        with pytest.raises(KeyboardInterrupt):
+            found(six, tmp_path, budget=0.3, against_last=2)
+    again = found(six, tmp_path, budget=0.3, against_last=2)
+    assert numbers(again) == numbers(finding)
+    assert len(made) == len(set(made)) + 1
+
+
+def test_each_seed_is_validated_by_its_own_fold(six: Path, cache: Path, finding: Finding) -> None:
+    folds = folds_of(TASK, 5)
+    assert finding.n_folds == 5
+    checkpoint = resolve_checkpoint(str(six))
+    options = Options(device="cpu", cache_dir=cache)
+    for each in finding.runs:
+        assert each.fold == each.run.seed % 5
+        if not each.scan:
+            folder = run_folder(checkpoint, folds[each.fold], QUICK, options)
+            assert folder.load(each.run.layer, each.run.seed) == each.run
+
+
+def test_without_folds_the_runs_are_those_of_finetune(six: Path, cache: Path) -> None:
+    whole = found(six, cache, budget=0.3, cross_validation=False)
+    assert whole.n_folds == 1
+    folder = run_folder(resolve_checkpoint(str(six)), TASK, QUICK, Options(device="cpu", cache_dir=cache))
+    for each in whole.runs:
+        assert each.fold == 0
+        if not each.scan:
+            assert folder.load(each.run.layer, each.run.seed) == each.run
+
+
+def test_many_validation_examples_need_no_folds(six: Path, tmp_path: Path) -> None:
+    many = toy_task_of("sts", train=32, validation=1000, test=8)
+    assert found(six, tmp_path, many, budget=0.1).n_folds == 1
+
+
+def test_the_last_layer_is_held_against_on_the_test_split(six: Path, cache: Path, finding: Finding) -> None:
+    proof = finding.against_last
+    assert (proof is None) == (finding.best_layer == 6)
+    if proof is None:
+        pytest.skip("the last layer is the best of this tiny model")
+    checkpoint, options = resolve_checkpoint(str(six)), Options(device="cpu", cache_dir=cache)
+    targets = np.array(TASK.test.targets)
+    values, influences = [], []
+    for seed, fold in enumerate(folds_of(TASK, 5)[:2]):
+        folder = run_folder(checkpoint, fold, QUICK, options)
+        kept, last = (folder.load(layer, seed) for layer in (proof.layer, 6))
+        assert kept is not None
+        assert last is not None
+        values.append(kept.test["spearman"] - last.test["spearman"])
+        outputs = [read_outputs(folder.run_path(layer, seed)) for layer in (proof.layer, 6)]
+        both = [item_influences("sts", out.of(out.layers[0]), targets) for out in outputs if out is not None]
+        influences.append(both[0] - both[1])
+    assert proof.difference == crossed(values, np.array(influences), unit="pair")
+    assert proof.verdict in proof.sentence or f"{proof.difference.value:+.2f}" in proof.sentence
+
+
+# ---- other models and tasks ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["paraphrase", "entailment", "classification"])
+def test_every_kind_of_task_is_searched(six: Path, tmp_path: Path, kind: str) -> None:
+    finding = found(six, tmp_path, toy_task_of(kind, train=48, validation=32), budget=0.2)
+    assert finding.primary == toy_task_of(kind).primary
+    assert finding.fine_tuned
+
+
+def test_a_shallow_model_is_swept(tmp_path: Path) -> None:
+    model = save_tiny("bert", tmp_path / "model", num_hidden_layers=2)
+    finding = found(model, tmp_path, seeds=1)
+    assert [(made.scan, made.run.layer) for made in finding.runs] == [(False, 0), (False, 1), (False, 2)]
+
+
+def test_twenty_validation_examples_are_said(six: Path, tmp_path: Path) -> None:
+    few = toy_task_of("sts", train=16, validation=4, test=16)
+    finding = found(six, tmp_path, few, budget=0.2, cross_validation=False)
+    assert finding.n_items == (4, 16)
+    assert len(finding.answer.candidates) > 1
+    assert "over items" in finding.sentence
+
+
+# ---- what goes wrong ----------------------------------------------------------------------------------
+
+
+def test_a_layer_that_fails_in_the_scan_is_reported(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    joint = runs.fine_tune_jointly
+
+    def spoiled(*arguments: Any, **options: Any) -> Any:
+        run, outputs = joint(*arguments, **options)
+        test, validation = (tuple(None if i == 4 else m for i, m in enumerate(s)) for s in (run.test, run.validation))
+        return dataclasses.replace(run, test=test, validation=validation), outputs
+
+    monkeypatch.setattr(runs, "fine_tune_jointly", spoiled)
+    finding = found(six, tmp_path, budget=0.2)
+    assert 4 not in {run.layer for run in finding.scan}
+    assert len(finding.scan) == 6
+
+
+def test_a_run_that_fails_is_reported_and_the_search_goes_on(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone, tried = runs.fine_tune, []
+
+    def failing(encoder: Encoder, layer: int, *arguments: Any, **options: Any) -> Any:
+        tried.append(layer)
+        if layer == tried[0]:
+            raise TrainingError("the loss became nan", step=5)
+        return alone(encoder, layer, *arguments, **options)
+
+    monkeypatch.setattr(runs, "fine_tune", failing)
+    finding = found(six, tmp_path, budget=0.25)
+    assert f"layer {tried[0]} failed: the loss became nan" in finding.failures
+    assert set(tried) - {tried[0]}
+
+
+def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"the first one costs 7, so give at least 5\.0%"):
+        found(six, tmp_path, budget=0.01)
+
+
+def test_a_name_is_no_task(six: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="expected a Task, got the text 'stsb': load it first"):
+        find(str(six), "stsb")  # type: ignore[arg-type]
+    assert toy_task().kind == "sts"
