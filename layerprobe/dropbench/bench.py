@@ -6,20 +6,42 @@ from dataclasses import replace
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL, check_level
+from layerprobe.dropbench.contest import contest
+from layerprobe.dropbench.detection import alikeness, curves, detectors, joint_scores
+from layerprobe.dropbench.redraws import ratio, redrawn, score_of, weighted_quantiles
+from layerprobe.dropbench.strategies import Recorded, Strategy, rule_strategy, training_strategies
 from layerprobe.dropbench.truth import cost_share, regrets, truth
-from layerprobe.dropbench.values import Bench, BudgetScores, RuleOutcome, RuleScores, Score, Zoo, ZooEntry
+from layerprobe.dropbench.values import (
+    OTHER_SEED,
+    Bench,
+    BudgetScores,
+    RuleOutcome,
+    RuleScores,
+    StrategyScores,
+    Zoo,
+    ZooEntry,
+)
 from layerprobe.errors import DataError
 from layerprobe.prediction.baselines import compared_layers, fixed_fraction
 from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Array, Call, HasCurves, KnownDrop, Rule, leave_one_family_out, obstacle
+from layerprobe.prediction.rules.depth import CONTROL
+from layerprobe.progress import Progress, silent
 from layerprobe.readings.reading import Reading
-from layerprobe.readings.registry import READINGS, ZERO_SHOT, cka_with, reading_of
+from layerprobe.readings.registry import CKA, READINGS, ZERO_SHOT, cka_with, reading_of
 from layerprobe.readings.values import LayerCurve
 
 DRAWS = 2000
+WORTH_PRINTING = (
+    *("last layer", "fixed fraction of depth", "random layer", "plateau of CKA", "fall of CKA", "fall of InfoNCE"),
+    *("fall of effective rank", "best layer by probe", "best layer by LogME", "best layer by H-score"),
+    *("best layer by LinMSE", "best layer by kNN", "L3Prune small", "L3Prune large", "TransformerRanker bestlayer"),
+)
+"""The rules that are printed by default."""
+START = "fall of InfoNCE"
+"""The rule at whose layer strategies begin that need one."""
 ALL_REFERENCES = "all references"
 
 
@@ -27,10 +49,12 @@ def bench_predictors(
     zoo: Zoo,
     *,
     rules: Sequence[Rule] | None = None,
+    strategies: Sequence[Strategy] | None = None,
     budgets: Sequence[str] = (),
     level: float = LEVEL,
     draws: int = DRAWS,
     seed: int = 0,
+    progress: Progress = silent,
 ) -> Bench:
     """Score rules on a zoo under each budget of fine-tuning, leave-one-family-out.
 
@@ -40,7 +64,8 @@ def bench_predictors(
     models are redrawn. What was fitted is not fitted again, so they hold for these fitted rules.
 
     By default all rules that the entries of the zoo allow are scored, under all budgets that it has, each rule on the
-    same draws.
+    same draws. Beside the rules, strategies that train are played on the recorded runs, all by default, see `contest`,
+    and it is said what tells a drop, see `detectors`.
 
     Raises:
         DataError: If no model has the budget, a number of a model is not finite, or there is nothing to draw.
@@ -54,13 +79,14 @@ def bench_predictors(
     _check_finite(zoo)
     entries = with_all_references(zoo.entries)
     rules = rules_for(readings_in(entries)) if rules is None else rules
+    strategies = training_strategies() if strategies is None else strategies
     return Bench(
         provenance=zoo.provenance,
         families=tuple(dict.fromkeys(entry.family for entry in entries)),
         level=level,
         draws=draws,
         budgets=tuple(
-            _scored(entries, name, rules, level=level, draws=draws, seed=seed)
+            _scored(entries, name, rules, strategies, level=level, draws=draws, seed=seed, progress=progress)
             for name in dict.fromkeys(budgets or there)
         ),
     )
@@ -100,6 +126,27 @@ def readings_in(entries: Iterable[ZooEntry]) -> dict[str, Reading]:
     return readings
 
 
+def worth_printing(names: Iterable[str]) -> list[str]:
+    """Return those of the rules that are worth a look among strategies: controls, signs of their own kind, and rivals.
+
+    Of rules on CKA with several references that with the MLM model of another seed, or with the first.
+    """
+    names, kept = list(names), []
+    for wanted in WORTH_PRINTING:
+        references = [name for name in names if name.startswith(cka_with("").replace(CKA, wanted))]
+        known = [name for name in names if name == wanted]
+        known += sorted(references, key=lambda name: not name.endswith(OTHER_SEED)) if wanted.endswith(CKA) else []
+        kept += known[:1]
+    return kept
+
+
+def shown_strategies(budget: BudgetScores, *, everything: bool = False) -> list[StrategyScores]:
+    """Return the strategies that train, and the rules that are worth a look among them."""
+    rules = [each.strategy for each in budget.strategies if each.needs != "training"]
+    kept = set(rules if everything else worth_printing(rules))
+    return [each for each in budget.strategies if each.needs == "training" or each.strategy in kept]
+
+
 def known_drops(entries: Iterable[ZooEntry], budget: str) -> list[KnownDrop]:
     """Return what rules are fitted to and scored on: the entries that were fine-tuned under a budget."""
     tuned = [(entry, entry.budgets[budget]) for entry in entries if budget in entry.budgets]
@@ -120,19 +167,35 @@ def _check_finite(zoo: Zoo) -> None:
 
 
 def _scored(
-    entries: Sequence[ZooEntry], budget: str, rules: Sequence[Rule], *, level: float, draws: int, seed: int
+    entries: Sequence[ZooEntry],
+    budget: str,
+    rules: Sequence[Rule],
+    strategies: Sequence[Strategy],
+    *,
+    level: float,
+    draws: int,
+    seed: int,
+    progress: Progress,
 ) -> BudgetScores:
     models = known_drops(entries, budget)
     families = [known.family for known in models]
     # Each row says how often each model counts: once, and then as redrawn.
-    counts = np.vstack([np.ones(len(models)), _redrawn(families, draws=draws, seed=seed)])
-    scored, left_out = [], {}
+    counts = np.vstack([np.ones(len(models)), redrawn(families, draws=draws, seed=seed)])
+    scored, left_out, played = [], {}, []
     for rule in rules:
         reason = obstacle(rule, models)
         if reason is None:
-            scored.append(_rule_scores(rule, outcomes_of(rule, models), counts, level=level))
+            outcomes = outcomes_of(rule, models)
+            scored.append(_rule_scores(rule, outcomes, counts, level=level))
+            played.append(_as_strategy(rule, outcomes))
         else:
             left_out[rule.name] = reason
+    starts = next((scores.outcomes for scores in scored if scores.rule == START), ())
+    begin = {each.model: each.recommended[0] for each in starts if not each.missing}
+    there = [entry for entry in entries if budget in entry.budgets]
+    recorded = [Recorded.of(entry, entry.budgets[budget], start=begin.get(entry.name)) for entry in there]
+    known_curves = curves(readings_in(there))
+    truths = [known.truth for known in models]
     scored.sort(key=lambda scores: (scores.labelled, scores.mean_regret.value))
     return BudgetScores(
         budget=budget,
@@ -140,6 +203,22 @@ def _scored(
         truths={known.name: known.truth for known in models},
         rules=tuple(scored),
         left_out=left_out,
+        strategies=contest(recorded, [*played, *strategies], counts, level=level, progress=progress),
+        detectors=detectors(recorded, truths, known_curves, counts, level=level),
+        curves=alikeness(recorded, known_curves, counts, level=level),
+        joint=joint_scores(recorded, counts, level=level),
+    )
+
+
+def _as_strategy(rule: Rule, outcomes: Sequence[RuleOutcome]) -> Strategy:
+    """Return a rule as a strategy that trains nothing; of a model that it cannot read it makes no choice."""
+    layers = {each.model: () if each.missing else each.recommended for each in outcomes}
+    sources = dict.fromkeys(reading_of(name).source for name in rule.curves if name in READINGS or cka_with("") in name)
+    return rule_strategy(
+        rule.name,
+        layers,
+        source=rule.source or "; ".join(filter(None, sources)),
+        needs="labels" if rule.labelled else "nothing" if rule.source == CONTROL else "readings",
     )
 
 
@@ -193,9 +272,9 @@ def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], counts: Array, *, 
     errors = np.array([np.nan if each.onset_error is None else each.onset_error for each in outcomes])
     hits, n_called, n_drops = counts @ (called * drops), counts @ called, counts @ drops
     ones = np.ones(len(outcomes))
-    mean_regret = _score(_ratio(counts @ regrets, counts @ ones), level)
-    median_regret = _score(_weighted_medians(regrets, counts), level)
-    cost = _score(_ratio(counts @ costs, counts @ ones), level)
+    mean_regret = score_of(ratio(counts @ regrets, counts @ ones), level)
+    median_regret = score_of(weighted_quantiles(regrets, counts), level)
+    cost = score_of(ratio(counts @ costs, counts @ ones), level)
     assert mean_regret is not None
     assert median_regret is not None
     assert cost is not None
@@ -203,48 +282,12 @@ def _rule_scores(rule: Rule, outcomes: Sequence[RuleOutcome], counts: Array, *, 
         rule=rule.name,
         labelled=rule.labelled,
         parameters=rule.parameters,
-        precision=_score(_ratio(hits, n_called), level),
-        recall=_score(_ratio(hits, n_drops), level),
-        f1=_score(_ratio(2 * hits, n_called + n_drops), level),
-        onset_error=_score(_ratio(counts @ np.nan_to_num(errors), n_drops), level),
+        precision=score_of(ratio(hits, n_called), level),
+        recall=score_of(ratio(hits, n_drops), level),
+        f1=score_of(ratio(2 * hits, n_called + n_drops), level),
+        onset_error=score_of(ratio(counts @ np.nan_to_num(errors), n_drops), level),
         mean_regret=mean_regret,
         median_regret=median_regret,
         cost=cost,
         outcomes=tuple(outcomes),
     )
-
-
-def _redrawn(families: Sequence[str], *, draws: int, seed: int) -> Array:
-    """Return (draws, models): how often each model is drawn when families are, or models where there is one family."""
-    names = list(dict.fromkeys(families))
-    clusters = [names.index(family) for family in families] if len(names) > 1 else list(range(len(families)))
-    n_clusters = max(clusters) + 1
-    drawn = np.random.default_rng(seed).multinomial(n_clusters, [1 / n_clusters] * n_clusters, size=draws)
-    return drawn[:, clusters].astype(np.float64)
-
-
-def _ratio(above: Array, below: Array) -> Array:
-    """Return above / below, NaN where that is not defined."""
-    ratios: Array = np.divide(above, below, out=np.full(len(above), np.nan), where=below > 0)
-    return ratios
-
-
-def _weighted_medians(values: Array, counts: Array) -> Array:
-    """Return the median of values, each taken as often as each row of (draws, values) counts says."""
-    order = np.argsort(values, kind="stable")
-    ordered, totals = values[order], np.cumsum(counts[:, order], axis=1)
-    half = totals[:, -1:] / 2
-    low, high = (totals >= half).argmax(axis=1), (totals > half).argmax(axis=1)
-    medians: Array = (ordered[low] + ordered[high]) / 2
-    return medians
-
-
-def _score(values: NDArray[np.float64], level: float) -> Score | None:
-    """Return the first value with percentiles of the others; None where it is not defined."""
-    value, redrawn = float(values[0]), values[1:][np.isfinite(values[1:])]
-    if np.isnan(value):
-        return None
-    if not len(redrawn):
-        return Score(value=value, lower=None, upper=None)
-    lower, upper = np.quantile(redrawn, ((1 - level) / 2, (1 + level) / 2))
-    return Score(value=value, lower=float(lower), upper=float(upper))

@@ -23,23 +23,30 @@ def objective_effects(entries: Sequence[ZooEntry], *, level: float = LEVEL) -> t
     MLM model of another seed, which for the twin says what another seed alone does. Drops are also put together over
     all sizes; layers of other sizes are other layers. Intervals are not corrected for how many there are.
 
-    Entries without a twin are left out. The effects are by family in the order of the entries, then by measure, budget,
-    size and layer.
+    Entries without a twin are left out. The effects are by task and family in the order of the entries, then by
+    measure, budget, size and layer.
     """
+    tasks = dict.fromkeys(entry.task for entry in entries)
+    return tuple(
+        effect
+        for task in tasks
+        for effect in _effects_of_task([entry for entry in entries if entry.task == task], level)
+    )
+
+
+def _effects_of_task(entries: Sequence[ZooEntry], level: float) -> Iterator[ObjectiveEffect]:
     twins = {_place(entry): entry for entry in entries if entry.family == TWIN}
     pairs = [(entry, twins[_place(entry)]) for entry in entries if entry.family != TWIN and _place(entry) in twins]
-    effects: list[ObjectiveEffect] = []
     for family in dict.fromkeys(entry.family for entry, _ in pairs):
         of_family = [pair for pair in pairs if pair[0].family == family]
         sizes = list(dict.fromkeys(entry.size for entry, _ in of_family))
         for budget in dict.fromkeys(name for entry, _ in of_family for name in entry.budgets):
             for size in (None, *sizes):
-                effects += _effects(of_family, "drop", level, size=size, budget=budget)
+                yield from _effects(of_family, "drop", level, size=size, budget=budget)
             for size in sizes:
-                effects += _effects(of_family, "score", level, size=size, budget=budget)
+                yield from _effects(of_family, "score", level, size=size, budget=budget)
         for size in sizes:
-            effects += _effects(of_family, "CKA", level, size=size)
-    return tuple(effects)
+            yield from _effects(of_family, "CKA", level, size=size)
 
 
 def _place(entry: ZooEntry) -> tuple[object, ...]:
@@ -60,6 +67,7 @@ def _effects(
         yield ObjectiveEffect(
             family=of_family[0][0].family,
             measure=measure,
+            task=of_family[0][0].task,
             size=size,
             budget=budget,
             layer=None if measure == "drop" else layer,

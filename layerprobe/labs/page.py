@@ -1,5 +1,6 @@
 """What came of a lab study, as a page. Knows studies, not models and not maths."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from layerprobe.dropbench.truth import truth
@@ -21,6 +22,7 @@ CSV_COLUMNS = ("model", "objective", "size", "seed", "budget", "layer", "finetun
 def lab_page(result: LabResult) -> Page:
     """Return the page of a lab study, finished or not."""
     study, entries = result.study, result.zoo.entries
+    n_models = len({(entry.size, entry.family, entry.seed) for entry in entries})
     n_families = len({entry.family for entry in entries})
     return Page(
         title=f"{study.name}: what the pretraining objective does to the layers",
@@ -28,7 +30,7 @@ def lab_page(result: LabResult) -> Page:
         heading=numbers.label(study.name),
         lead=result.sentences,
         remarks=(
-            f"{len(entries)} models: {n_families} objectives, {len(study.seeds)} seeds of the pretraining,"
+            f"{n_models} models: {n_families} objectives, {len(study.seeds)} seeds of the pretraining,"
             f" sizes {', '.join(study.sizes)}; each fine-tuned at every layer with {len(study.finetuning_seeds)} seeds,"
             f" budgets {', '.join(study.budgets)}.",
         ),
@@ -61,15 +63,27 @@ def _missing(result: LabResult) -> Iterator[str]:
     """Yield which models are left out, and how many are not done yet."""
     for failure in result.failures:
         yield f"{failure.model} is left out: {failure.reason}"
-    n_models = len(result.study.models)
-    left = n_models - len(result.zoo.entries) - len(result.failures)
+    n_entries = len(result.study.models) * len(result.study.tasks)
+    left = n_entries - len(result.zoo.entries) - len(result.failures)
     if left > 0:
-        yield f"Not done yet: {left} of {n_models}; the same command goes on."
+        yield f"Not done yet: {left} of {n_entries}; the same command goes on."
 
 
-def _by_size(result: LabResult) -> list[tuple[str, list[ZooEntry]]]:
-    sizes = [(size, [each for each in result.zoo.entries if each.size == size]) for size in result.study.sizes]
-    return [(size, entries) for size, entries in sizes if entries]
+def _by_task(result: LabResult) -> list[tuple[str, str, list[ZooEntry]]]:
+    """Return each task, what captions call it, nothing where there is one, and its entries."""
+    tasks = list(dict.fromkeys(each.task for each in result.zoo.entries))
+    named = [(task, f", {task}" if len(tasks) > 1 else "") for task in tasks]
+    return [(task, said, [each for each in result.zoo.entries if each.task == task]) for task, said in named]
+
+
+def _by_size(result: LabResult) -> list[tuple[str, str, str, list[ZooEntry]]]:
+    """Return the same by task and size: task, what captions call it, size and entries."""
+    return [
+        (task, said, size, of_size)
+        for task, said, entries in _by_task(result)
+        for size in result.study.sizes
+        if (of_size := [each for each in entries if each.size == size])
+    ]
 
 
 def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
@@ -80,22 +94,26 @@ def _effects(result: LabResult, **where: object) -> list[ObjectiveEffect]:
 
 
 def _drops(result: LabResult) -> Iterator[Part]:
-    for number, budget in enumerate(result.study.budgets):
-        truths = [truth(entry.budgets[budget]) for entry in result.zoo.entries]
+    places = itertools.product(_by_task(result), result.study.budgets)
+    for number, ((_, said, entries), budget) in enumerate(places):
+        truths = [truth(entry.budgets[budget]) for entry in entries]
         yield Figure(
             f"lab-drops-{number}",
-            drops(result.zoo.entries, budget),
-            f"Budget {budget}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
-            "Filled marks drop: the last layer lies below the best one by more than the noise of the seeds.",
+            drops(entries, budget),
+            f"Budget {budget}{said}: {sum(each.drop for each in truths)} of {len(truths)} models drop.",
+            "Filled marks drop: the last layer lies below the best one by more than the noise of seeds and items.",
         )
     effects = _effects(result, measure="drop")
     kinds = ("chosen" if each.certain else None for each in effects)
-    yield table("Differences in the drop", (_effect_cells(each, result.level) for each in effects), kinds)
+    several = len(_by_task(result)) > 1
+    rows = (_effect_cells(each, result.level, name_task=several) for each in effects)
+    yield table("Differences in the drop", rows, kinds)
 
 
-def _effect_cells(each: ObjectiveEffect, level: float) -> Row:
+def _effect_cells(each: ObjectiveEffect, level: float, *, name_task: bool) -> Row:
     return (
         ("Objective", each.family),
+        *([("Task", each.task)] if name_task else []),
         ("Budget", each.budget or "–"),
         ("Size", each.size or "all"),
         ("Drop", numbers.signed(sum(each.values) / len(each.values))),
@@ -111,30 +129,29 @@ def _ends(each: ObjectiveEffect, digits: int = 2) -> str:
 
 
 def _scores(result: LabResult) -> Iterator[Part]:
-    title = metric_title(result.zoo.entries[0].metric)
     for number, budget in enumerate(result.study.budgets):
-        for index, (size, entries) in enumerate(_by_size(result)):
+        for index, (task, said, size, entries) in enumerate(_by_size(result)):
             yield Figure(
                 f"lab-scores-{number}-{index}",
                 scores_by_layer(entries, budget),
-                f"Test {title} after fine-tuning, size {size}, budget {budget}.",
+                f"Test {metric_title(entries[0].metric)} after fine-tuning, size {size}, budget {budget}{said}.",
                 "Thick: mean over seeds; thin: each seed; grey: MLM.",
             )
-            effects = _effects(result, measure="score", size=size, budget=budget)
-            yield _by_layer(f"Differences from the MLM twin, {size}, {budget}", effects, digits=2)
+            effects = _effects(result, measure="score", task=task, size=size, budget=budget)
+            yield _by_layer(f"Differences from the MLM twin, {size}, {budget}{said}", effects, digits=2)
 
 
 def _similarities(result: LabResult) -> Iterator[Part]:
-    for index, (size, entries) in enumerate(_by_size(result)):
+    for index, (task, said, size, entries) in enumerate(_by_size(result)):
         if any(OTHER_SEED in entry.cka for entry in entries):
             yield Figure(
                 f"lab-cka-{index}",
                 cka_by_layer(entries),
-                f"CKA with the MLM model of another seed, size {size}.",
+                f"CKA with the MLM model of another seed, size {size}{said}.",
                 f"The grey line, {TWIN}, is the noise floor: two MLM models of different seeds.",
             )
-            effects = _effects(result, measure="CKA", size=size)
-            yield _by_layer(f"Differences from the noise floor, {size}", effects, digits=3)
+            effects = _effects(result, measure="CKA", task=task, size=size)
+            yield _by_layer(f"Differences from the noise floor, {size}{said}", effects, digits=3)
 
 
 def _by_layer(caption: str, effects: Sequence[ObjectiveEffect], digits: int) -> Markup:
@@ -169,7 +186,7 @@ def _sources(result: LabResult) -> Markup:
         {
             "Made by": provenance.command,
             "Corpus": ", ".join(result.study.corpus),
-            "Task": result.zoo.entries[0].task,
+            "Task": ", ".join(task for task, _, _ in _by_task(result)),
             "Budgets": "; ".join(
                 f"{name}: {numbers.counted(how.epochs, 'epoch')}, peak learning rate {how.learning_rate:g},"
                 f" batches of {how.batch_size}"

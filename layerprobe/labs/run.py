@@ -27,9 +27,11 @@ from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.files import make_directory, store_errors, write_whole
+from layerprobe.finetuning.runs import load_finished
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder
+from layerprobe.finetuning.values import JointRun
 from layerprobe.labs.effects import objective_effects
-from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, PlannedModel
+from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
 from layerprobe.pool import Lost, pooled
 from layerprobe.pretraining.embedded import TASK_SIZES, embedded_task
 from layerprobe.pretraining.folder import RECORD
@@ -39,13 +41,14 @@ from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest, from_json, to_bytes
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
-from layerprobe.tasks.splitting import drawn_from
+from layerprobe.tasks.splitting import drawn_from, resplit
 from layerprobe.tasks.values import Task, TextFile
 from layerprobe.versions import LAB_VERSION, __version__, versions
 
 logger = logging.getLogger(__name__)
 
 ZOO, RESULTS = "zoo.json", "lab.json"
+Job = tuple[LabModel, LabTask]
 # Seconds until models that other processes make are tried again.
 POLL_SECONDS = 2.0
 
@@ -56,6 +59,8 @@ class LabEntry:
 
     fingerprint: str
     """sha256 of all that the entry depends on."""
+    model: str
+    """Its name."""
     pretraining: Pretraining
     entry: ZooEntry
 
@@ -115,7 +120,8 @@ class _LabRun:
     out: Path
     options: Options
     corpus: TextFile
-    task: Task
+    tasks: dict[LabTask, Task]
+    """Loaded."""
     failures: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -134,20 +140,13 @@ class _LabRun:
                 f"expected at least {fewest} distinct texts, a batch, got {len(set(corpus.texts))}: "
                 "give more texts or a smaller batch_size"
             )
-        if study.task.source == LANGUAGE:
-            train, validation, test = study.examples or TASK_SIZES
-            task = embedded_task(train=train, validation=validation, test=test)
-        else:
-            task = load_settings(study.task)
-            if study.examples is not None:
-                task = drawn_from(task, study.examples)
         # a zoo is passed on: it names files, not somebody's folders
         return cls(
             study=study,
             out=out,
             options=options if options.cache_dir else replace(options, cache_dir=out / "cache"),
             corpus=replace(corpus, name=", ".join(map(_file_name, study.corpus))),
-            task=replace(task, name=_file_name(task.name)),
+            tasks={task: _loaded(task) for task in study.tasks},
         )
 
     # ---- where things are --------------------------------------------------------------------------------
@@ -155,8 +154,8 @@ class _LabRun:
     def folder(self, model: LabModel) -> Path:
         return self.out / "models" / model.name
 
-    def file(self, model: LabModel) -> Path:
-        return self.out / "entries" / f"{model.name}.json"
+    def file(self, job: Job) -> Path:
+        return self.out / "entries" / f"{self.study.entry_name(*job)}.json"
 
     @contextlib.contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
@@ -176,29 +175,36 @@ class _LabRun:
 
     def make_all(self, progress: Progress) -> None:
         """Make the entries of all models; those that other processes make are waited for."""
-        pending = list(self.study.models)
+        pending = list(self.jobs)
         while pending:
-            left = [model for model in pending if not self.make_unless_busy(model, progress)]
+            left = [job for job in pending if not self.make_unless_busy(job, progress)]
             if len(left) == len(pending):
                 time.sleep(POLL_SECONDS)
             pending = left
 
     # ---- one model ---------------------------------------------------------------------------------------
 
-    def make_unless_busy(self, model: LabModel, progress: Progress) -> bool:
-        """Make the entry of a model if it is not there; return False where another process makes it."""
-        with self.lock(model.name, wait=False) as held:
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        """The entries to be made: of every model, one a task."""
+        return tuple(itertools.product(self.study.models, self.study.tasks))
+
+    def make_unless_busy(self, job: Job, progress: Progress) -> bool:
+        """Make the entry of a model and task if it is not there; return False where another process makes it."""
+        name = self.study.entry_name(*job)
+        with self.lock(name, wait=False) as held:
             if not held:
                 return False
             try:
-                self.make(model, progress)
+                self.make(job, progress)
             except TrainingError as error:
-                logger.warning("%s is left out: %s", model.name, error)
-                self.failures[model.name] = str(error)
+                logger.warning("%s is left out: %s", name, error)
+                self.failures[name] = str(error)
             return True
 
-    def make(self, model: LabModel, progress: Progress) -> None:
-        models = self.study.models
+    def make(self, job: Job, progress: Progress) -> None:
+        (model, lab_task), models = job, self.study.models
+        task = self.tasks[lab_task]
         label = f"model {models.index(model) + 1} of {len(models)}, {model.name}"
 
         def labelled(task: str, done: float, total: float) -> None:
@@ -209,25 +215,27 @@ class _LabRun:
         for what, other in self.study.references(model).items():
             with contextlib.suppress(TrainingError):  # warned of when its own turn comes
                 references[what] = (other, self.pretrained(other, labelled))
-        fingerprint = self.fingerprint(pretraining, {what: twin.fingerprint for what, (_, twin) in references.items()})
-        if self.stored(model, fingerprint) is not None:
+        twins = {what: twin.fingerprint for what, (_, twin) in references.items()}
+        fingerprint = self.fingerprint(task, pretraining, twins)
+        if self.stored(job, fingerprint) is not None:
             return
         entry = zoo_entry(
             self.folder(model),
             {what: self.folder(other) for what, (other, _) in references.items()},
-            self.task,
+            task,
             self.study.budgets,
-            name=model.name,
+            name=self.study.entry_name(*job),
             family=model.family,
             size=model.size,
             seed=model.seed,
             corpus=self.corpus.name,
             seeds=self.study.finetuning_seeds,
+            scans=self.study.scans,
             options=self.options,
             progress=labelled,
         )
-        made = LabEntry(fingerprint=fingerprint, pretraining=pretraining, entry=entry)
-        write_whole(self.file(model), to_bytes(made))
+        made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
+        write_whole(self.file(job), to_bytes(made))
         write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
 
     def pretrained(self, model: LabModel, progress: Progress) -> Pretraining:
@@ -249,14 +257,15 @@ class _LabRun:
                 self.failures[model.name] = str(error)
                 raise
 
-    def fingerprint(self, pretraining: Pretraining, references: dict[str, str]) -> str:
+    def fingerprint(self, task: Task, pretraining: Pretraining, references: dict[str, str]) -> str:
         study, options = self.study, self.options
-        how = [study.budgets, study.finetuning_seeds, self.task.digest, computed_on(options), options.max_length]
+        tuned = [study.budgets, study.finetuning_seeds, study.scans, task.digest]
+        how = [*tuned, computed_on(options), options.max_length]
         return digest([LAB_VERSION, pretraining.fingerprint, references, *how])
 
-    def stored(self, model: LabModel, fingerprint: str | None = None) -> LabEntry | None:
-        """Return the entry of a model; None where there is none, it is garbled or of another study."""
-        file = self.file(model)
+    def stored(self, job: Job, fingerprint: str | None = None) -> LabEntry | None:
+        """Return the entry of a model and task; None where there is none, it is garbled or of another study."""
+        file = self.file(job)
         if not file.exists():
             return None
         try:
@@ -270,7 +279,7 @@ class _LabRun:
     # ---- all of them -------------------------------------------------------------------------------------
 
     def all_stored(self) -> list[LabEntry]:
-        return [entry for model in self.study.models if (entry := self.stored(model)) is not None]
+        return [entry for job in self.jobs if (entry := self.stored(job)) is not None]
 
     def zoo(self, entries: list[ZooEntry]) -> Zoo:
         study = self.study
@@ -284,11 +293,16 @@ class _LabRun:
                 command=f"layerprobe lab run {study.name}.toml",
                 versions=versions(),
                 notes=(
-                    f"{len(entries)} of {len(study.models)} encoders; {sizes}",
+                    f"{len(entries)} of {len(self.jobs)} entries, of {len(study.models)} encoders; {sizes}"
+                    if len(study.tasks) > 1
+                    else f"{len(entries)} of {len(study.models)} encoders; {sizes}",
                     f"pretrained for {study.pretraining.steps} steps of "
                     f"{study.pretraining.batch_size * study.pretraining.accumulation} sequences on {self.corpus.name}",
-                    f"fine-tuned on {self.task.name}: {len(self.task.train)} training, {len(self.task.validation)} "
-                    f"validation and {len(self.task.test)} test examples",
+                    *(
+                        f"fine-tuned on {task.name}: {len(task.train)} training, {len(task.validation)} validation and "
+                        f"{len(task.test)} test examples"
+                        for task in self.tasks.values()
+                    ),
                 ),
             ),
             entries=tuple(entries),
@@ -305,7 +319,7 @@ class _LabRun:
             study=self.study,
             level=level,
             zoo=zoo,
-            pretrainings={each.entry.name: each.pretraining for each in entries},
+            pretrainings={each.model: each.pretraining for each in entries},
             effects=objective_effects(zoo.entries, level=level),
             computed_on=computed_on(self.options),
             failures=tuple(LabFailure(model=name, reason=reason) for name, reason in self.failures.items()),
@@ -313,15 +327,34 @@ class _LabRun:
 
     def planned(self, model: LabModel) -> PlannedModel:
         pretrained = (self.folder(model) / RECORD).is_file()
-        pairs = list(itertools.product(range(model.protocol.size.n_blocks + 1), self.study.finetuning_seeds))
-        stored = 0
-        if pretrained:
-            checkpoint = resolve_checkpoint(str(self.folder(model)))
-            for protocol in self.study.budgets.values():
-                runs = run_folder(checkpoint, self.task, protocol, self.options)
+        study, stored, n_runs = self.study, 0, 0
+        pairs = list(itertools.product(range(model.protocol.size.n_blocks + 1), study.finetuning_seeds))
+        scans = [(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds]
+        for task, protocol in itertools.product(self.tasks.values(), study.budgets.values()):
+            n_runs += len(pairs) + len(scans)
+            if pretrained:
+                runs = run_folder(resolve_checkpoint(str(self.folder(model))), task, protocol, self.options)
                 stored += sum(runs.load(layer, seed) is not None for layer, seed in pairs)
-        n_runs = len(pairs) * len(self.study.budgets)
+                stored += sum(load_finished(JointRun, runs.joint_path(*each)) is not None for each in scans)
         return PlannedModel(model=model, pretrained=pretrained, runs=n_runs, stored=stored)
+
+
+def _loaded(task: LabTask) -> Task:
+    """Load a task and draw its examples; it is named as in the zoo, without the folders of a file."""
+    settings, examples = task.settings, task.examples
+    if settings.source == LANGUAGE:
+        train, validation, test = examples or TASK_SIZES
+        assert test is not None  # a language has no rest
+        whole = embedded_task(train=train, validation=validation, test=test)
+    else:
+        whole = load_settings(settings)
+        if examples is not None:
+            train, validation, test = examples
+            if test is None:
+                whole = resplit(whole, train=train, validation=validation, seed=settings.split_seed)
+            else:
+                whole = drawn_from(whole, (train, validation, test))
+    return replace(whole, name=task.name or _file_name(whole.name))
 
 
 def _file_name(source: str) -> str:
@@ -339,12 +372,12 @@ class _Worker:
         study, out, options, threads = setting
         torch.set_num_threads(threads)
         self.run = _LabRun.of(study, out, options)
-        self.models = {model.name: model for model in self.run.study.models}
+        self.jobs = {study.entry_name(*job): job for job in self.run.jobs}
 
     def __call__(self, name: str) -> LayerProbeError | Literal[True] | None:
         """Return True for a model that is made, the error for one that is not, None where another process makes it."""
         try:
-            if not self.run.make_unless_busy(self.models[name], silent):
+            if not self.run.make_unless_busy(self.jobs[name], silent):
                 return None
         except LayerProbeError as error:
             return error
@@ -354,7 +387,7 @@ class _Worker:
 def _share(run: _LabRun, workers: int, progress: Progress) -> None:
     """Make the entries of all models in several processes."""
     setting = (run.study, run.out, run.options, max(1, torch.get_num_threads() // workers))
-    names = [model.name for model in run.study.models]
+    names = [run.study.entry_name(*job) for job in run.jobs]
     with contextlib.closing(pooled(_Worker, [setting] * workers, names)) as answers:
         for done, (name, answer) in enumerate(answers, 1):
             if isinstance(answer, Lost):

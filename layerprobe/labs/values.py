@@ -7,7 +7,7 @@ from typing import Literal
 
 from layerprobe.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.errors import DataError
-from layerprobe.finetuning.values import Protocol
+from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, Pretraining, PretrainingProtocol
 from layerprobe.tasks.values import TaskSettings
@@ -33,6 +33,29 @@ class LabModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LabTask:
+    """What the encoders of a study are fine-tuned on."""
+
+    settings: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
+    """The source "language" is sentence pairs of the embedded language."""
+    name: str | None = None
+    """Where a study has several; None: as its source is called."""
+    examples: tuple[int, int, int | None] | None = None
+    """Training, validation and test examples at most; None of the test examples: all the rest, of whatever split. By
+    default all, and of the embedded language the demo's."""
+
+    def __post_init__(self) -> None:
+        if self.examples is None:
+            return
+        if min(size for size in self.examples if size is not None) < 2:
+            raise DataError(f"expected at least two examples of each split, got {self.examples}")
+        if self.examples[2] is None and self.settings.source == LANGUAGE:
+            raise DataError(
+                "expected a number of test examples of the embedded language, which has no end, got the rest"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LabStudy:
     """Which encoders are pretrained, and what they are fine-tuned on."""
 
@@ -42,10 +65,8 @@ class LabStudy:
     """By name."""
     budgets: dict[str, Protocol]
     """Protocols of fine-tuning, by name."""
-    task: TaskSettings = field(default_factory=lambda: TaskSettings(source=LANGUAGE))
-    """What to fine-tune on; the source "language" is sentence pairs of the embedded language."""
-    examples: tuple[int, int, int] | None = None
-    """Training, validation and test examples at most; by default all, and of the embedded language the demo's."""
+    tasks: tuple[LabTask, ...] = (LabTask(),)
+    """What to fine-tune on; an entry in the zoo a model and task."""
     corpus: tuple[str, ...] = (LANGUAGE,)
     """The embedded language, or files as `load_corpus` takes them."""
     column: str | None = None
@@ -60,6 +81,8 @@ class LabStudy:
     """How; objective, size and generator size are those of each model."""
     finetuning_seeds: tuple[int, ...] = (0, 1, 2)
     """One run each at every layer under every budget."""
+    scans: dict[Weighting, tuple[int, ...]] = field(default_factory=dict)
+    """Seeds of scans, runs with a loss at every layer, by weighting; under every budget."""
 
     def __post_init__(self) -> None:
         for objective in self.objectives:
@@ -68,7 +91,11 @@ class LabStudy:
             raise DataError(f"expected {TWIN} among the objectives, for the twins, got {', '.join(self.objectives)}")
         if len(self.seeds) < 2:
             raise DataError(f"expected at least two seeds of the pretraining, for a noise floor, got {len(self.seeds)}")
-        wrong = [name for name in (*self.sizes, *self.budgets) if not _NAME.fullmatch(name)]
+        names = [task.name for task in self.tasks]
+        if not names or (len(names) > 1 and None in names) or len(set(names)) < len(names):
+            raise DataError(f"expected tasks with names of their own, got {', '.join(map(str, names)) or 'none'}")
+        named = (*self.sizes, *self.budgets, *(name for name in names if name is not None))
+        wrong = [name for name in named if not _NAME.fullmatch(name)]
         if wrong or not self.sizes or not self.budgets:
             raise DataError(
                 "expected at least one size and one budget, with names of letters, digits and .+-_ alone, "
@@ -76,13 +103,14 @@ class LabStudy:
             )
         if not self.generator_sizes or not self.finetuning_seeds or not self.corpus:
             raise DataError("expected a corpus, at least one generator size and at least one seed of fine-tuning")
-        for what in (self.objectives, self.generator_sizes, self.seeds, self.finetuning_seeds):
+        for what in (self.objectives, self.generator_sizes, self.seeds, self.finetuning_seeds, *self.scans.values()):
             if len(set(what)) < len(what):
                 raise DataError(f"expected each only once, got {', '.join(map(str, what))}")
-        if wrong_seeds := [seed for seed in (*self.seeds, *self.finetuning_seeds) if not 0 <= seed < 2**63]:
+        scanned = [seed for seeds in self.scans.values() for seed in seeds]
+        if wrong_seeds := [seed for seed in (*self.seeds, *self.finetuning_seeds, *scanned) if not 0 <= seed < 2**63]:
             raise DataError(f"expected seeds from 0 to 2^63 - 1, got {', '.join(map(str, wrong_seeds))}")
-        if self.examples is not None and min(self.examples) < 2:
-            raise DataError(f"expected at least two examples of each split, got {self.examples}")
+        if empty := [weighting for weighting, seeds in self.scans.items() if not seeds]:
+            raise DataError(f"expected at least one seed of {empty[0]} scans, got none")
         for generator_size in self.generator_sizes:
             replace(self.pretraining, generator_size=generator_size)
 
@@ -104,6 +132,10 @@ class LabStudy:
                     for seed in self.seeds
                 ]
         return tuple(models)
+
+    def entry_name(self, model: LabModel, task: LabTask) -> str:
+        """Return what the entry of a model and a task is called in the zoo: the model's name, and that of the task."""
+        return model.name if task.name is None else f"{model.name}-{task.name}"
 
     def twin(self, model: LabModel, *, step: int) -> LabModel:
         """Return the MLM model of the same size and a seed: the same one, or one `step` further in the list."""
@@ -144,6 +176,8 @@ class ObjectiveEffect:
     measure: Literal["drop", "score", "CKA"]
     """drop: test score of the best layer less that of the last one, x 100; score: that of one layer, x 100; CKA: of one
     layer, with the MLM model of another seed, which for the twin is the noise floor."""
+    task: str
+    """What was fine-tuned on; CKA is of its test texts."""
     size: str | None
     """None for all sizes together."""
     budget: str | None
@@ -197,10 +231,12 @@ class LabResult:
     @property
     def sentences(self) -> tuple[str, ...]:
         """What each objective does to the drop, over all sizes, in words."""
-        return tuple(_sentence(each, self.level) for each in self.effects if each.measure == "drop" and not each.size)
+        several = len(self.study.tasks) > 1
+        told = (each for each in self.effects if each.measure == "drop" and not each.size)
+        return tuple(_sentence(each, self.level, name_task=several) for each in told)
 
 
-def _sentence(effect: ObjectiveEffect, level: float) -> str:
+def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:
     ends = effect.interval
     how = "" if ends is None else f" [{ends[0]:+.2f}, {ends[1]:+.2f}], {level:.0%} interval"
     pairs = f"{len(effect.values)} pair{'s' if len(effect.values) > 1 else ''}"
@@ -208,4 +244,5 @@ def _sentence(effect: ObjectiveEffect, level: float) -> str:
         said = f"a {'larger' if effect.mean > 0 else 'smaller'} drop than its MLM twin"
     else:
         said = "no sure difference in the drop from its MLM twin"
-    return f"{effect.family}, {effect.budget}: {said}: {effect.mean:+.2f} points{how} ({pairs})."
+    where = f"{effect.family}, {effect.budget}{f', {effect.task}' if name_task else ''}"
+    return f"{where}: {said}: {effect.mean:+.2f} points{how} ({pairs})."

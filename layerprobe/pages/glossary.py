@@ -50,13 +50,25 @@ TERMS = {
     # labs
     "MLM twin": "The masked language model of the same size and seed: it began with the same weights and saw the same"
     " batches with the same tokens masked. Only the objective differs.",
-    "Drop": "What somebody would lose who keeps the last layer: the best layer is chosen for each seed by the"
-    " validation scores of the other seeds, and scored by the test score of that seed.",
+    "Drop": "What somebody would lose who keeps the last layer: the best layer is chosen for each seed by other seeds"
+    " on other items, and scored by that seed.",
     "Difference from the twin": "Mean over pairs of the model’s value less its twin’s, with Student’s t interval of"
     " the paired differences. It is over other pairs of models, on the same texts; intervals are not corrected for how"
     " many there are.",
     "Noise floor": "CKA of two masked language models that differ in their seed alone: what lies above it is no sign of"
     " the objective.",
+    # DropBench
+    "Regret": "Points that the chosen layer scores below the best one on the test items, of which none was used to"
+    " choose; of seeds that the strategy did not look at, where any are left.",
+    "Cross-fitted regret": "The same against the layer that other seeds choose on the other half of the test items: the"
+    " highest of noisy scores is too good to be true. It can be negative.",
+    "Cost": "Of choosing, as a share of the paper’s sweep, every layer with five seeds; a step at layer l costs l + 1"
+    " blocks.",
+    "Held": "Chance that the set of layers a strategy states holds the best one, by the errors of the test scores.",
+    "Within half a point": "Chance that the smallest layer which a strategy says is no worse than the best by more than"
+    " half a point is so, by the errors of the test scores.",
+    "Area": "Under the ROC curve: how often, of one model that drops and one that does not, the first has the larger"
+    " fall. 0.5 is chance.",
     # profiles
     "Latency": "Seconds from a batch of token ids on the device to its embeddings on the device: the median of all"
     " repeats, with their 5 and 95\u00a0% quantiles. Tokenising is not in it.",

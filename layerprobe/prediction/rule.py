@@ -78,6 +78,8 @@ class Rule:
     """How many are chosen by `fit`."""
     labelled: bool = False
     """Whether it needs labels."""
+    source: str = ""
+    """Who proposed it, or what it is a control for; empty where that is said of what it reads."""
 
     def reads(self, model: HasCurves) -> bool:
         """Return whether a model has all that the rule needs."""

@@ -145,12 +145,15 @@ class Truth:
     drop: bool
     """Whether the last layer scores lower than the best one by more than the threshold."""
     effect: float
-    """By how much, on the test split: the best layer is chosen for each seed by the others' validation scores."""
+    """By how much, on the test split: the best layer is chosen for each seed by other seeds on other items."""
     threshold: float
-    """What counts: half a point, or what the seeds' noise reaches, x 100."""
+    """What counts: half a point, or what the noise of seeds and items reaches, x 100."""
     standard_error: float | None
-    """Of the difference of two layers; None for one seed."""
+    """Of the difference of the best and the last layer, over seeds, and over items where their errors are known; None
+    where neither is."""
     best_layer: int
-    """By the mean validation score over the seeds, the earlier one of equals."""
+    """By the mean score over the seeds, the earlier one of equals."""
     onset: int | None
     """The first of the final run of layers below the best one by more than the threshold; None without a drop."""
+    best_layers: tuple[int, ...] = ()
+    """Those that cannot be told from the best one, it among them: it is one of these as surely as the level says."""

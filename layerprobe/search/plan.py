@@ -21,12 +21,13 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
 
     1. Models of up to 4 blocks: every layer once.
     2. Others: a scan; where it tells nothing, the layer at which the readings say to begin.
-    3. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
+    3. The layer that seems the best, if it has had no run of its own.
+    4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals.
 
     It ends where the best layer is within the tolerance at the level; where seeds without end would not improve the
     choice by 0.02 points; where all layers that may be the best have all their seeds; and where the next run exceeds
-    the budget. Before either of the first two, the best layer has a run of its own if the budget allows it.
+    the budget.
 
     Raises:
         DataError: If the budget is too small for the first run.
@@ -91,22 +92,20 @@ def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
 def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decision:
     known = posterior(evidence)
     best = known.best_layer
-    settled = known.chances_within(settings.tolerance)[best] >= settings.level
-    idle = settled or gain_of_seeds(known) < LEAST_GAIN
-    if idle and not evidence.runs_at(best) and best + 1 <= left:
-        return _fine_tune(evidence, best, "the best layer has had no run of its own")
-    if settled:
+    if not evidence.runs_at(best) and best + 1 <= left:
+        return _fine_tune(evidence, best, "it seems the best layer and has had no run of its own")
+    if known.chances_within(settings.tolerance)[best] >= settings.level:
         return _over("settled", settings)
     open_layers = [layer for layer in range(evidence.n_blocks + 1) if len(evidence.runs_at(layer)) < settings.seeds]
     if not set(known.candidates(settings.level)) & set(open_layers):
         return _over("seeds", settings)
-    if idle:
+    if gain_of_seeds(known) < LEAST_GAIN:
         return _over("gain", settings)
     gains = {layer: gain_of_run(known, layer) for layer in open_layers if layer + 1 <= left}
     scanned = evidence.n_blocks > SWEPT_BLOCKS and settings.scan and evidence.next_seed(None) < settings.seeds
     of_scan = gain_of_scan(known) if scanned and evidence.n_blocks + 1 <= left else 0.0
-    if max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
-        return _over("gain" if gains.keys() == set(open_layers) else "budget", settings)
+    if len(gains) < len(open_layers) and max([*gains.values(), of_scan], default=0.0) < LEAST_RUN_GAIN:
+        return _over("budget", settings)
     rates = {layer: round(gain / (layer + 1), 9) for layer, gain in gains.items()}
     if of_scan / (evidence.n_blocks + 1) > max(rates.values(), default=0.0):
         return _scan(evidence, "one more scan promises most for its cost")

@@ -54,14 +54,46 @@ def drawn_from(task: Task, sizes: tuple[int, int, int], *, seed: int = 0) -> Tas
     return replace(task, train=train, validation=validation, test=test, notes=(*task.notes, said))
 
 
+def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
+    """Return a task with other splits of all its examples: so many to train and to choose by, and all the rest to test.
+
+    Examples that are copies of each other, or the same pair turned round, land in one split, which can then
+    have a few more, see `split_by_ratio`.
+
+    Raises:
+        DataError: If a size is not positive, or no example would be left to test.
+    """
+    splits = task.train, task.validation, task.test
+    pairs = [pair for split in splits for pair in zip(split.first, split.second or split.first, strict=True)]
+    rest = len(pairs) - train - validation
+    if min(train, validation, rest) < 1:
+        raise DataError(
+            f"expected at least one example of each split, got {train} to train, {validation} to choose by and {rest} "
+            f"of {len(pairs)} left to test"
+        )
+    whole = Examples(
+        first=tuple(first for first, _ in pairs),
+        second=None if splits[0].second is None else tuple(second for _, second in pairs),
+        targets=tuple(target for split in splits for target in split.targets),
+    )
+    parts = [_taken(whole, rows) for rows in split_by_ratio(pairs, (train, validation, rest), seed=seed)]
+    said = "{} training, {} validation and {} test examples, which are all others".format(*map(len, parts))
+    return replace(
+        task, train=parts[0], validation=parts[1], test=parts[2], notes=(*task.notes, f"split again at random: {said}")
+    )
+
+
 def _drawn(examples: Examples, size: int, seed: int) -> Examples:
     if size >= len(examples):
         return examples
-    chosen = sorted(random.Random(seed).sample(range(len(examples)), size))
+    return _taken(examples, sorted(random.Random(seed).sample(range(len(examples)), size)))
+
+
+def _taken(examples: Examples, rows: Sequence[int]) -> Examples:
     return Examples(
-        first=tuple(examples.first[i] for i in chosen),
-        second=examples.second and tuple(examples.second[i] for i in chosen),
-        targets=tuple(examples.targets[i] for i in chosen),
+        first=tuple(examples.first[i] for i in rows),
+        second=examples.second and tuple(examples.second[i] for i in rows),
+        targets=tuple(examples.targets[i] for i in rows),
     )
 
 

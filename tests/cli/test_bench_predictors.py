@@ -9,7 +9,7 @@ import pytest
 from layerprobe.dropbench.values import Bench
 from layerprobe.dropbench.zoo import read_kept_out, write_zoo
 from layerprobe.serialisation import from_json
-from tests.dropbench.zoos import known_zoo
+from tests.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
 
 from .conftest import Layerprobe
 
@@ -20,10 +20,30 @@ def zoo_file(tmp_path: Path) -> Path:
     return tmp_path / "zoo.json"
 
 
-def test_the_table_has_a_row_a_rule(layerprobe: Layerprobe, zoo_file: Path) -> None:
-    out = layerprobe("bench-predictors", zoo_file).out
+def test_the_tables_have_a_row_a_strategy_and_a_curve(layerprobe: Layerprobe, zoo_file: Path, tmp_path: Path) -> None:
+    made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
+    write_zoo(zoo(*made), zoo_file)
+    out = layerprobe("bench-predictors", zoo_file, "--report", tmp_path / "bench.html").out
+    lines = out.splitlines()
+    (found,) = (line for line in lines if line.startswith("find, 15% "))
+    assert found.split()[2:4] == ["training", "2"]
+    assert found.endswith("layerprobe.search")
+    assert any(line.startswith("last layer") and line.endswith("control: looks at no model") for line in lines)
+    assert any(line.startswith("sweep, 3 seeds *") for line in lines), "expected a mark at scores on its own seeds"
+    assert "fall of CKA, twin" in out
+    assert "more rules with --all" in out
+    assert "How each rule calls drops" not in out
+    assert sum(line.startswith("scan, falling") for line in lines) == 6, "expected four strategies and two curves"
+    assert any(line.startswith("falling ") for line in lines), "expected scans against TMFT"
+    page = (tmp_path / "bench.html").read_text()
+    assert "What each strategy loses for what it costs, budget converged" in page
+    assert "find, 15%" in page
+
+
+def test_all_rules_are_printed_when_asked_for(layerprobe: Layerprobe, zoo_file: Path) -> None:
+    out = layerprobe("bench-predictors", zoo_file, "--all").out
     assert "3 of 6 models drop; families: a, b, c, d; intervals redraw families" in out
-    (row,) = (line for line in out.splitlines() if line.startswith("plateau of CKA, twin"))
+    *_, row = (line for line in out.splitlines() if line.startswith("plateau of CKA, twin"))
     assert row.split()[4:6] == ["0", "0"]
     assert "0.67 [" in row
     assert "With labels:" not in out
@@ -39,8 +59,8 @@ def test_json_is_the_bench(layerprobe: Layerprobe, zoo_file: Path) -> None:
 
 def test_tuned_rules_on_models_of_ones_own(layerprobe: Layerprobe, zoo_file: Path) -> None:
     """What `predict` says is scored; the models of the test have no effective rank, so the rule calls nothing."""
-    out = layerprobe("bench-predictors", zoo_file, "--tuned").out
-    (row,) = (line for line in out.splitlines() if line.startswith("last layer"))
+    out = layerprobe("bench-predictors", zoo_file, "--tuned", "--all").out
+    *_, row = (line for line in out.splitlines() if line.startswith("last layer"))
     assert "The rules were tuned on the zoos that come with layerprobe." in out
     assert "tuned on the other families" not in out
     assert row.split()[2:4] == ["0", "0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,11 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from layerprobe.dropbench.truth import best_layer, cost_share, regrets, truth
+from layerprobe.dropbench.truth import (
+    best_layer,
+    best_layers,
+    chances_of_best,
+    chances_within,
+    cost_share,
+    regrets,
+    truth,
+)
 from layerprobe.dropbench.values import TunedLayers
 from layerprobe.finetuning.values import MARGIN, Protocol
 
-from .zoos import DROPPING, RISING, tuned
+from .zoos import DROPPING, RISING, recorded, tuned
 
 
 def test_a_drop_its_size_and_its_onset() -> None:
@@ -131,3 +140,52 @@ def test_shares_of_the_sweep() -> None:
     assert cost_share(range(9), 8) == 1
     assert cost_share([8, 8], 8) == pytest.approx(9 / 45)
     assert cost_share([0, 1], 1) == 1
+
+
+# ---- with errors over items ------------------------------------------------------------------------------------
+
+
+def level_models(count: int, **errors: float) -> list[TunedLayers]:
+    """Models whose layers are all as good."""
+    return [recorded("m", "a", [80.0] * 9, seed=seed, **errors).budgets["converged"] for seed in range(count)]
+
+
+def test_items_alone_make_no_drop() -> None:
+    """With next to no seed noise, what the test items do to all seeds alike would pass for a drop without its error."""
+    models = level_models(300, item_error=4.0, seed_error=0.1)
+    blind = [dataclasses.replace(each, test_errors=None) for each in models]
+    assert np.mean([truth(each).drop for each in models]) <= 0.08
+    assert np.mean([truth(each).drop for each in blind]) > 0.15
+    assert np.mean([truth(each).effect for each in models]) == pytest.approx(0, abs=0.3)
+
+
+def test_the_set_holds_the_best_layer() -> None:
+    """Of level models any layer is the best: each is in the set as often as the level says, or more."""
+    models = level_models(300, item_error=1.0, seed_error=0.5)
+    held = np.array([[layer in best_layers(each, level=0.9) for layer in range(9)] for each in models])
+    assert held.mean(axis=0).min() >= 0.86
+    assert held.mean(axis=0).max() <= 0.97
+    clear = recorded("m", "a", [70.0, 75.0, 80.0, 90.0, 80.0], seed=1).budgets["converged"]
+    assert best_layers(clear) == (3,) == truth(clear).best_layers
+
+
+def test_chances_are_level_where_layers_are() -> None:
+    models = level_models(100)
+    chances = np.mean([chances_of_best(each) for each in models], axis=0)
+    assert chances.sum() == pytest.approx(1)
+    np.testing.assert_allclose(chances, 1 / 9, atol=0.06)
+    within = chances_within(models[0], 0.7)
+    assert (within >= chances_within(models[0], 0.0)).all()
+    np.testing.assert_allclose(chances_within(models[0], 0.0), chances_of_best(models[0]))
+    assert chances_within(models[0], 99.0).tolist() == [1.0] * 9
+
+
+def test_the_threshold_has_both_errors() -> None:
+    known = recorded("m", "a", DROPPING, seed=2).budgets["converged"]
+    noise = np.array(known.test) - np.array(known.test).mean(axis=1, keepdims=True)
+    noise -= noise.mean(axis=0)
+    assert known.test_errors is not None
+    common = known.test_errors.of_layers
+    best = int(np.array(known.test).mean(axis=1).argmax())
+    of_items = common[best, best] + common[6, 6] - 2 * common[best, 6]
+    assert truth(known).standard_error == pytest.approx(math.sqrt(2 / 3 * (noise**2).sum() / 12 + of_items))

@@ -31,7 +31,7 @@ def seen(**curves: list[float]) -> ModelCurves:
 
 @pytest.mark.parametrize(("name", "benched"), [(PLATEAU, f"plateau of {REFERENCE}"), (RANK, RANK)])
 def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
-    (budget,) = bench_predictors(read_zoo(), budgets=["converged"], draws=1).budgets
+    (budget,) = bench_predictors(read_zoo(), budgets=["converged"], strategies=(), draws=1).budgets
     scores = next(each for each in budget.rules if each.rule == benched)
     record = tuned_rule(name).record
     assert record.families == len(OBJECTIVES)
@@ -107,7 +107,7 @@ def test_tuned_rules_are_scored_as_they_come() -> None:
     """On models of one family, too, from which nothing could be tuned; what they say is what `tuned_rule` says."""
     one_family = [entry for entry in read_zoo().entries if entry.family == "rtd"]
     models = replace(read_zoo(), entries=tuple(one_family))
-    (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], draws=1).budgets
+    (result,) = bench_predictors(models, rules=tuned_rules(), budgets=["gentle"], strategies=(), draws=1).budgets
     assert result.left_out == {}
     by_name = {scores.rule: scores for scores in result.rules}
     assert set(by_name) == {"last layer", "fixed fraction of depth", "tuned fraction of depth", "random layer"} | set(

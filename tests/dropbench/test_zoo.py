@@ -58,12 +58,15 @@ SHIPPED = sorted(module.SHIPPED.rglob("*.json"))
 @pytest.mark.parametrize("file", SHIPPED, ids=[file.stem for file in SHIPPED])
 def test_a_shipped_zoo_is_what_its_study_asks_for(file: Path) -> None:
     study, result = load_lab(file.with_suffix(".toml")), read_zoo(file)
-    asked = {model.name: (model.family, model.size, model.seed) for model in study.models}
+    jobs = {study.entry_name(model, task): model for model in study.models for task in study.tasks}
+    asked = {name: (model.family, model.size, model.seed) for name, model in jobs.items()}
     assert {each.name: (each.family, each.size, each.seed) for each in result.entries} == asked
     for each in result.entries:
         assert {budget: tuned.protocol for budget, tuned in each.budgets.items()} == study.budgets
         assert {tuned.seeds for tuned in each.budgets.values()} == {study.finetuning_seeds}
-        assert set(each.cka) == set(study.references(next(m for m in study.models if m.name == each.name)))
+        scanned = {(scan.weighting, scan.seed) for tuned in each.budgets.values() for scan in tuned.scans}
+        assert scanned == {(weighting, seed) for weighting, seeds in study.scans.items() for seed in seeds}
+        assert set(each.cka) == set(study.references(jobs[each.name]))
         assert all(0 <= value <= 1.01 for curve in each.cka.values() for value in curve.values)
     curves = {frozenset(replace(each, cka={}).curves) for each in result.entries}
     assert len(curves) == 1, "expected the same numbers of every model"
@@ -87,7 +90,7 @@ def test_no_rule_is_tuned_on_the_models_that_were_kept_out() -> None:
 
 def test_the_default_held_on_the_models_that_were_kept_out() -> None:
     """As the README says: F1 of 0.9, less regret than the effective rank, and under a quarter of the cost."""
-    for budget in bench_predictors(read_kept_out(), rules=tuned_rules(), draws=1).budgets:
+    for budget in bench_predictors(read_kept_out(), rules=tuned_rules(), strategies=(), draws=1).budgets:
         scores = {rule.rule: rule for rule in budget.rules}
         result = scores[DEFAULT_RULE]
         assert result.f1 is not None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from layerprobe.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
-from layerprobe.finetuning.values import Protocol
+import numpy as np
+
+from layerprobe.dropbench.values import ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry, ZooProvenance
+from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.readings.values import LayerCurve
 
 DROPPING = (50.0, 60.0, 70.0, 75.0, 80.0, 70.0, 60.0)
@@ -61,6 +64,75 @@ def entry(
         "labelled": curves(labelled),
     }
     return ZooEntry(**{**fields, **changes})
+
+
+def recorded(
+    name: str,
+    family: str,
+    quality: Sequence[float] = DROPPING,
+    *,
+    n_seeds: int = 3,
+    scans: Sequence[Weighting] = ("falling", "falling", "equal"),
+    item_error: float = 0.4,
+    seed_error: float = 0.3,
+    seed: int = 0,
+    **changes: Any,
+) -> ZooEntry:
+    """A model with all that is kept of its runs: scores are quality, errors over items, and over seeds."""
+    rng, n = np.random.default_rng(seed), len(quality)
+    common = item_error**2 * 0.9 ** np.abs(np.subtract.outer(np.arange(2 * n) % n, np.arange(2 * n) % n))
+    own = (item_error / 2) ** 2
+    by_run = seed_error * rng.normal(size=(n, n_seeds))
+    of_scans = 0.8 * np.array(quality) + 0.2 * max(quality) + 0.05 * seed_error * rng.normal(size=(len(scans), n))
+    root = np.linalg.cholesky(common + 1e-9 * np.eye(2 * n))
+
+    def split(scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        shared = scale * root @ rng.normal(size=2 * n)
+        alone = scale * math.sqrt(own) * rng.normal(size=(n, n_seeds))
+        return np.array(quality)[:, None] + by_run + shared[:n, None] + alone, of_scans + shared[n:]
+
+    def rows(values: np.ndarray) -> tuple[tuple[float, ...], ...]:
+        return tuple(map(tuple, values.round(4).tolist()))
+
+    def errors(scale: float = 1.0) -> ItemErrors:
+        lower = [tuple(row[: i + 1].tolist()) for i, row in enumerate(scale**2 * common)]
+        none = [(0.0,) * (i + 1) for i in range(n)]
+        has_scans = "falling" in scans
+        return ItemErrors(
+            n_items=400,
+            units=400.0,
+            common=tuple(lower if has_scans else lower[:n]),
+            own=(scale**2 * own,) * n,
+            own_of_scan=tuple(none) if has_scans else (),
+            weighting="falling" if has_scans else None,
+        )
+
+    validation, scanned = split()
+    halves = [split(0.5) for _ in range(2)]
+    test = np.mean([half for half, _ in halves], axis=0)
+    tested = np.mean([half for _, half in halves], axis=0)
+    whole = TunedLayers(
+        protocol=Protocol(epochs=2),
+        steps=100,
+        seeds=tuple(range(n_seeds)),
+        validation=rows(validation),
+        test=rows(test),
+        epochs=tuple(rows(np.stack([layer - 5, layer], axis=1)) for layer in validation),
+        halves=tuple(rows(half) for half, _ in halves),
+        validation_errors=errors(),
+        test_errors=errors(0.5 / math.sqrt(2)),
+        scans=tuple(
+            ScanScores(
+                weighting=weighting,
+                seed=list(scans[:number]).count(weighting),
+                epochs=rows(np.stack([scanned[number] - 5, scanned[number]])),
+                validation=rows(scanned)[number],
+                test=rows(tested)[number],
+            )
+            for number, weighting in enumerate(scans)
+        ),
+    )
+    return entry(name, family, quality, budgets={"converged": whole}, **changes)
 
 
 def zoo(*entries: ZooEntry) -> Zoo:

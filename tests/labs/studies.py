@@ -7,7 +7,7 @@ from typing import Any
 
 from layerprobe.encoders.options import Options
 from layerprobe.finetuning.values import Protocol
-from layerprobe.labs.values import LabStudy
+from layerprobe.labs.values import LabStudy, LabTask
 from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
 
 OPTIONS = Options(device="cpu")
@@ -18,7 +18,7 @@ SMALL = LabStudy(
     sizes={"s": SIZE},
     generator_sizes=(0.5,),
     pretraining=PretrainingProtocol(steps=3, batch_size=8, max_length=64, held_out=20),
-    examples=(24, 20, 20),
+    tasks=(LabTask(examples=(24, 20, 20)),),
     budgets={"gentle": Protocol(epochs=1), "fast": Protocol(epochs=1, learning_rate=1e-2)},
     finetuning_seeds=(0, 1),
 )

@@ -50,7 +50,7 @@ def test_a_wrong_key_is_one_line(layerprobe: Layerprobe, study: Path) -> None:
     study.write_text(TOML.replace("[budget.fast]", "[budgets.fast]"))
     done = layerprobe("lab", "run", study)
     assert done.code == 1
-    assert "unknown key budgets, expected task, sizes, budget, name" in done.error
+    assert "unknown key budgets, expected task, sizes, budget, scans, name" in done.error
 
 
 def test_the_study_that_made_the_shipped_zoo_has_24_models() -> None:

@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
@@ -16,8 +17,11 @@ from layerprobe.dropbench.zoo import read_zoo
 from layerprobe.errors import DataError, LayerProbeError, TrainingError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.labs import run as module
+from layerprobe.labs.page import lab_page
 from layerprobe.labs.run import plan_lab, run_lab
-from layerprobe.labs.values import LabResult
+from layerprobe.labs.values import LabResult, LabStudy, LabTask
+from layerprobe.pages.page import render
+from layerprobe.pretraining.embedded import embedded_task
 from layerprobe.serialisation import from_json
 from layerprobe.tasks.values import TaskSettings
 from tests.labs.studies import OPTIONS, SMALL, changed
@@ -163,14 +167,73 @@ def test_a_corpus_smaller_than_a_batch_is_refused_before_anything_is_made(tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[LabStudy, Path, LabResult]:
+    """A study of two tasks, one of whose test pairs are all that are not used otherwise, with scans."""
+    root = tmp_path_factory.mktemp("both")
+    pairs, told = root / "pairs.csv", embedded_task(train=60).train
+    assert told.second is not None
+    rows = zip(told.first, told.second, told.targets, strict=True)
+    pairs.write_text("\n".join(f"{first},{second},{5 * target}" for first, second, target in rows))
+    settings = TaskSettings(source=str(pairs), score_range=(0.0, 5.0))
+    study = changed(
+        objectives=("mlm", "rtd"),
+        tasks=(
+            LabTask(name="words", examples=(24, 20, 20)),
+            LabTask(name="pairs", settings=settings, examples=(20, 10, None)),
+        ),
+        budgets={"fast": SMALL.budgets["fast"]},
+        scans={"falling": (0, 1), "sandwich": (0,)},
+    )
+    return study, root / "out", run_lab(study, root / "out", options=OPTIONS)
+
+
+def test_every_model_and_task_becomes_an_entry(both: tuple[LabStudy, Path, LabResult]) -> None:
+    study, _, result = both
+    names = [f"{model.name}-{task}" for model in study.models for task in ("words", "pairs")]
+    assert [entry.name for entry in result.zoo.entries] == names
+    assert [entry.task for entry in result.zoo.entries[:2]] == ["words", "pairs"]
+    assert set(result.pretrainings) == {model.name for model in study.models}
+    for entry in result.zoo.entries:
+        tuned = entry.budgets["fast"]
+        assert [(scan.weighting, scan.seed) for scan in tuned.scans] == [
+            *(("falling", seed) for seed in (0, 1)),
+            ("sandwich", 0),
+        ]
+        assert tuned.validation_errors is not None
+        assert tuned.test_errors is not None
+        assert (tuned.validation_errors.n_items, tuned.test_errors.n_items) == ((10, 30), (20, 20))[
+            entry.task == "words"
+        ]
+        assert tuned.test_errors.weighting == "falling"
+        np.testing.assert_allclose(np.array(tuned.epochs).max(axis=2), tuned.validation)
+        assert len(tuned.halves) == 2
+
+
+def test_tasks_are_told_apart(both: tuple[LabStudy, Path, LabResult]) -> None:
+    _, _, result = both
+    assert {(each.task, len(each.values)) for each in result.effects} == {("words", 2), ("pairs", 2)}
+    assert len(result.sentences) == 2
+    assert result.sentences[1].startswith("rtd, fast, pairs: ")
+    page = render(lab_page(result))
+    assert "Test Spearman after fine-tuning, size s, budget fast, pairs." in page
+    assert "4 models: 2 objectives" in page
+    assert "<dd>words, pairs</dd>" in page
+
+
+def test_a_plan_counts_scans_and_tasks(both: tuple[LabStudy, Path, LabResult]) -> None:
+    study, out, _ = both
+    # two tasks, of three layers and two seeds and three scans each
+    assert [(each.runs, each.stored) for each in plan_lab(study, out, options=OPTIONS).models] == [(18, 18)] * 4
+
+
 def test_files_are_named_without_their_folders(tmp_path: Path) -> None:
     texts, pairs = tmp_path / "texts.txt", tmp_path / "pairs.csv"
     texts.write_text("\n".join(f"the {number} dogs of number {number}" for number in range(60)))
     pairs.write_text("\n".join(f"{n} dogs,dogs of number {n + n % 3},{n % 6}" for n in range(60)))
     study = changed(
         corpus=(str(texts),),
-        task=TaskSettings(source=str(pairs), score_range=(0.0, 5.0)),
-        examples=(20, 4, 5),
+        tasks=(LabTask(settings=TaskSettings(source=str(pairs), score_range=(0.0, 5.0)), examples=(20, 4, 5)),),
         objectives=("mlm",),
         budgets={"one": Protocol(epochs=1)},
         finetuning_seeds=(0,),

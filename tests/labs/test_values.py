@@ -9,6 +9,7 @@ import pytest
 
 from layerprobe.errors import DataError
 from layerprobe.labs.toml import load_lab
+from layerprobe.labs.values import LabTask
 from layerprobe.pretraining.values import SIZES
 from layerprobe.tasks.values import TaskSettings
 from tests.labs.studies import SMALL, TOML, changed
@@ -56,9 +57,24 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
     )
     study = load_lab(file)
     assert study.corpus == (str(tmp_path / "texts.txt"),)
-    assert study.task == TaskSettings(source=str(tmp_path / "pairs.csv"), score_range=(0.0, 5.0))
+    assert study.tasks == (LabTask(settings=TaskSettings(source=str(tmp_path / "pairs.csv"), score_range=(0.0, 5.0))),)
     assert study.sizes == {"x": SIZES["tiny"]}
     assert study.name == "study"
+
+
+def test_a_study_can_have_several_tasks_and_scans(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(
+        '[sizes]\nx = "tiny"\n[task.pairs]\nsource = "pairs.csv"\nexamples = [20, 10, "rest"]\n'
+        '[task.words]\nsource = "language"\n[scans]\nfalling = 2\nequal = [3]\n[budget.one]\n'
+    )
+    study = load_lab(file)
+    pairs, words = study.tasks
+    assert (pairs.name, pairs.examples) == ("pairs", (20, 10, None))
+    assert (words.name, words.settings.source, words.examples) == ("words", "language", None)
+    assert study.scans == {"falling": (0, 1), "equal": (3,)}
+    assert study.entry_name(study.models[0], words) == "x-mlm-seed0-words"
+    assert SMALL.entry_name(SMALL.models[0], SMALL.tasks[0]) == "s-mlm-seed0"
 
 
 @pytest.mark.parametrize(
@@ -78,11 +94,22 @@ def test_paths_are_relative_to_the_file_and_presets_have_names(tmp_path: Path) -
         ("generator_sizes = [0.5]", "generator_sizes = []", "expected a corpus, at least one generator size"),
         ("finetuning_seeds = 2", "seeds = 1", "expected at least two seeds of the pretraining, for a noise floor"),
         ("finetuning_seeds = 2", "seeds = [1, 1]", "expected each only once, got 1, 1"),
-        ("finetuning_seeds = 2", "seedz = 2", "unknown key seedz, expected task, sizes, budget, name"),
+        ("finetuning_seeds = 2", "seedz = 2", "unknown key seedz, expected task, sizes, budget, scans, name"),
         ("heads = 2", "heads = 3", "sizes, s: expected a hidden size that 3 attention heads divide"),
         (", heads = 2", "", "sizes, s: expected heads, a whole number, got none"),
         ("heads = 2,", "heads = 2, blocks = 2,", "sizes, s: unknown key blocks"),
         ("examples = [24, 20, 20]", "examples = [24, 20]", "expected examples to be three whole numbers"),
+        ("examples = [24, 20, 20]", 'examples = [24, "rest", 20]', 'in a list, of which the last can be "rest"'),
+        ("examples = [24, 20, 20]", 'examples = [24, 20, "rest"]', "of the embedded language, which has no end"),
+        ('[task]\nsource = "language"', "[task.a]", "task, a: expected source"),
+        ('[task]\nsource = "language"', '[task.a]\nsource = "a.csv"\n[task."b/c"]\nsource = "b.csv"', "got 'b/c'"),
+        (
+            "[sizes]",
+            "[scans]\nfaling = 1\n[sizes]",
+            "scans: unknown key faling, expected falling, equal, random, sandwich",
+        ),
+        ("[sizes]", "[scans]\nfalling = 0\n[sizes]", "scans: expected falling to be a number of seeds"),
+        ("[sizes]", "[scans]\nfalling = [1, 1]\n[sizes]", "expected each only once, got 1, 1"),
         ("examples = [24, 20, 20]", "examples = [24, 20, 1]", "expected at least two examples of each split"),
         ("[budget.fast]", '[budget."../x"]', "with names of letters, digits"),
         ("epochs = 1\n[", "epochz = 1\n[", "budget, gentle: unknown key epochz"),
@@ -111,6 +138,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         ({"budgets": {}}, "at least one size and one budget"),
         ({"finetuning_seeds": (-1,)}, "expected seeds from 0 to 2"),
         ({"corpus": ()}, "expected a corpus"),
+        ({"tasks": ()}, "expected tasks with names of their own, got none"),
+        ({"tasks": (LabTask(), LabTask(name="a"))}, "expected tasks with names of their own, got None, a"),
+        ({"scans": {"falling": ()}}, "expected at least one seed of falling scans, got none"),
     ],
 )
 def test_a_study_by_hand_is_checked_too(values: dict[str, Any], message: str) -> None:

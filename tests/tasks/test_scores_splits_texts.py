@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
-from layerprobe.tasks.splitting import drawn_from, split_by_ratio
+from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio
 from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner
 from layerprobe.tasks.values import Examples, Task
 
@@ -103,6 +103,41 @@ def test_fewer_examples_are_drawn_in_their_order():
         assert split.second == tuple(f"second {i}" for i in numbers)
     assert drawn_from(task, (30, 10, 5)) == drawn != drawn_from(task, (30, 10, 5), seed=1)
     assert drawn.notes == ("drawn at random: 30 training, 10 validation and 5 test examples",)
+
+
+def test_all_that_is_left_is_test():
+    pairs = [numbered(50), Examples(first=("first 3", "x"), second=("second 3", "y"), targets=(9.0, 8.0)), numbered(0)]
+    task = Task(name="t", kind="sts", train=pairs[0], validation=pairs[1], test=pairs[2])
+    parts = [getattr(resplit(task, train=20, validation=10), name) for name in ("train", "validation", "test")]
+    assert [len(part) for part in parts] == [20, 11, 21], "expected the copy of a pair beside it"
+    pooled = [
+        (first, second, target)
+        for part in parts
+        for first, second, target in zip(part.first, part.second, part.targets, strict=True)
+    ]
+    before = [
+        (first, second, target)
+        for part in pairs
+        for first, second, target in zip(part.first, part.second, part.targets, strict=True)
+    ]
+    assert sorted(pooled) == sorted(before)
+    (holding,) = [part for part in parts if "first 3" in part.first]
+    assert holding.first.count("first 3") == 2, "expected copies of a pair in one split"
+    assert resplit(task, train=20, validation=10) == resplit(task, train=20, validation=10)
+    assert resplit(task, train=20, validation=10, seed=1).train != parts[0]
+    with pytest.raises(DataError, match="42 to train, 10 to choose by and 0 of 52 left to test"):
+        resplit(task, train=42, validation=10)
+
+
+def test_single_texts_are_split_again():
+    single = Examples(first=("a", "b", "c"), second=None, targets=(0.0, 1.0, 0.0))
+    more = Examples(first=("d", "e", "a"), second=None, targets=(0.0, 1.0, 0.0))
+    task = Task(name="t", kind="classification", train=single, validation=more, test=more, labels=("no", "yes"))
+    again = resplit(task, train=3, validation=2)
+    assert again.train.second is None
+    parts = (again.train, again.validation, again.test)
+    assert sum(len(part) for part in parts) == 9
+    assert not set(again.train.first) & set(again.test.first)
 
 
 def test_single_texts_are_drawn_and_no_split_is_left_empty():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.output import Output, print_json, print_table
+from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
     from layerprobe.dropbench.values import Bench, BudgetScores, RuleScores, Score
+
+MOST = 12
+"""Curves that are printed without --all."""
 
 
 def bench_predictors(
@@ -36,30 +40,40 @@ def bench_predictors(
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Print all rules and curves, and how each rule calls drops.")
+    ] = False,
+    report: Annotated[Path | None, typer.Option(help="Write all of it as an HTML page.", show_default=False)] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = LEVEL,
 ) -> None:
-    """Score ways to predict a drop where drops are known.
+    """Score ways to find the best layer, with and without training, where it is known.
 
-    A rule with parameters is tuned on the other families than the one it is scored on. Regret is the test score of the
-    best layer less that of the recommended one, x 100; cost the share of the full sweep's training that the two layers
-    of [bold]confirm[/bold] take. The best rule of the other families is chosen anew for each family, so that its scores
-    are not those of the luckiest of many rules.
+    Strategies that train are played on recorded runs and pay for what they look at. Regret is the test score of the
+    best layer less that of the chosen one, x 100; cost the share of the paper's sweep, every layer with five seeds. A
+    rule with parameters is tuned on the other families than the one it is scored on; the best rule of the other
+    families is chosen anew for each, so that its scores are not those of the luckiest of many rules.
 
-    Example:  [bold]layerprobe bench-predictors --budget converged[/bold]
+    Example:  [bold]layerprobe bench-predictors --budget converged --report dropbench.html[/bold]
     """
     from layerprobe.dropbench.bench import bench_predictors as bench
     from layerprobe.dropbench.tuned import tuned_rules
     from layerprobe.dropbench.zoo import read_kept_out, read_zoo
 
     models = read_kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
-    table = bench(models, rules=tuned_rules() if tuned else None, budgets=budget or (), level=level)
-    if output.json:
-        print_json(table)
-    else:
-        _print_bench(table, tuned=tuned)
+    with output.progress() as progress:
+        rules = tuned_rules() if tuned else None
+        table = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
+    if report is not None:
+        from layerprobe.dropbench.page import bench_page
+        from layerprobe.pages.page import write_page
+
+        write_page(bench_page(table), report)
+    output.result(table, functools.partial(_print_bench, tuned=tuned, everything=everything))
+    if report is not None and not output.json:
+        typer.echo(f"Report: {report}")
 
 
-def _print_bench(table: Bench, *, tuned: bool) -> None:
+def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:
     for number, scores in enumerate(table.budgets):
         typer.echo(f"{chr(10) if number else ''}Fine-tuning budget: {scores.budget}")
         drops = sum(truth.drop for truth in scores.truths.values())
@@ -67,17 +81,92 @@ def _print_bench(table: Bench, *, tuned: bool) -> None:
             f"{drops} of {len(scores.truths)} models drop; families: {', '.join(table.families)}; "
             f"intervals redraw {scores.clusters}"
         )
-        for labelled in (False, True):
-            _print_rules(scores, labelled=labelled)
-        for rule, reason in scores.left_out.items():
-            typer.echo(f"Left out: {rule}: {reason}")
+        _print_strategies(scores, everything=everything)
+        _print_detection(scores, everything=everything)
+        if everything:
+            typer.echo("\nHow each rule calls drops:")
+            for labelled in (False, True):
+                _print_rules(scores, labelled=labelled)
+            for rule, reason in scores.left_out.items():
+                typer.echo(f"Left out: {rule}: {reason}")
     parameters = "A rule with parameters was tuned on the other families."
     if tuned:
         parameters = "The rules were tuned on the zoos that come with layerprobe."
     typer.echo(
-        f"\nIn brackets: {table.level:.0%} bootstrap intervals ({table.draws} draws). {parameters} Missing: models "
-        "without what the rule reads, of which it calls no drop. Onset: mean error in layers where there is a drop."
+        f"\nIn brackets: {table.level:.0%} bootstrap intervals ({table.draws} draws). {parameters} Regret: points "
+        "below the best layer on the test items; crossed: below the layer that other seeds choose on other items; "
+        "held: chance that the stated set holds the best layer; enough: chance that the smallest layer said to be "
+        "within half a point of it is so. *: scored on seeds that it looked at."
     )
+    if everything:
+        typer.echo(
+            "Missing: models without what the rule reads, of which it calls no drop. Onset: mean error in layers where "
+            "there is a drop. Cost there: of the two layers of confirm."
+        )
+
+
+def _print_strategies(scores: BudgetScores, *, everything: bool) -> None:
+    from layerprobe.dropbench.bench import shown_strategies
+
+    shown = shown_strategies(scores, everything=everything)
+    header = ("strategy", "needs", "models", "regret", "items", "seeds", "median", "90%", "worst", "crossed", "cost")
+    rows = [
+        (
+            f"{each.strategy}{'' if each.fresh else ' *'}",
+            each.needs,
+            str(len(each.outcomes)),
+            _cell(each.mean),
+            *("" if error is None else f"{error:.2f}" for error in (each.items_error, each.seeds_error)),
+            *(f"{value:.2f}" for value in (each.median.value, each.ninth.value, each.worst)),
+            _cell(each.regret),
+            f"{each.cost.value:.1%}",
+            "" if each.coverage is None else f"{each.coverage.value:.0%}",
+            "" if each.set_size is None else f"{each.set_size:.1f}",
+            "" if each.sufficient is None else f"{each.sufficient.value:.0%}",
+            each.source,
+        )
+        for each in shown
+    ]
+    typer.echo("")
+    print_table((*header, "held", "in set", "enough", "source"), rows)
+    if len(shown) < len(scores.strategies):
+        typer.echo(f"{len(scores.strategies) - len(shown)} more rules with --all.")
+
+
+def _print_detection(scores: BudgetScores, *, everything: bool) -> None:
+    most = None if everything else MOST
+    typer.echo("\nWhat tells a drop, by its fall to the last layer:")
+    print_table(
+        ("curve", "needs", "models", "drops", "area", "precision", "recall", "with effect"),
+        [
+            (
+                each.detector,
+                each.needs,
+                str(each.models),
+                str(each.drops),
+                *map(_cell, (each.area, each.precision, each.recall)),
+                "" if each.effect is None else f"{each.effect:.2f}",
+            )
+            for each in scores.detectors[:most]
+        ],
+    )
+    typer.echo("\nSpearman's correlation with the test scores of a model's layers:")
+    print_table(
+        ("curve", "needs", "models", "mean", "median"),
+        [
+            (each.curve, each.needs, str(each.models), _cell(each.mean), _cell(each.median))
+            for each in scores.curves[:most]
+        ],
+    )
+    if scores.joint:
+        typer.echo("\nModels of scans, cut at a layer, less TMFT there, in points:")
+        print_table(
+            ("weighting", "models", "best layer", "last layer", "all layers"),
+            [
+                (each.weighting, str(each.models), *map(_cell, (each.at_best, each.at_last, each.overall)))
+                for each in scores.joint
+            ],
+        )
 
 
 def _print_rules(scores: BudgetScores, *, labelled: bool) -> None:

@@ -6,6 +6,7 @@ from layerprobe.prediction.baselines import FRACTION, fixed_fraction
 from layerprobe.prediction.rule import Predictor, Rule, chosen, fixed, truncated
 from layerprobe.readings.reading import Reading
 
+CONTROL = "control: looks at no model"
 FRACTIONS = tuple(step / 12 for step in range(12, 2, -1))
 
 
@@ -17,12 +18,15 @@ def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]
 
     name = "tuned fraction of depth"
     return [
-        Rule(name="last layer", curves=(), fit=fixed(fraction(1.0))),
-        Rule(name="fixed fraction of depth", curves=(), fit=fixed(fraction(FRACTION))),
-        Rule(name=name, curves=(), fit=chosen([fraction(f) for f in FRACTIONS], name=name), parameters=1),
+        Rule(name="last layer", curves=(), fit=fixed(fraction(1.0)), source=CONTROL),
+        Rule(name="fixed fraction of depth", curves=(), fit=fixed(fraction(FRACTION)), source=CONTROL),
+        Rule(
+            name=name, curves=(), fit=chosen([fraction(f) for f in FRACTIONS], name=name), parameters=1, source=CONTROL
+        ),
         Rule(
             name="random layer",
             curves=(),
             fit=fixed(lambda model: tuple(truncated(layer, model) for layer in range(model.n_blocks + 1))),
+            source=CONTROL,
         ),
     ]

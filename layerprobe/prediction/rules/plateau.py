@@ -20,6 +20,7 @@ from layerprobe.prediction.values import PLATEAU, DropPrediction, Evidence
 from layerprobe.readings.reading import Reading
 from layerprobe.similarity.values import SimilarityCurve
 
+SOURCE = "Rep, Dukic and Snajder 2024 (2402.13130)"
 # A decline counts when it exceeds both of these.
 MINIMUM_DECLINE = 0.05
 # Three, because a steady decline by w a layer lies 2 w below the plateau two layers on: with two wobbles, rounding
@@ -61,6 +62,7 @@ def plateau(name: str, reading: Reading, *, tuned: bool) -> Rule:
         fit=chosen(candidates, name=title) if tuned else fixed(candidates[0]),
         parameters=2 if tuned else 0,
         labelled=reading.labelled,
+        source=SOURCE,
     )
 
 

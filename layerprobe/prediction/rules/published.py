@@ -8,6 +8,8 @@ from layerprobe.prediction.rule import Call, HasCurves, Rule, fixed, layer_value
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.registry import CONTRASTIVE_LOSS, H_SCORE, LOG_EVIDENCE
 
+L3PRUNE = "Thennal, Fischer and Biemann 2025 (2410.14578)"
+TRANSFORMER_RANKER = "Garbaciauskas et al. 2024 (Findings of ACL, 757)"
 DECIMALS = 4
 """To which TransformerRanker rounds its scores."""
 
@@ -15,9 +17,15 @@ DECIMALS = 4
 def rules(readings: Mapping[str, Reading], others: Sequence[Rule]) -> list[Rule]:
     """Return the two rules of L3Prune and that of TransformerRanker; none of them takes the embedding output."""
     return [
-        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), fit=fixed(_small), labelled=True),
-        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), fit=fixed(_large), labelled=True),
-        Rule(name="TransformerRanker bestlayer", curves=(LOG_EVIDENCE,), fit=fixed(_best_layer), labelled=True),
+        Rule(name="L3Prune small", curves=(CONTRASTIVE_LOSS,), fit=fixed(_small), labelled=True, source=L3PRUNE),
+        Rule(name="L3Prune large", curves=(CONTRASTIVE_LOSS,), fit=fixed(_large), labelled=True, source=L3PRUNE),
+        Rule(
+            name="TransformerRanker bestlayer",
+            curves=(LOG_EVIDENCE,),
+            fit=fixed(_best_layer),
+            labelled=True,
+            source=TRANSFORMER_RANKER,
+        ),
     ]
 
 
