@@ -1,10 +1,10 @@
-"""layerprobe: at which layer are an encoder's sentence embeddings best, before fine-tuning?
+"""layerprobe: which layer of an encoder to keep for sentence embeddings, how sure that is, and what it costs to know.
 
     import layerprobe as lp
 
     task = lp.load_task("stsb")
     study = lp.run("google/electra-base-discriminator", reference="google-bert/bert-base-cased", task=task)
-    print(study.prediction.sentence)
+    print(study.finding.sentence)
     lp.write_report(study, "report.html")
 
 What the main line needs is here; the rest is in its modules, such as `layerprobe.sweeps.run`. Names load on first use,

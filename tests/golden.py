@@ -140,6 +140,8 @@ COMMANDS: dict[str, str] = {
     "finetune-entailment": f"finetune RTD -t relation-train.tsv --layers 2 {QUICK}",
     "finetune-classification": f"finetune RTD -t class-train.tsv --layers 2 {QUICK}",
     "confirm": f"confirm RTD -r MLM -t pairs-train.csv {QUICK}",
+    "scan": f"scan RTD -t pairs-train.csv --save-models {QUICK}",
+    "find": f"find RTD -t pairs-train.csv --budget 12% --against-last 1 {QUICK}",
     "run": f"run RTD -r MLM -t pairs-train.csv --layers 3 --reference-layers 2 --out OUT/run {QUICK}",
     "run-alone": "run RTD -t class-train.tsv --no-fine-tuning --out OUT/run-alone",
     "report": "report OUT/run/study.json -o OUT/report.html",

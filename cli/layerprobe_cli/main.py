@@ -119,11 +119,11 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    """Find the layer at which an encoder's sentence embeddings are best, before fine-tuning.
+    """Find the layer of an encoder to keep for sentence embeddings, how sure that is, and what it costs to know.
 
     The last layers of some encoders serve their pretraining task and spoil sentence embeddings. layerprobe compares
-    the model with a masked language model by CKA, predicts which layers will drop, and confirms it by fine-tuning
-    truncated models.
+    the model with a masked language model by CKA, predicts which layers will drop, and finds the layer to keep by
+    one run with a loss at every layer and by fine-tuning truncated models where that decides.
 
     Try it offline:  [bold]layerprobe demo[/bold]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -255,64 +255,104 @@ def _best_layer(scores: RetrievalScores, title: str, level: float) -> str:
 
 def print_finding(finding: Finding) -> None:
     """Print what is known of every layer, and the answer in words."""
+    _print_layers(finding, finding.outcomes)
+    _print_answer(finding)
+
+
+def _print_layers(
+    finding: Finding, outcomes: Sequence[LayerOutcome], columns: Mapping[str, Sequence[str]] | None = None
+) -> None:
+    """Print a row a layer: columns of the caller, what the search knows, test scores of outcomes, and what follows."""
     from layerprobe.metrics.names import metric_title
 
-    found, title = finding.answer, metric_title(finding.primary)
-    scanned = {run.layer: run for run in finding.scan}
-    header = ["layer", "parameters", *(["scan"] if scanned else []), "by seed", "expected", "low", "high"]
-    header += ["best", f"within {found.settings.tolerance:g}", f"test {title}", "flag"]
+    found, title, scanned = finding.answer, metric_title(finding.primary), bool(finding.scans)
+    by_layer, level = {outcome.layer: outcome for outcome in outcomes}, f"{100 * found.settings.level:g} %"
+    header = ["layer", "parameters", *(columns or {}), *(["scan"] if scanned else []), "runs", "expected"]
+    header += [f"{level} interval", "best", f"within {found.settings.tolerance:g}", f"test {title}", "flag"]
     rows = []
-    for known in found.layers:
-        runs = [run for run in finding.fine_tuned if run.layer == known.layer]
-        scan = scanned.get(known.layer)
-        cells = [str(known.layer), millions(finding.parameters[known.layer])]
-        cells += ["" if scan is None else f"{scan.validation[finding.primary]:.2f}"] if scanned else []
-        cells += [" ".join(f"{run.validation[finding.primary]:.2f}" for run in runs)]
-        cells += [f"{value:.1f}" for value in (known.mean, *known.interval)]
+    for known, parameters in zip(found.layers, finding.parameters, strict=True):
+        cells = [str(known.layer), millions(parameters), *(cells[known.layer] for cells in (columns or {}).values())]
+        cells += [number(finding.scanned(known.layer), ".1f")] if scanned else []
+        cells += [str(known.runs or ""), f"{known.mean:.1f}", f"{known.interval[0]:.1f} to {known.interval[1]:.1f}"]
         cells += [f"{100 * share:.0f} %" for share in (known.chance_best, known.chance_within)]
-        cells += [f"{sum(run.test[finding.primary] for run in runs) / len(runs):.2f}" if runs else ""]
-        flag = "keep" if known.layer == found.best_layer else ""
-        rows.append([*cells, flag or ("sufficient" if known.layer == found.smallest_sufficient else "")])
+        tested = by_layer.get(known.layer)
+        cells += ["" if tested is None else mean_and_std(tested.mean, tested.std)]
+        rows.append([*cells, _flag(finding, known.layer)])
     print_table(header, rows)
     typer.echo(
-        f"{title} x 100 on validation, but for the test column; low and high: {100 * found.settings.level:g} % "
-        "interval over items and seeds."
+        f"Scores are {title} x 100, on validation but for the test column; expected, with its interval over items and "
+        "seeds: fine-tuned there."
     )
-    typer.echo(f"\n{finding.sentence}")
-    if finding.against_last is not None:
-        typer.echo(finding.against_last.sentence)
+
+
+def _flag(finding: Finding, layer: int) -> str:
+    if layer == finding.best_layer:
+        return "keep"
+    if layer == finding.answer.smallest_sufficient:
+        return "will do"
+    if layer in finding.answer.candidates:
+        return "may be best"
+    return "drop" if layer in finding.drop_layers else ""
+
+
+def _print_answer(finding: Finding, study: Study | None = None) -> None:
+    """Print which layer to keep, the proof, whether the model drops, what had been expected, and the cost: a line each.
+
+    What is expected is of a study.
+    """
+    from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
+
+    proof = finding.against_last
+    typer.echo(f"\n{finding.kept} {finding.certainty}")
+    typer.echo(f"{'Not tested' if proof is None else proof.verdict.capitalize()}: {proof_sentence(finding)}")
+    typer.echo(found_drop_sentence(finding))
+    if study is not None:
+        typer.echo(expectation_sentence(study))
+    typer.echo(" ".join(filter(None, (finding.spent, finding.doubt))))
 
 
 def print_study(study: Study, report: Path) -> None:
-    """Print the verdict of a study as a table, its sentences, and where the report is."""
+    """Print what a study says of every layer, its sentences, and where the report is."""
     from layerprobe.report.data import layer_rows
 
-    rows = layer_rows(study)
-    scored = study.zero_shot is not None
+    rows, finding = layer_rows(study), study.finding
     similarity = "CKA with layer before" if study.comparison.alone else "CKA"
-    header = ("layer", "parameters", similarity, *(["zero-shot"] if scored else []), "TMFT", "flag")
-    print_table(header, [_layer_cells(row) for row in rows])
-    if study.outcomes:
-        typer.echo("\nFine-tuned:")
-        print_outcomes(study.outcomes)
+    columns = {similarity: [f"{row.cka:.4f}" for row in rows]}
+    if study.zero_shot is not None:
+        columns["zero-shot"] = [number(row.zero_shot, ".2f") for row in rows]
+    if finding is None:
+        _print_prediction(study, rows, columns)
+    else:
+        _print_layers(finding, study.outcomes, columns)
     if study.reference_outcomes:
         typer.echo(f"\nThe reference, {study.comparison.reference.name}:")
         print_outcomes(study.reference_outcomes)
-    print_sentence(study.prediction)
-    if study.confirmation is not None:
-        typer.echo(study.confirmation.sentence)
-        typer.echo(f"Verdict: {study.confirmation.verdict}")
-    if study.finding is not None:
-        typer.echo()
-        print_finding(study.finding)
+    if finding is None:
+        print_sentence(study.prediction)
+        if study.confirmation is not None:
+            typer.echo(study.confirmation.sentence)
+            typer.echo(f"Verdict: {study.confirmation.verdict}")
+    else:
+        _print_answer(finding, study)
     typer.echo(f"Report: {report}")
 
 
-def _layer_cells(row: LayerRow) -> tuple[str, ...]:
-    tmft = "" if row.tmft_mean is None else mean_and_std(row.tmft_mean, row.tmft_std)
-    zero_shot = [] if row.zero_shot is None else [f"{row.zero_shot:.2f}"]
-    flag = "drop" if row.drop else "recommended" if row.recommended else ""
-    return str(row.layer), millions(row.parameters), f"{row.cka:.4f}", *zero_shot, tmft, flag
+def _print_prediction(study: Study, rows: Sequence[LayerRow], columns: Mapping[str, Sequence[str]]) -> None:
+    """Print a row a layer with what is predicted, and what was fine-tuned."""
+    flags = {**dict.fromkeys(study.prediction.drop_layers, "drop"), study.prediction.recommended_layer: "recommended"}
+    tuned = {"TMFT": ["" if row.tmft_mean is None else mean_and_std(row.tmft_mean, row.tmft_std) for row in rows]}
+    shown = {**columns, **(tuned if study.outcomes else {})}
+    cells = zip(*shown.values(), strict=True)
+    print_table(
+        ("layer", "parameters", *shown, "flag"),
+        [
+            (str(row.layer), millions(row.parameters), *each, flags.get(row.layer, ""))
+            for row, each in zip(rows, cells, strict=True)
+        ],
+    )
+    if study.outcomes:
+        typer.echo("\nFine-tuned:")
+        print_outcomes(study.outcomes)
 
 
 def millions(n: int) -> str:

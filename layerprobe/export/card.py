@@ -12,6 +12,8 @@ from layerprobe.export.layout import Layout
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.names import short_name
+from layerprobe.search.sentence import percents
+from layerprobe.study.sentence import expectation_sentence, proof_sentence
 from layerprobe.study.values import Study
 from layerprobe.versions import __version__
 
@@ -237,45 +239,53 @@ def _scores(training: TrainingSummary) -> str:
 
 
 def _evidence(study: Study, layer: int) -> str:
-    comparison, confirmation = study.comparison, study.confirmation
-    curve, measure = comparison.curve, comparison.map.measure
+    comparison, finding = study.comparison, study.finding
     other = "the layer before" if comparison.alone else escaped(_model_name(comparison.reference))
-    untrained = study.zero_shot
-    scores = untrained.scores if untrained is not None else None
-    header = ["Layer", measure.title]
-    header += [f"Zero-shot {metric_title(untrained.primary)}", ""] if untrained is not None else [""]
-    marks = {
-        "exported": [layer],
-        **({"to keep": [study.kept_layer]} if study.finding else {}),
-        "predicted": [study.prediction.recommended_layer],
-        "drop": study.prediction.drop_layers,
-    }
-    rows = [
-        [
-            str(i),
-            f"{value:.4f}",
-            *([f"{scores[i]:.2f}"] if scores else []),
-            ", ".join(mark for mark, layers in marks.items() if i in layers),
-        ]
-        for i, value in enumerate(curve.values)
-    ]
-    if study.finding is not None:
-        proof = study.finding.against_last
-        verdict = escaped(" ".join((study.finding.sentence, *(() if proof is None else (proof.sentence,)))))
-    elif confirmation is not None:
-        verdict = f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
-    else:
-        verdict = "No layer was fine-tuned to confirm it."
+    before = [study.prediction.sentence]
+    if finding is not None:
+        before = [f"{finding.kept} {finding.certainty}", proof_sentence(finding), expectation_sentence(study)]
+    columns = _evidence_columns(study, layer)
+    rows = ((str(number), *cells) for number, cells in enumerate(zip(*columns.values(), strict=True)))
     return "\n\n".join(
         (
             "## Why this layer",
-            escaped(study.prediction.sentence),
+            *map(escaped, before),
             f"Similarity with {other} on {study.provenance.n_texts:,} texts of "
             f"{escaped(shown_name(study.provenance.task))}, {comparison.pooling} pooling:",
-            _table(header, rows),
-            verdict,
+            _table(("Layer", *columns), rows),
+            *(() if finding else (_verdict(study),)),
         )
     )
+
+
+def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
+    """Return the columns of the table of layers by head: of a search, of similarity and zero-shot scores, and marks."""
+    curve, finding, untrained = study.comparison.curve, study.finding, study.zero_shot
+    columns = {}
+    if finding is not None:
+        title, level = metric_title(finding.primary), f"{finding.answer.settings.level:.0%}"
+        known = finding.answer.layers
+        columns[f"Expected {title}"] = [f"{each.mean:.1f}" for each in known]
+        columns[f"{level} interval"] = ["{:.1f} to {:.1f}".format(*each.interval) for each in known]
+        columns["Chance to be best"] = [percents(each.chance_best) for each in known]
+    columns[study.comparison.map.measure.title] = [f"{value:.4f}" for value in curve.values]
+    if untrained is not None:
+        columns[f"Zero-shot {metric_title(untrained.primary)}"] = [f"{score:.2f}" for score in untrained.scores]
+    marks = {
+        "exported": [layer],
+        **({"to keep": [finding.best_layer]} if finding else {}),
+        "recommended" if finding is None else "expected before training": [study.prediction.recommended_layer],
+        "drop": study.drop_layers,
+    }
+    columns[""] = [", ".join(mark for mark, layers in marks.items() if i in layers) for i in range(len(curve.values))]
+    return columns
+
+
+def _verdict(study: Study) -> str:
+    confirmation = study.confirmation
+    if confirmation is None:
+        return "No layer was fine-tuned to confirm it."
+    return f"**Verdict: {confirmation.verdict}.** {escaped(confirmation.sentence)}"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,6 +10,16 @@ TERMS = {
     "Drop layer": "A layer flagged as scoring lower after fine-tuning than the best earlier layer; the onset is the"
     " first of the final run.",
     "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
+    # searches
+    "Scan": "One fine-tuning run with a loss at every layer: it draws the whole curve for the price of one run.",
+    "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"
+    " these: the mean of a Gaussian model of all runs, in which layers that are alike by CKA score alike.",
+    "Tolerance": "Points of the metric that another layer is not worth: a layer that loses less will do.",
+    "May be the best": "The layers that cannot be told from the best one: the fewest that hold it as surely as was"
+    " asked for.",
+    "Block-step": "What it costs to train one block, or the embeddings, in one run: a run truncated at layer l costs"
+    " l + 1, a scan as much as a run of the whole model. A sweep is every layer with every seed.",
+    # all studies
     "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
     "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
     "Interval of the mean": "Where the mean would lie for other test items and other seeds like these, by Student’s t;"

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 # Blue, vermilion, green and grey differ for every kind of colour vision; shapes repeat what colours say.
 INK, FAINT, GRID, PAPER = "#1c2126", "#5b6570", "#e3e5e8", "#ffffff"
 MODEL, REFERENCE, DROP, CHOSEN = "#0069a8", "#77808c", "#c44e00", "#00795a"
-SHADE, TRANSPARENT = "rgba(196,78,0,0.09)", "rgba(0,0,0,0)"
+SHADE, CANDIDATE, TRANSPARENT = "rgba(196,78,0,0.09)", "rgba(0,121,90,0.13)", "rgba(0,0,0,0)"
 INTERVAL, BAND = "rgba(0,105,168,0.26)", "rgba(0,105,168,0.12)"
 NEGATIVE = "#f6d5bd"
 SEQUENTIAL = ("#f5f8fb", "#cadcec", "#8db8d9", "#4189bf", "#0d5a96", "#062f57")
@@ -30,6 +30,7 @@ DARK = {
     DROP: "#f58a4c",
     CHOSEN: "#3cc99b",
     SHADE: "rgba(245,138,76,0.11)",
+    CANDIDATE: "rgba(60,201,155,0.16)",
     INTERVAL: "rgba(86,180,233,0.30)",
     BAND: "rgba(86,180,233,0.14)",
     FURTHER[0][0]: "#c99be0",

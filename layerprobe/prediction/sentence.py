@@ -28,9 +28,9 @@ def drop_sentence(
         low, high = evidence.decline_interval
         decline = f"by {evidence.decline:.2f} [{low:.2f}, {high:.2f}], "
     return (
-        f"A drop after fine-tuning is expected at {_span('layer', range(onset, last + 1))} of {model}: "
+        f"A drop after fine-tuning is expected at {layer_span(range(onset, last + 1))} of {model}: "
         f"{measure} with {reference} falls from {evidence.plateau:.2f} "
-        f"({_span('layer', evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
+        f"({layer_span(evidence.plateau_layers)}) to {values[-1]:.2f} at layer {last}, {decline}where "
         f"{evidence.threshold:.2f} would count; {_recommended(onset - 1, probability)}"
     )
 
@@ -63,7 +63,7 @@ def call_sentence(
     if onset is None:
         return _with_redraws(f"No drop of {model} is expected {said}; keep all {n_blocks} blocks.", probability)
     return (
-        f"A drop after fine-tuning is expected at {_span('layer', range(onset, n_blocks + 1))} of {model} {said}; "
+        f"A drop after fine-tuning is expected at {layer_span(range(onset, n_blocks + 1))} of {model} {said}; "
         f"{_recommended(onset - 1, probability)}"
     )
 
@@ -116,5 +116,11 @@ def _share(share: float) -> str:
     return f"{share:.0%}" if share >= 0.005 else "under 1%"
 
 
-def _span(noun: str, layers: Sequence[int]) -> str:
-    return f"{noun} {layers[0]}" if len(layers) == 1 else f"{noun}s {layers[0]} to {layers[-1]}"
+def layer_span(layers: Sequence[int]) -> str:
+    """Return consecutive layers in words.
+
+    Example:
+        >>> layer_span([8]), layer_span([2, 3, 4])
+        ('layer 8', 'layers 2 to 4')
+    """
+    return f"layer {layers[0]}" if len(layers) == 1 else f"layers {layers[0]} to {layers[-1]}"

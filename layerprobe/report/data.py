@@ -30,6 +30,22 @@ class LayerRow:
     """The layer of the reference that this one is compared with."""
     metric: str
     """What the scores are: the primary metric of the task."""
+    kept: bool
+    """Whether it is the layer to keep: as found, or without a search as recommended."""
+    expected: float | None
+    """Score over other validation examples and seeds by the search, x 100; None without a search, as what follows."""
+    expected_interval_low: float | None
+    expected_interval_high: float | None
+    chance_best: float | None
+    """To be the best layer, 0 .. 1."""
+    chance_within: float | None
+    """To be no worse than the best by more than the tolerance, 0 .. 1."""
+    candidate: bool | None
+    """Whether it cannot be told from the best."""
+    found_drop: bool | None
+    """Whether it is among the final layers found to be worse than the best by more than the tolerance."""
+    scan: float | None
+    """On the validation split by the scans, their mean, x 100; None where it failed, or there was none."""
     zero_shot: float | None
     """On the test split, x 100; None where the study has no such scores."""
     tmft_mean: float | None
@@ -70,7 +86,8 @@ def layer_rows(study: Study) -> tuple[LayerRow, ...]:
 
 
 def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
-    curve, probability = study.comparison.curve, study.prediction.probability
+    curve, probability, finding = study.comparison.curve, study.prediction.probability, study.finding
+    known = finding.answer.layers[layer] if finding else None
     errors = curve.uncertainty
     low, high = (outcome and outcome.interval) or (None, None)
     return LayerRow(
@@ -81,6 +98,15 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         cka_interval_high=errors.upper[layer] if errors else None,
         reference_layer=curve.reference_layers[layer],
         metric=study.metric,
+        kept=layer == study.kept_layer,
+        expected=known.mean if known else None,
+        expected_interval_low=known.interval[0] if known else None,
+        expected_interval_high=known.interval[1] if known else None,
+        chance_best=known.chance_best if known else None,
+        chance_within=known.chance_within if known else None,
+        candidate=layer in finding.answer.candidates if finding else None,
+        found_drop=layer in finding.drop_layers if finding else None,
+        scan=finding.scanned(layer) if finding else None,
         zero_shot=study.zero_shot.scores[layer] if study.zero_shot else None,
         tmft_mean=outcome.mean if outcome else None,
         tmft_std=outcome.std if outcome else None,

@@ -20,8 +20,9 @@ from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
 from layerprobe.report.data import outcomes_by_layer
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.sentence import listed
 from layerprobe.similarity.values import SimilarityMap
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kinds.kind import KINDS
 
 # ---- names --------------------------------------------------------------------------------------------
@@ -161,6 +162,40 @@ def score_method(scores: LayerScores, kind: str) -> str:
     return f"{title} of the cosine on the {scores.split} split, at the threshold that is best on the validation split."
 
 
+def search_finding(finding: Finding) -> str:
+    """Return what the search shows."""
+    answer = finding.answer
+    best, level = answer.layers[answer.best_layer], percent(answer.settings.level)
+    sure = "it is the best" if len(answer.candidates) == 1 else f"the best is {listed(answer.candidates, 'or')}"
+    scan = {known.layer: score for known in answer.layers if (score := finding.scanned(known.layer)) is not None}
+    highest = max(scan, key=scan.__getitem__, default=None)
+    many = f"mean of {len(finding.scans)} scans" if len(finding.scans) > 1 else "scan"
+    drawn = "" if highest is None else f" The {many} is highest at layer {highest}, {number(scan[highest])}."
+    scored = f"Layer {best.layer} is expected to score {number(best.mean)} {interval(best.interval)}"
+    return f"{scored}; with {level} certainty {sure}.{drawn}"
+
+
+def search_reading(finding: Finding) -> str:
+    """Return how to read the figure of a search, and which errors its intervals are over."""
+    n_validation, _ = finding.n_items
+    folds = f", each seed on its own part of the labelled ones ({finding.n_folds} parts)" if finding.n_folds > 1 else ""
+    said = [
+        "The line is what each layer is expected to score when it is fine-tuned truncated there, its shade the"
+        f" {percent(finding.answer.settings.level)} interval: over other validation examples and over other seeds.",
+        f"Dots are runs, by seed, on {n_validation:,} validation examples{folds}; test scores show where one points.",
+    ]
+    if finding.scans:
+        broken = "line is the scan" if len(finding.scans) == 1 else "lines are the scans"
+        said.append(f"The broken {broken}: one run that trains all layers at once.")
+    said.append(
+        "On green ground are the layers that may be the best: all are scored on the same examples, so that they can be"
+        " told apart better than the shade is wide."
+    )
+    if finding.drop_layers:
+        said.append("Diamonds on orange ground are drop layers.")
+    return " ".join(said)
+
+
 def zero_shot_finding(study: Study) -> str:
     """Return what the zero-shot scores show."""
     scores = (study.zero_shot, study.reference_zero_shot)
@@ -175,13 +210,17 @@ def _best_and_last(name: str, scores: LayerScores) -> str:
 
 
 def tmft_finding(study: Study) -> str:
-    """Return what fine-tuning shows."""
-    outcomes = tuple(outcomes_by_layer(study).values())
-    best = max(outcomes, key=lambda outcome: outcome.mean)
-    others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in outcomes if o is not best)
+    """Return what fine-tuning shows: of the layer that a search chose, or else of the best one."""
+    by_layer = outcomes_by_layer(study)
+    best = max(by_layer.values(), key=lambda outcome: outcome.mean)
+    said = f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {mean_and_std(best.tested)}."
+    if study.finding is not None and study.kept_layer in by_layer:
+        best = by_layer[study.kept_layer]
+        said = f"On the test split, which had no part in the choice, layer {best.layer} scores"
+        said += f" {mean_and_std(best.tested)}."
+    others = ", ".join(f"layer {o.layer}: {mean_and_std(o.tested)}" for o in by_layer.values() if o is not best)
     beside = f" The other layers that were run: {others}." if others else " No other layer was run."
-    best_score = mean_and_std(best.tested)
-    return f"Fine-tuned, {labels(study)[0]} scores best truncated at layer {best.layer}: {best_score}.{beside}"
+    return f"{said}{beside}"
 
 
 def seeds_finding(study: Study) -> str:

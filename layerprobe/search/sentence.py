@@ -10,7 +10,7 @@ from layerprobe.search.values import SearchAnswer, SearchSettings, StopReason
 def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
     """Return why a search is over."""
     reasons: dict[StopReason, str] = {
-        "settled": f"the best layer is within {settings.tolerance:g} points, as surely as asked for",
+        "settled": f"the best layer is within {points(settings.tolerance)}, as surely as asked for",
         "gain": "further seeds would not improve the choice",
         "seeds": f"every layer that may be the best has all {settings.seeds} seeds",
         "budget": "the next run would exceed the budget",
@@ -20,56 +20,79 @@ def stop_reason(stop: StopReason, settings: SearchSettings) -> str:
 
 def search_sentence(answer: SearchAnswer) -> str:
     """Return which layer to keep, how surely, the smallest that will do, what was spent, and what is left to doubt."""
-    parts = [_kept(answer), _candidates(answer), _sufficient(answer), _spent(answer)]
-    if answer.decision.stop != "settled":
-        parts.append(_doubt(answer))
-    return " ".join(parts)
+    parts = (
+        *(kept_sentence(answer), sureness_sentence(answer), sufficient_sentence(answer)),
+        *(spent_sentence(answer), doubt_sentence(answer)),
+    )
+    return " ".join(filter(None, parts))
 
 
-def _kept(answer: SearchAnswer) -> str:
+def kept_sentence(answer: SearchAnswer) -> str:
+    """Return which layer to keep, and what it is expected to score."""
+    return f"{kept_phrase(answer)}: {expected_phrase(answer)}."
+
+
+def kept_phrase(answer: SearchAnswer) -> str:
+    """Return which layer to keep, the start of a sentence."""
+    last = len(answer.layers) - 1
+    whole = ", the whole model" if answer.best_layer == last else ""
+    return f"Keep layer {answer.best_layer} of {last}{whole}"
+
+
+def expected_phrase(answer: SearchAnswer, *, unit: str = "") -> str:
+    """Return what the layer to keep is expected to score, in a unit."""
     best = answer.layers[answer.best_layer]
-    last, (low, high) = len(answer.layers) - 1, best.interval
-    spread = f"{answer.settings.level:.0%} interval {low:.1f} to {high:.1f}"
-    return f"Keep layer {best.layer} of {last}: {best.mean:.1f} ({spread})."
+    low, high = best.interval
+    return f"{best.mean:.1f}{unit and f' {unit}'} ({answer.settings.level:.0%} interval {low:.1f} to {high:.1f})"
 
 
-def _candidates(answer: SearchAnswer) -> str:
-    chance, level = _percent(answer.chance), f"{answer.settings.level:.0%}"
+def sureness_sentence(answer: SearchAnswer) -> str:
+    """Return which layers may be the best, and with what chance the one to keep is."""
+    chance, level = percents(answer.chance), f"{answer.settings.level:.0%}"
     if len(answer.candidates) == 1:
         return f"It is the best layer with a chance of {chance}."
     if len(answer.candidates) == len(answer.layers):
         return f"It is the best layer with a chance of {chance}; none of the others can be ruled out."
-    return f"{level} sure that the best layer is {_listed(answer.candidates, 'or')}; {answer.best_layer} has {chance}."
+    return f"{level} sure that the best layer is {listed(answer.candidates, 'or')}; {answer.best_layer} has {chance}."
 
 
-def _sufficient(answer: SearchAnswer) -> str:
-    points, level = f"{answer.settings.tolerance:g} points", f"{answer.settings.level:.0%}"
+def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
+    """Return the smallest layer that will do, and what is gained by it; nothing of layer 0, which none is below."""
+    near, level = points(answer.settings.tolerance), f"{answer.settings.level:.0%}"
+    if answer.smallest_sufficient == answer.best_layer:
+        return f"No smaller layer is within {near} of it, {level} sure." if answer.best_layer else ""
     if answer.smallest_sufficient is not None:
-        return f"The smallest layer that is within {points} of the best, {level} sure: {answer.smallest_sufficient}."
-    within = _percent(answer.layers[answer.best_layer].chance_within)
-    return (
-        f"Of no layer it is {level} sure that it is within {points} of the best; of layer {answer.best_layer} {within}."
-    )
+        smallest = f"{answer.smallest_sufficient}{gains and f' ({gains})'}"
+        return f"The smallest layer that is within {near} of the best, {level} sure: {smallest}."
+    within = percents(answer.layers[answer.best_layer].chance_within)
+    best = f"layer {answer.best_layer} is with a chance of {within}"
+    return f"No layer is within {near} of the best, {level} sure; {best}."
 
 
-def _spent(answer: SearchAnswer) -> str:
+def spent_sentence(answer: SearchAnswer, *, proof: int = 0) -> str:
+    """Return what was spent, how many block-steps of it for a proof against the last layer, and why no more was."""
     spent = (
         f"{answer.spent} block-steps, {answer.share:.1%} of a sweep of every layer with {answer.settings.seeds} seeds"
     )
+    if proof:
+        spent += f", {proof} of them to hold it against the last layer"
     if answer.decision.stop is None:
         return f"Spent so far: {spent}; next, {answer.decision.why}."
     return f"Spent: {spent}; {answer.decision.why}."
 
 
-def _doubt(answer: SearchAnswer) -> str:
+def doubt_sentence(answer: SearchAnswer) -> str:
+    """Return what is left to doubt and what it would take; nothing where the best layer is settled."""
+    if answer.decision.stop == "settled":
+        return ""
     doubt, best, tolerance = answer.doubt, answer.best_layer, answer.settings.tolerance
     reach = float(ndtri((1 + answer.settings.level) / 2))
-    pair = _listed(sorted((best, doubt.rival)), "and")
+    pair = listed(sorted((best, doubt.rival)), "and")
     items, difference = reach * doubt.item_error, abs(doubt.difference)
     said = f"Layers {pair} lie {difference:.1f} points apart, known to ±{items:.1f} over items"
     if doubt.seed_error is None:
         bare = [layer for layer in sorted((best, doubt.rival)) if not answer.layers[layer].runs]
-        said += f"; {_listed(bare, 'and')} had no run of {'its' if len(bare) == 1 else 'their'} own"
+        said += f"; {listed(bare, 'and')} had no run of {'its' if len(bare) == 1 else 'their'} own"
     else:
         said += f" and to ±{reach * doubt.seed_error:.1f} over seeds"
     wanted = []
@@ -77,7 +100,7 @@ def _doubt(answer: SearchAnswer) -> str:
         wanted.append("more items" if doubt.items_needed is None else f"about {_rounded(doubt.items_needed):,} items")
     if answer.decision.stop != "gain" and (doubt.seed_error is None or reach * doubt.seed_error > tolerance):
         wanted.append("more runs there")
-    return f"{said}. To tell {tolerance:g} points takes {' and '.join(wanted)}." if wanted else f"{said}."
+    return f"{said}. To tell {points(tolerance)} takes {' and '.join(wanted)}." if wanted else f"{said}."
 
 
 def _rounded(number: int) -> int:
@@ -85,13 +108,34 @@ def _rounded(number: int) -> int:
     return int(float(f"{number:.1e}"))
 
 
-def _percent(share: float) -> str:
-    """Return a share as whole percents that never claim certainty."""
+def percents(share: float) -> str:
+    """Return a share as whole percents that never claim certainty.
+
+    Example:
+        >>> percents(0.62), percents(0.999), percents(0.0)
+        ('62%', 'over 99%', 'under 1%')
+    """
     if share > 0.99:
         return "over 99%"
     return "under 1%" if share < 0.01 else f"{share:.0%}"
 
 
-def _listed(layers: Sequence[int], word: str) -> str:
+def points(number: float) -> str:
+    """Return a tolerance in words.
+
+    Example:
+        >>> points(0.5), points(1)
+        ('0.5 points', '1 point')
+    """
+    return f"{number:g} point{'' if number == 1 else 's'}"
+
+
+def listed(layers: Sequence[int], word: str) -> str:
+    """Return layers with a word before the last of them.
+
+    Example:
+        >>> listed([4, 5, 6], "or")
+        '4, 5 or 6'
+    """
     *others, last = map(str, layers)
     return f"{', '.join(others)} {word} {last}" if others else last

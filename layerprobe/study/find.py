@@ -33,6 +33,7 @@ from layerprobe.readings.read import read_curves
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
+from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
 from layerprobe.study.values import AgainstLast, Finding, MadeRun
 from layerprobe.tasks.folds import folds_of
@@ -224,7 +225,7 @@ class _Search:
 
     def finding(self, settings: SearchSettings, *, against_last: int) -> Finding:
         """Return the answer with what was run, and with the proof against the last layer where seeds are given."""
-        answered = answer(self.evidence, settings)
+        answered = searched = answer(self.evidence, settings)
         proof = None
         while against_last and answered.best_layer != self.n_blocks:
             best, missing = answered.best_layer, self._missing(answered.best_layer, against_last)
@@ -234,6 +235,9 @@ class _Search:
             if answered.best_layer == best:
                 proof = self._against_last(best, settings)
                 break
+        # what the proof's runs say counts, but they do not reopen the search
+        answered = replace(answered, decision=searched.decision)
+        answered = replace(answered, sentence=search_sentence(answered))
         smallest = answered.smallest_sufficient
         kept = {answered.best_layer, self.n_blocks, *(() if smallest is None else (smallest,))}
         encoder = self.load()
@@ -247,6 +251,7 @@ class _Search:
             n_items=(len(self.folds[0].validation), len(self.folds[0].test)),
             outcomes=outcomes(tested, self._items, level=settings.level),
             against_last=proof,
+            proof_cost=answered.spent - searched.spent,
             seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
             failures=tuple(self.failures),
         )

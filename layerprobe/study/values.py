@@ -1,6 +1,7 @@
 """What the main line gives: a prediction, and the whole study."""
 
 import itertools
+import statistics
 from dataclasses import dataclass
 
 from layerprobe.checks import LEVEL
@@ -12,6 +13,14 @@ from layerprobe.metrics.crossed import CrossedInterval
 from layerprobe.metrics.names import metric_title
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.sentence import (
+    doubt_sentence,
+    expected_phrase,
+    kept_phrase,
+    spent_sentence,
+    sufficient_sentence,
+    sureness_sentence,
+)
 from layerprobe.search.values import SearchAnswer
 from layerprobe.tasks.kinds.kind import KINDS
 
@@ -155,6 +164,8 @@ class Finding:
     """The runs of truncated models put together by layer, ascending."""
     against_last: AgainstLast | None = None
     """None where that was not asked for, or the last layer is the one to keep."""
+    proof_cost: int = 0
+    """Of what was spent, in block-steps: runs that were made for it alone, when the search was over."""
     failures: tuple[str, ...] = ()
     """Runs and layers that gave no score, and why."""
 
@@ -166,7 +177,50 @@ class Finding:
     @property
     def sentence(self) -> str:
         """The answer in plain words."""
-        return self.answer.sentence
+        return " ".join(filter(None, (self.kept, self.certainty, self.spent, self.doubt)))
+
+    @property
+    def kept(self) -> str:
+        """Which layer to keep, what it is expected to score, and what it saves, as a sentence."""
+        return f"{kept_phrase(self.answer)}: {self.promise}."
+
+    @property
+    def promise(self) -> str:
+        """What the layer to keep is expected to score, and what it saves."""
+        gains = self.gains(self.best_layer)
+        return f"{expected_phrase(self.answer, unit=f'{metric_title(self.primary)} x 100')}{gains and f', {gains}'}"
+
+    @property
+    def certainty(self) -> str:
+        """Which layers may be the best, and which smaller one will do, in sentences."""
+        smallest = self.answer.smallest_sufficient
+        gains = "" if smallest is None else self.gains(smallest)
+        said = sureness_sentence(self.answer), sufficient_sentence(self.answer, gains=gains)
+        return " ".join(filter(None, said))
+
+    @property
+    def spent(self) -> str:
+        """What the runs cost, and why there are no more, as a sentence."""
+        return spent_sentence(self.answer, proof=self.proof_cost)
+
+    @property
+    def doubt(self) -> str:
+        """What is uncertain and what it would take, in sentences; empty where the best layer is settled."""
+        return doubt_sentence(self.answer)
+
+    def saved(self, layer: int) -> float:
+        """Return the share of the whole model's parameters that one truncated at a layer does without."""
+        return 1 - self.parameters[layer] / self.parameters[-1]
+
+    def gains(self, layer: int) -> str:
+        """Return what truncating at a layer saves, in plain words; nothing for the last one.
+
+        Example: `29% fewer parameters, 1.5 times as fast`.
+        """
+        if layer == len(self.parameters) - 1:
+            return ""
+        speed, fewer = self.speed(layer), f"{self.saved(layer):.0%} fewer parameters"
+        return fewer if speed is None else f"{fewer}, {speed:.1f} times as fast"
 
     def speed(self, layer: int) -> float | None:
         """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""
@@ -186,9 +240,15 @@ class Finding:
         return tuple(sorted(known.layer for known in falling))
 
     @property
-    def scan(self) -> tuple[FineTuningRun, ...]:
-        """The first scan, by layer; none of layers that failed."""
-        return tuple(made.run for made in self.runs if made.scan and made.run.seed == 0)
+    def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
+        """The runs that trained all layers at once, each by layer; none of layers that failed."""
+        by_seed = itertools.groupby((made.run for made in self.runs if made.scan), key=lambda run: run.seed)
+        return tuple(tuple(runs) for _, runs in by_seed)
+
+    def scanned(self, layer: int) -> float | None:
+        """Return the validation score of a layer by the scans, their mean; None where it has none."""
+        scores = [run.validation[run.primary] for scan in self.scans for run in scan if run.layer == layer]
+        return statistics.fmean(scores) if scores else None
 
     @property
     def fine_tuned(self) -> tuple[FineTuningRun, ...]:
@@ -282,6 +342,11 @@ class Study:
     def kept_layer(self) -> int:
         """The layer to keep: the one that was found, or without a search the one that is recommended."""
         return self.prediction.recommended_layer if self.finding is None else self.finding.best_layer
+
+    @property
+    def drop_layers(self) -> tuple[int, ...]:
+        """The final layers that are worse: as found, or without a search as predicted."""
+        return self.prediction.drop_layers if self.finding is None else self.finding.drop_layers
 
     @property
     def metric(self) -> str:

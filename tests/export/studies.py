@@ -7,11 +7,14 @@ import dataclasses
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, LayerOutcome
-from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.prediction.values import Evidence as DropEvidence
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.answer import answer
+from layerprobe.search.values import Evidence, Score
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
-from layerprobe.study.values import Provenance, Study
+from layerprobe.study.values import Finding, Provenance, Study
 
 CURVE = (0.9, 0.88, 0.87, 0.4)
 HOSTILE = "evil/<script>alert(1)</script>|a|\n# `x` *b* [c](d) {e} \"q\" 'r': - ünï 日本 @all \x85 \u2028"
@@ -48,7 +51,7 @@ def study_of(model: ModelDescription, *, reference: str = "org/reference", sente
             onset=3,
             recommended_layer=2,
             rule="plateau of CKA",
-            evidence=Evidence(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
+            evidence=DropEvidence(plateau_layers=(0, 1, 2), plateau=0.88, decline=0.48, wobble=0.015, threshold=0.05),
             sentence=sentence or f"A drop is expected at layer 3 of {model.name}; layer 2 is recommended.",
             baselines={"last layer": 3},
         ),
@@ -99,5 +102,23 @@ def confirmed(study: Study, *, sentence: str = "Fine-tuning confirms it.") -> St
             level=0.95,
             outcomes=(outcome(2, 71.0), outcome(3, 70.0)),
             sentence=sentence,
+        ),
+    )
+
+
+def searched(study: Study) -> Study:
+    """The same with a search that fine-tuned every layer once and keeps layer 1."""
+    values = (60.0, 75.0, 74.0, 66.0)
+    scores = tuple(Score(layer=layer, seed=0, value=value) for layer, value in enumerate(values))
+    return dataclasses.replace(
+        study,
+        finding=Finding(
+            answer=answer(Evidence(n_blocks=3, scores=scores)),
+            primary="spearman",
+            parameters=study.comparison.model.parameters,
+            runs=(),
+            n_folds=1,
+            n_items=(1500, 1379),
+            seconds_by_layer=(None, 0.5, None, 0.9),
         ),
     )

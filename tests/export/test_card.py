@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -18,10 +19,11 @@ from layerprobe.export.card import TrainingSummary, card
 from layerprobe.export.layout import Layout
 from layerprobe.export.run import export_model
 from layerprobe.metrics.seeds import seed_scores
+from layerprobe.study.values import Study
 from tests.models import save_tiny
 
 from .judges import layerprobe_embeddings
-from .studies import HOSTILE, confirmed, described, study_of
+from .studies import HOSTILE, confirmed, described, searched, study_of
 
 LAYOUT = Layout(pooling="mean", width=16, max_length=64, prompt="")
 TRAINING = TrainingSummary(
@@ -121,9 +123,30 @@ def test_evidence() -> None:
     assert "**Verdict: confirmed.** Fine-tuning confirms it." in text
 
 
-def test_hostile_names_stay_text() -> None:
+def test_evidence_of_a_search_says_which_layer_it_keeps_and_what_was_expected() -> None:
+    study = searched(study_of(described()))
+    text = card(described(), 2, LAYOUT, study=study)
+    assert study.finding
+    order = [
+        "## Why this layer",
+        f"{study.finding.kept} {study.finding.certainty}",
+        "That layer 1 scores higher than the last, 3, was not tested on the test split.",
+        'Expected before training by the rule "plateau of CKA": layer 2, and a drop at layer 3. Training ',
+        "Similarity with org/reference on 50 texts",
+        "| Layer | Expected Spearman | 95% interval | Chance to be best | debiased linear CKA |  |",
+        "| 0.8800 | to keep |",
+        "| 0.8700 | exported, expected before training |",
+        "| 0.4000 | drop |",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "No layer was fine-tuned" not in text
+
+
+@pytest.mark.parametrize("tuned", [lambda study: confirmed(study, sentence=HOSTILE), searched])
+def test_hostile_names_stay_text(tuned: Callable[[Study], Study]) -> None:
     model = described(HOSTILE, architecture=HOSTILE)
-    study = confirmed(study_of(model, reference=HOSTILE, sentence=HOSTILE), sentence=HOSTILE)
+    study = tuned(study_of(model, reference=HOSTILE, sentence=HOSTILE))
     training = TrainingSummary(
         data=HOSTILE, pairs=(1, 1, 1), seed=0, settings={HOSTILE: HOSTILE}, metrics={HOSTILE: 1.0}
     )
@@ -140,7 +163,7 @@ def test_hostile_names_stay_text() -> None:
     assert len(re.findall(r"^```", body, flags=re.MULTILINE)) == 4
     for line in words.splitlines():
         if line.startswith("|"):
-            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5)
+            assert len(re.findall(r"(?<!\\)\|", line)) in (3, 5, 7)
 
 
 # ---- the code in it -----------------------------------------------------------------------------------

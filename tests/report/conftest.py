@@ -11,14 +11,19 @@ import pytest
 
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.finetuning.values import Confirmation, LayerOutcome, Protocol
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
+from layerprobe.metrics.crossed import CrossedInterval
+from layerprobe.metrics.seeds import seed_scores
 from layerprobe.pages.page import render
-from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.prediction.values import DropPrediction
+from layerprobe.prediction.values import Evidence as DropEvidence
 from layerprobe.report.page import study_page
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.answer import answer
+from layerprobe.search.values import Evidence, Score, SearchSettings
 from layerprobe.similarity.measures.cka import CKA
 from layerprobe.similarity.values import SimilarityCurve, SimilarityMap
-from layerprobe.study.values import Provenance, Study
+from layerprobe.study.values import AgainstLast, Finding, MadeRun, Provenance, Study
 
 from .similarities import with_intervals
 
@@ -114,7 +119,7 @@ def study(
             onset=drop[0] if drop else None,
             recommended_layer=recommended,
             rule="plateau of CKA",
-            evidence=Evidence(
+            evidence=DropEvidence(
                 plateau_layers=plateau, plateau=level, decline=level - values[-1], wobble=0.012, threshold=0.05
             ),
             sentence=f"After fine-tuning, {flagged} than an earlier one; truncate at layer {recommended}.",
@@ -169,6 +174,102 @@ def confirmed(plain: Study, layers: Sequence[int] = (3, 8, 9, 10, 11, 12), seeds
     )
 
 
+def tuned_run(layer: int, seed: int, parameters: int, validation: float) -> FineTuningRun:
+    return FineTuningRun(
+        layer=layer,
+        seed=seed,
+        protocol=Protocol(),
+        parameters=parameters,
+        primary="spearman",
+        best_epoch=1,
+        validation={"spearman": validation},
+        test={"spearman": round(validation - 4.0 + 0.1 * seed, 2)},
+        epochs=(),
+        seconds=10.0 * (layer + 1),
+        peak_memory=None,
+    )
+
+
+def found(
+    plain: Study,
+    *,
+    tuned: Sequence[tuple[int, int]] = ((8, 0), (9, 0), (9, 1), (12, 0), (12, 1)),
+    scans: int = 1,
+    n_folds: int = 5,
+    tested: bool = True,
+    peak: int = 9,
+    tolerance: float = 0.5,
+) -> Study:
+    """Return the study with zero-shot scores and a search that made runs at layers with seeds after its scans."""
+    described = plain.comparison.model
+    layers, last = range(described.n_layers), described.n_blocks
+    curve = [82.0 - (3.8 * (layer - peak) if layer > peak else 0.12 * (layer - peak) ** 2) for layer in layers]
+    runs = [
+        MadeRun(scan=scan, fold=seed % n_folds, run=tuned_run(layer, seed, described.parameters[layer], score))
+        for scan, layer, seed in (
+            *((True, layer, seed) for seed in range(scans) for layer in layers),
+            *((False, layer, seed) for layer, seed in tuned),
+        )
+        for score in (round(curve[layer] - (0.8 if scan else 0.0) + 0.3 * math.sin(7 * layer + 3 * seed), 2),)
+    ]
+    scores = tuple(
+        Score(layer=made.run.layer, seed=made.run.seed, value=made.run.validation["spearman"], scan=made.scan)
+        for made in runs
+    )
+    answered = answer(Evidence(n_blocks=last, scores=scores, n_items=1500), SearchSettings(tolerance=tolerance))
+    by_layer: dict[int, list[FineTuningRun]] = {}
+    for made in runs:
+        if not made.scan:
+            by_layer.setdefault(made.run.layer, []).append(made.run)
+    difference = CrossedInterval(
+        value=7.5,
+        standard_error=1.0,
+        items_error=0.8,
+        seeds_error=0.6,
+        freedom=20.0,
+        interval=(5.4, 9.6),
+        level=0.95,
+        n_items=1379,
+        n_seeds=2,
+    )
+    tested = tested and answered.best_layer != last
+    proof = AgainstLast(layer=answered.best_layer, last=last, primary="spearman", difference=difference)
+    seconds = {answered.best_layer: 0.6, last: 0.9, answered.smallest_sufficient: 0.5}
+    return dataclasses.replace(
+        plain,
+        zero_shot=zero_shot(described.n_layers, 46.0),
+        reference_zero_shot=zero_shot(plain.comparison.reference.n_layers, 58.0),
+        protocol=Protocol(),
+        finding=Finding(
+            answer=answered,
+            primary="spearman",
+            parameters=described.parameters,
+            runs=tuple(runs),
+            n_folds=n_folds,
+            n_items=(1500, 1379),
+            outcomes=tuple(outcome_of(by_layer[layer]) for layer in sorted(by_layer)),
+            against_last=proof if tested else None,
+            proof_cost=2 * (last + 1) if tested else 0,
+            seconds_by_layer=tuple(seconds.get(layer) for layer in layers),
+        ),
+    )
+
+
+def outcome_of(runs: Sequence[FineTuningRun]) -> LayerOutcome:
+    test = seed_scores([run.test["spearman"] for run in runs])
+    return LayerOutcome(
+        layer=runs[0].layer,
+        parameters=runs[0].parameters,
+        seeds=tuple(run.seed for run in runs),
+        primary="spearman",
+        test={"spearman": test.values},
+        validation={"spearman": tuple(run.validation["spearman"] for run in runs)},
+        mean=test.mean,
+        std=test.std,
+        interval=test.interval,
+    )
+
+
 def zero_shot(n_layers: int, level: float) -> LayerScores:
     spearman = tuple(round(level + 9 * math.sin(3 * layer / n_layers) - 0.4 * layer, 2) for layer in range(n_layers))
     metrics = {"spearman": spearman, "pearson": tuple(score - 0.8 for score in spearman)}
@@ -191,9 +292,13 @@ CAUTIONS = (
 )
 
 
-def _measured() -> Study:
+def _measured_plain() -> Study:
     plain = study(8, 8, drop=(8,), recommended=7, name="embedded/rtd", reference="embedded/mlm", values=MEASURED)
-    return confirmed(with_intervals(plain, ("google/bert_uncased_L-8_H-256_A-4", "random-init"), CAUTIONS), (3, 7, 8))
+    return with_intervals(plain, ("google/bert_uncased_L-8_H-256_A-4", "random-init"), CAUTIONS)
+
+
+def _measured() -> Study:
+    return confirmed(_measured_plain(), (3, 7, 8))
 
 
 def _hostile_intervals() -> Study:
@@ -218,6 +323,12 @@ STUDIES: dict[str, Callable[[], Study]] = {
     "25 layers with intervals": lambda: with_intervals(
         study(n_blocks=24, reference_blocks=12, drop=(20, 21, 22, 23, 24), recommended=19), ("roberta-base",)
     ),
+    "found": lambda: found(study(drop=(4, 5, 6, 7, 8, 9, 10, 11, 12), recommended=3)),
+    "found as expected": lambda: found(study(), scans=2, n_folds=1, tolerance=1.0),
+    "found, not tested": lambda: found(study(), tested=False),
+    "found hostile": lambda: found(study(name=HOSTILE, reference=f"{HOSTILE} </script>", warnings=(HOSTILE,))),
+    "found, no drop": lambda: found(study(drop=(), recommended=12), peak=12),
+    "found in a scan alone": lambda: found(_measured_plain(), tuned=(), tested=False, peak=5),
     "tiny": lambda: study(n_blocks=3, reference_blocks=3, drop=(3,), recommended=2),
 }
 
@@ -241,6 +352,12 @@ def whole() -> Study:
 @pytest.fixture
 def hostile() -> Study:
     return STUDIES["hostile"]()
+
+
+@pytest.fixture
+def searched() -> Study:
+    """A study with a search that disagrees with the prediction."""
+    return STUDIES["found"]()
 
 
 @pytest.fixture

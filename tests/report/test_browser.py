@@ -39,7 +39,7 @@ PLOTS = {
     "parameters": 6 + 3,
 }
 """Every figure of a whole study, and how many points it draws."""
-OPENED_ELSEWHERE = {"reference", "confirmed", "hostile", "25 layers", "intervals"}
+OPENED_ELSEWHERE = {"found", "found hostile", "reference", "confirmed", "hostile", "25 layers", "intervals"}
 
 Open = Callable[..., Any]
 
@@ -105,6 +105,18 @@ def test_intervals_further_references_and_both_maps_are_drawn(open_page: Open) -
         assert curve.locator(".traces, .legendtext").count() >= 6
         for name in ("cka-map", "other-map"):
             assert page.locator(f"#plot-{name} .heatmaplayer image").count() == 1
+
+
+def test_the_search_is_drawn_first_and_its_runs_open(open_page: Open) -> None:
+    with open_page("found") as page:
+        # expected scores, runs, and the ring; the scan is a line
+        assert page.locator(".plot").first.locator("path.point").count() == 13 + 5 + 1
+        assert page.locator(".plot").first.get_attribute("id") == "plot-search"
+        runs = page.locator("#search table")
+        assert not runs.is_visible()
+        page.locator("#search summary").click()
+        assert runs.locator("tbody tr").count() == 6
+        assert page.locator("#plot-search").bounding_box()["y"] < 900
 
 
 def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
@@ -190,7 +202,9 @@ def test_figures_follow_the_system_and_the_button(open_page: Open) -> None:
         _until(page, BACKGROUNDS, LIGHT)
 
 
-@pytest.mark.parametrize("kind", ["reference", "hostile", "25 layers", "intervals", "hostile intervals"])
+@pytest.mark.parametrize(
+    "kind", ["reference", "hostile", "25 layers", "intervals", "hostile intervals", "found hostile"]
+)
 def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
     phone = {"width": 390, "height": 844}
     with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:

@@ -62,3 +62,31 @@ def test_a_layer_has_its_interval_and_how_often_it_is_flagged(measured: Study) -
 def test_without_intervals_their_cells_are_empty(plain: Study) -> None:
     first = next(csv.DictReader(io.StringIO(layer_csv(plain))))
     assert (first["cka_interval_low"], first["cka_interval_high"], first["drop_probability"]) == ("", "", "")
+
+
+def test_a_layer_has_what_the_search_says_of_it(searched: Study) -> None:
+    finding = searched.finding
+    assert finding
+    rows = layer_rows(searched)
+    assert [row.layer for row in rows if row.kept] == [finding.best_layer]
+    assert tuple(row.layer for row in rows if row.candidate) == finding.answer.candidates
+    assert tuple(row.layer for row in rows if row.found_drop) == finding.drop_layers != searched.prediction.drop_layers
+    for row, known in zip(rows, finding.answer.layers, strict=True):
+        assert (row.expected, row.expected_interval_low, row.expected_interval_high) == (known.mean, *known.interval)
+        assert (row.chance_best, row.chance_within) == (known.chance_best, known.chance_within)
+        assert row.scan == finding.scanned(row.layer) is not None
+
+
+def test_several_scans_are_averaged() -> None:
+    finding = STUDIES["found as expected"]().finding
+    assert finding
+    first, second = finding.scans
+    scores = [run.validation["spearman"] for run in (first[4], second[4])]
+    assert finding.scanned(4) == statistics.fmean(scores)
+    assert scores[0] != scores[1]
+
+
+def test_without_a_search_its_cells_are_empty_and_the_recommended_layer_is_kept(plain: Study) -> None:
+    for row in layer_rows(plain):
+        assert (row.expected, row.expected_interval_low, row.chance_best, row.candidate, row.scan) == (None,) * 5
+        assert row.kept == row.recommended

@@ -14,6 +14,7 @@ from layerprobe.metrics.seeds import pareto_front, seed_scores
 from layerprobe.pages import style
 from layerprobe.report.figures import similarity
 from layerprobe.report.figures.scores import parameters_against_score, seeds, tmft, zero_shot
+from layerprobe.report.figures.search import search
 from layerprobe.report.figures.similarity import cka_curve, cka_map, other_map, read_by_rule
 from layerprobe.similarity.measures.neighbours import MutualKNN
 from layerprobe.study.values import Study
@@ -183,6 +184,90 @@ def test_one_map_has_no_title_and_no_other(plain: Study) -> None:
         other_map(plain)
 
 
+# ---- the search ---------------------------------------------------------------------------------------
+
+
+def test_the_search_draws_expected_scores_scans_and_every_run(searched: Study) -> None:
+    finding = searched.finding
+    assert finding
+    band, scan, dots, expected, keep, _ = search(searched).data
+    assert tuple(expected.y) == tuple(known.mean for known in finding.answer.layers)
+    lows, highs = zip(*(known.interval for known in finding.answer.layers), strict=True)
+    assert band.y == outline(lows, highs)
+    assert list(scan.y) == [finding.scanned(layer) for layer in range(13)]
+    runs = sorted(finding.fine_tuned, key=lambda run: (run.layer, run.seed))
+    assert list(dots.y) == [run.validation["spearman"] for run in runs]
+    assert all(0 < x - run.layer < 0.5 for x, run in zip(dots.x, runs, strict=True))
+    assert (keep.name, keep.x, keep.y) == ("keep: layer 9", (9,), (finding.answer.layers[9].mean,))
+
+
+def test_the_search_says_what_is_known_of_the_layer_and_of_the_run_that_is_pointed_at(searched: Study) -> None:
+    _, scan, dots, expected, *_ = search(searched).data
+    assert searched.finding
+    known, (tested, *_) = searched.finding.answer.layers[9], searched.outcomes[1:]
+    low, high = known.interval
+    assert expected.hovertext[9] == (
+        f"layer 9: expected {known.mean:.2f}<br>95\u00a0% interval [{low:.2f}, {high:.2f}]"
+        f"<br>the best with a chance of {100 * known.chance_best:.0f}\u00a0%"
+        f"<br>within 0.5 points of it: {100 * known.chance_within:.0f}\u00a0%"
+        f"<br>fine-tuned, on test: {tested.mean:.2f} ± {tested.std:.2f} (2 seeds)"
+    )
+    assert "on test" not in expected.hovertext[4]
+    run = next(run for run in searched.finding.fine_tuned if (run.layer, run.seed) == (9, 1))
+    validation, test = run.validation["spearman"], run.test["spearman"]
+    assert dots.hovertext[2] == (f"layer 9, seed 1<br>validation {validation:.2f} on part 2 of 5<br>test {test:.2f}")
+    assert scan.hovertext[4].startswith("scan, layer 4, seed 0<br>validation ")
+
+
+def test_the_search_shades_what_may_be_the_best_and_what_drops(searched: Study) -> None:
+    assert searched.finding
+    assert (searched.finding.answer.candidates, searched.finding.drop_layers) == ((7, 8, 9), (10, 11, 12))
+    figure = search(searched)
+    assert [(shade.x0, shade.x1) for shade in figure.layout.shapes] == [(6.5, 9.5), (9.5, 12.5)]
+    assert [annotation.text for annotation in figure.layout.annotations] == ["drop from layer 10"]
+    assert "may be the best" in [trace.name for trace in figure.data]
+
+
+def test_layers_that_may_be_the_best_and_lie_apart_are_shaded_apart(searched: Study) -> None:
+    assert searched.finding
+    answer = dataclasses.replace(searched.finding.answer, candidates=(2, 3, 7, 9))
+    apart = dataclasses.replace(searched, finding=dataclasses.replace(searched.finding, answer=answer))
+    shades = [(shade.x0, shade.x1) for shade in search(apart).layout.shapes]
+    assert shades == [(1.5, 3.5), (6.5, 7.5), (8.5, 9.5), (9.5, 12.5)]
+
+
+def test_the_smallest_layer_that_will_do_is_marked_and_scans_share_an_entry() -> None:
+    traces = search(STUDIES["found as expected"]()).data
+    assert [trace.name for trace in traces if trace.showlegend is not False] == [
+        "95\u00a0% interval",
+        "scans: one run, all layers",
+        "fine-tuned there, by seed",
+        "expected score",
+        "keep: layer 9",
+        "smallest that will do: layer 8",
+        "may be the best",
+    ]
+    assert len(traces) == 8
+
+
+def test_a_scan_alone_has_no_dots_and_a_study_without_a_search_no_figure(plain: Study) -> None:
+    names = [trace.name for trace in search(STUDIES["found in a scan alone"]()).data]
+    assert "fine-tuned there, by seed" not in names
+    with pytest.raises(DataError, match="expected a study with a search, got none: run it without --no-fine-tuning"):
+        search(plain)
+
+
+def test_elsewhere_what_was_found_is_shaded_and_what_was_expected_a_diamond(searched: Study) -> None:
+    for figure in (cka_curve(searched), tmft(searched), zero_shot(searched)):
+        (shade,) = figure.layout.shapes
+        assert (shade.x0, shade.x1) == (9.5, 12.5)
+    figure = cka_curve(searched)
+    assert list(figure.data[0].marker.symbol) == ["circle"] * 4 + ["diamond"] * 9
+    rings = {trace.name: trace.x for trace in figure.data if trace.name and trace.name.endswith(("layer 9", "layer 3"))}
+    assert rings == {"keep: layer 9": (9,), "expected: layer 3": (3,)}
+    assert list(tmft(searched).data[1].marker.symbol) == ["circle", "circle", "diamond"]
+
+
 # ---- maps ---------------------------------------------------------------------------------------------
 
 
@@ -297,12 +382,19 @@ def test_a_figure_without_data_says_what_is_missing(figure: object, missing: str
         figure(plain)
 
 
-@pytest.mark.parametrize("kind", ["reference", "intervals"])
+@pytest.mark.parametrize("kind", ["reference", "intervals", "found as expected"])
 def test_every_colour_has_its_counterpart_on_a_dark_page(kind: str) -> None:
     study = STUDIES[kind]()
-    written = "".join(
-        figure(study).to_json() for figure in (cka_curve, cka_map, zero_shot, tmft, seeds, parameters_against_score)
+    figures = (
+        cka_curve,
+        cka_map,
+        zero_shot,
+        tmft,
+        seeds,
+        parameters_against_score,
+        *([search] if study.finding else []),
     )
+    written = "".join(figure(study).to_json() for figure in figures)
     colours = set(re.findall(r"\"(#[0-9a-fA-F]{3,8}|rgba?\([^)]*\))\"", written))
     assert colours - {style.TRANSPARENT} <= set(style.DARK)
 

@@ -273,6 +273,96 @@ def test_nothing_is_said_of_a_reference_where_there_is_none(measured: Study) -> 
         assert "InfoNCEZero-shot" in page.text
 
 
+# ---- the search ---------------------------------------------------------------------------------------
+
+
+def test_the_layer_to_keep_stands_first(searched: Study) -> None:
+    read, finding = Page(rendered(searched)), searched.finding
+    assert finding
+    assert finding.against_last
+    order = [
+        "electra-base-discriminator: keep layer 9 of 12",
+        f"Expected on validation: {finding.promise}. 95% sure that the best layer is 7, 8 or 9; 9 has ",
+        "✓ confirmed",
+        finding.against_last.sentence,
+        "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds, 26 of them to hold it against the last",
+        "Parameters saved20\u00a0%",
+        "Speed1.5\u00a0×",
+        "95\u00a0% sure: 7–9",
+        "Against layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
+        "Which layer to keep",
+        "On validation the model drops at layers 10 to 12: 95% sure",
+        "After fine-tuning",
+        "What was expected before training",
+        searched.prediction.sentence,
+        "Similarity to the reference",
+        "Before fine-tuning",
+    ]
+    places = [read.text.index(part) for part in order]
+    assert places == sorted(places)
+    assert next(iter(json.loads(read.data("figures")))) == "search"
+    for term in ("Scan", "Tolerance", "May be the best", "Block-step", "Expected score"):
+        assert term in glossary(read)
+
+
+def glossary(read: Page) -> str:
+    return read.text[read.text.rindex("Words") :]
+
+
+def test_a_study_without_a_search_has_none_of_its_parts(whole: Study) -> None:
+    read = Page(rendered(whole))
+    for part in ("Which layer to keep", "What was expected before training", "May be the best", "keep layer"):
+        assert part not in read.text
+
+
+@pytest.mark.parametrize(
+    ("value", "interval", "verdict"),
+    [(7.5, (5.4, 9.6), "confirmed"), (0.5, (-1.0, 2.0), "undecided"), (-2.0, (-3.0, -1.0), "refuted")],
+)
+def test_only_what_was_tested_has_a_verdict(
+    value: float, interval: tuple[float, float], verdict: str, searched: Study
+) -> None:
+    finding = searched.finding
+    assert finding
+    assert finding.against_last
+    difference = dataclasses.replace(finding.against_last.difference, value=value, interval=interval)
+    proof = dataclasses.replace(finding.against_last, difference=difference)
+    read = Page(rendered(dataclasses.replace(searched, finding=dataclasses.replace(finding, against_last=proof))))
+    badges = [found for found in read.all("span") if (found.get("class") or "").startswith("badge")]
+    assert badges == [{"class": f"badge {verdict}"}]
+    untested = Page(rendered(dataclasses.replace(searched, finding=dataclasses.replace(finding, against_last=None))))
+    assert {"class": "badge open"} in untested.all("span")
+    assert "– not tested That layer 9 scores higher than the last, 12, was not tested" in untested.text
+    assert "Against layer 12—not tested" in untested.text
+
+
+def test_the_runs_are_in_the_order_in_which_they_were_made() -> None:
+    text = Page(rendered(STUDIES["found"]())).text
+    head = "RunWhatLayerSeedPartValidation SpearmanTest SpearmanSecondsBlock-stepsSpent of a sweep"
+    assert head + "1scanall01" in text
+    assert "at layer 9100132.9\u00a0%2TMFT801" in text  # the scan cost 13 of 455 block-steps, the next run 9
+    assert "94.8\u00a0%3TMFT901" in text
+    without_folds = Page(rendered(STUDIES["found as expected"]())).text
+    assert "RunWhatLayerSeedValidation Spearman" in without_folds
+    assert without_folds.count("scanall") == 2
+
+
+def test_the_table_of_layers_says_what_the_search_knows(searched: Study) -> None:
+    text = Page(rendered(searched)).text
+    assert "LayerParametersExpected95\u00a0% intervalChance to be bestChance within 0.5ScanZero-shot Spearman" in text
+    for row in ("9keep87.6\u00a0M", "8may be best80.5\u00a0M", "3expected45.1\u00a0M", "12drop108.9\u00a0M"):
+        assert row in text
+    assert "8will do80.5\u00a0M" in Page(rendered(STUDIES["found as expected"]())).text
+
+
+def test_names_of_a_study_with_a_search_cannot_add_elements() -> None:
+    hostile = STUDIES["found hostile"]()
+    data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
+    read, safe = Page(rendered(hostile)), Page(rendered(from_json(Study, data)))
+    assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
+    assert f"{HOSTILE}: keep layer 9 of 12" in read.text
+
+
 # ---- fine-tuning --------------------------------------------------------------------------------------
 
 

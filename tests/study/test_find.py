@@ -216,8 +216,10 @@ def test_a_layer_that_fails_in_the_scan_is_reported(six: Path, tmp_path: Path, m
 
     monkeypatch.setattr(runs, "fine_tune_jointly", spoiled)
     finding = found(six, tmp_path, budget=0.2)
-    assert 4 not in {run.layer for run in finding.scan}
-    assert len(finding.scan) == 6
+    assert all([run.layer for run in scan] == [0, 1, 2, 3, 5, 6] for scan in finding.scans)
+    assert finding.scans
+    assert finding.scanned(4) is None
+    assert finding.scanned(5) == pytest.approx(np.mean([scan[4].validation["spearman"] for scan in finding.scans]))
 
 
 def test_a_run_that_fails_is_reported_and_the_search_goes_on(

@@ -24,7 +24,7 @@ def zero_shot(study: Study) -> go.Figure:
     Raises:
         DataError: If the study has no zero-shot scores.
     """
-    drops, (model, reference) = study.prediction.drop_layers, words.labels(study)
+    drops, (model, reference) = study.drop_layers, words.labels(study)
     own = Look(colour=MODEL, markers=layer_markers(range(study.comparison.model.n_layers), drops))
     other = Look(colour=REFERENCE, symbol="square", dash="dot")
     lines = ((model, study.zero_shot, own, 2.5), (reference, study.reference_zero_shot, other, 2))
@@ -88,7 +88,7 @@ def _tuned(study: Study) -> Sequence[tuple[str, Sequence[LayerOutcome], Look]]:
     outcomes, (model, reference) = tuple(outcomes_by_layer(study).values()), words.labels(study)
     if not outcomes:
         raise DataError("expected a study with fine-tuned layers, got none: confirm the prediction first")
-    markers = layer_markers([outcome.layer for outcome in outcomes], study.prediction.drop_layers)
+    markers = layer_markers([outcome.layer for outcome in outcomes], study.drop_layers)
     both = [
         (model, outcomes, Look(colour=MODEL, dash="dot", markers=markers)),
         (reference, study.reference_outcomes, Look(colour=REFERENCE, symbol="square", dash="dot")),
@@ -111,7 +111,7 @@ def _by_layer(figure: go.Figure, study: Study) -> go.Figure:
     """Return the figure over the layers of both models, with the drop layers shaded."""
     deepest = max(outcome.layer for _, outcomes, _ in _tuned(study) for outcome in outcomes)
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
-    shade_drop(figure, study.prediction.drop_layers)
+    shade_drop(figure, study.drop_layers)
     return styled(figure)
 
 

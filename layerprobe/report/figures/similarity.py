@@ -41,7 +41,8 @@ from layerprobe.study.values import Study
 def cka_curve(study: Study) -> go.Figure:
     """Return the similarity to the reference by layer, with intervals; further references as thin lines.
 
-    Drop layers are shaded, the recommended layer and the threshold marked.
+    Layers that were flagged are diamonds, drop layers are shaded, and the threshold, the recommended layer and the one
+    to keep are marked.
     """
     curve, prediction = study.comparison.curve, study.prediction
     decided_by = prediction.evidence if prediction.by_plateau else None
@@ -54,12 +55,12 @@ def cka_curve(study: Study) -> go.Figure:
             *_further(study),
             _line(name, curve.values, texts, prediction, legendrank=1),
             *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
-            _ring(prediction.recommended_layer, curve.values[prediction.recommended_layer]),
+            *_rings(study),
         ]
     )
     layer_axis(figure, len(curve.values))
     figure.update_yaxes(title=_axis_title(study), range=_range(study))
-    shade_drop(figure, prediction.drop_layers)
+    shade_drop(figure, study.drop_layers)
     return styled(figure)
 
 
@@ -82,7 +83,7 @@ def read_by_rule(study: Study) -> go.Figure:
     layer_axis(figure, study.comparison.model.n_layers)
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
-    shade_drop(figure, prediction.drop_layers)
+    shade_drop(figure, study.drop_layers)
     return styled(figure)
 
 
@@ -142,10 +143,26 @@ def _further(study: Study) -> list[go.Scatter]:
     return traces
 
 
-def _ring(layer: int, value: float) -> go.Scatter:
-    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
-    name = f"recommended: layer {layer}"
-    return go.Scatter(x=[layer], y=[value], name=name, mode="markers", marker=marker, hoverinfo="skip")
+def _rings(study: Study) -> list[go.Scatter]:
+    """Return a ring around the recommended layer, and where there was a search around the one to keep."""
+    expected, kept = study.prediction.recommended_layer, study.kept_layer
+    if study.finding is None:
+        named = {f"recommended: layer {expected}": (expected, CHOSEN)}
+    else:
+        named = {f"keep: layer {kept}": (kept, CHOSEN)}
+        if expected != kept:
+            named[f"expected: layer {expected}"] = expected, FAINT
+    return [
+        go.Scatter(
+            x=[layer],
+            y=[study.comparison.curve.values[layer]],
+            name=name,
+            mode="markers",
+            marker={"size": 17, "color": TRANSPARENT, "line": {"color": colour, "width": 2.5}},
+            hoverinfo="skip",
+        )
+        for name, (layer, colour) in named.items()
+    ]
 
 
 def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import seeds_reading
-from layerprobe.pages.markup import element, join
+from layerprobe.pages.markup import Markup, element, join
 from layerprobe.pages.parts import Row, folded, missing, section, table
 from layerprobe.pages.values import Figure, Section
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, LayerRow, layer_rows, outcomes_by_layer, over_seeds
 from layerprobe.report.figures import scores as figures
-from layerprobe.study.values import Study
+from layerprobe.study.values import Finding, Study
 
 
 def zero_shot(study: Study) -> Section:
@@ -71,16 +71,34 @@ def _seed_rows(study: Study) -> Iterator[Row]:
 def layers(study: Study) -> Section:
     """Return everything about every layer as a table."""
     lines = layer_rows(study)
-    kinds = ("chosen" if line.recommended else "drop" if line.drop else None for line in lines)
+    kinds = ("chosen" if line.kept else "drop" if line.layer in study.drop_layers else None for line in lines)
     rows = (_layer_cells(study, line) for line in lines)
     return section("layers", "Table of layers", table("Table of layers", rows, kinds), kind="dense")
 
 
 def _layer_cells(study: Study, line: LayerRow) -> Row:
-    errors, outcome = study.comparison.curve.uncertainty, outcomes_by_layer(study).get(line.layer)
-    title = metric_title(study.metric)
+    flags = "", join(*_flags(study, line))
     yield "Layer", str(line.layer)
-    yield "Parameters", numbers.millions(line.parameters)
+    if study.finding is None:
+        yield "Parameters", numbers.millions(line.parameters)
+        yield from (*_similarity_cells(study, line), *_score_cells(study, line), flags)
+    else:
+        yield from (flags, ("Parameters", numbers.millions(line.parameters)), *_search_cells(study.finding, line))
+        yield from (*_score_cells(study, line), *_similarity_cells(study, line))
+
+
+def _search_cells(finding: Finding, line: LayerRow) -> Row:
+    settings, known = finding.answer.settings, finding.answer.layers[line.layer]
+    yield "Expected", numbers.number(known.mean, 1)
+    yield f"{numbers.percent(settings.level)} interval", numbers.interval(known.interval, 1)
+    yield "Chance to be best", numbers.redrawn_share(known.chance_best)
+    yield f"Chance within {settings.tolerance:g}", numbers.redrawn_share(known.chance_within)
+    if finding.scans:
+        yield "Scan", "–" if line.scan is None else numbers.number(line.scan)
+
+
+def _similarity_cells(study: Study, line: LayerRow) -> Row:
+    errors = study.comparison.curve.uncertainty
     yield words.short_measure(study), numbers.number(line.cka, 3)
     if errors is not None:
         ends = errors.lower[line.layer], errors.upper[line.layer]
@@ -89,16 +107,35 @@ def _layer_cells(study: Study, line: LayerRow) -> Row:
         yield "Flagged in redraws", numbers.redrawn_share(line.drop_probability)
     for name, values in study.prediction.read.items():
         yield name, numbers.significant(values[line.layer], 4)
+
+
+def _score_cells(study: Study, line: LayerRow) -> Row:
+    title, outcome = metric_title(study.metric), outcomes_by_layer(study).get(line.layer)
     yield f"Zero-shot {title}", "–" if line.zero_shot is None else numbers.number(line.zero_shot)
     yield f"TMFT {title}", numbers.mean_and_std(outcome.tested) if outcome else "–"
-    chosen = element("span", "recommended", class_="flag chosen") if line.recommended else None
-    yield "", join(chosen, element("span", "drop", class_="flag drop") if line.drop else None)
+
+
+def _flags(study: Study, line: LayerRow) -> Iterator[Markup]:
+    finding, recommended = study.finding, "recommended" if study.finding is None else "expected"
+    if finding is not None and line.kept:
+        yield element("span", "keep", class_="flag chosen")
+    elif finding is not None and line.layer == finding.answer.smallest_sufficient:
+        yield element("span", "will do", class_="flag chosen")
+    elif line.candidate:
+        yield element("span", "may be best", class_="flag chosen")
+    if line.recommended:
+        yield element("span", recommended, class_="flag" if finding else "flag chosen")
+    if line.layer in study.drop_layers:
+        yield element("span", "drop", class_="flag drop")
 
 
 def baselines(study: Study) -> Section:
     """Return what simpler rules recommend."""
     prediction, parameters = study.prediction, study.comparison.model.parameters
     ways = {f"{prediction.rule} (this report)": prediction.recommended_layer, **prediction.baselines}
+    if study.finding is not None:
+        ways = {"search (this report)": study.kept_layer, prediction.rule: prediction.recommended_layer}
+        ways |= prediction.baselines
     outcomes, title = outcomes_by_layer(study), metric_title(study.metric)
     rows = (
         (

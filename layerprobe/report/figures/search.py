@@ -1,0 +1,153 @@
+"""The search for the layer to keep as a figure. Knows Plotly and studies."""
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import plotly.graph_objects as go
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import metric_title
+from layerprobe.pages import numbers
+from layerprobe.pages.charts import MANY, area, beside, line
+from layerprobe.pages.style import (
+    CANDIDATE,
+    CHOSEN,
+    FAINT,
+    INTERVAL,
+    MODEL,
+    layer_axis,
+    layer_markers,
+    shade_drop,
+    styled,
+)
+from layerprobe.report.data import outcomes_by_layer
+from layerprobe.search.sentence import points
+from layerprobe.search.values import LayerBelief
+from layerprobe.study.values import Finding, MadeRun, Study
+
+
+def search(study: Study) -> go.Figure:
+    """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
+
+    The layers that cannot be told from the best and those that drop are shaded, the layer to keep is marked, and so is
+    the smallest one that will do.
+
+    Raises:
+        DataError: If the study has no search.
+    """
+    finding = study.finding
+    if finding is None:
+        raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
+    known, found = finding.answer.layers, finding.answer
+    level = numbers.percent(found.settings.level)
+    expected = line(
+        [each.mean for each in known],
+        name="expected score",
+        colour=MODEL,
+        width=2.5,
+        marker=layer_markers(range(len(known)), finding.drop_layers),
+        texts=[_text(study, finding, each) for each in known],
+    )
+    lows, highs = zip(*(each.interval for each in known), strict=True)
+    band = area(lows, highs, name=f"{level} interval", colour=INTERVAL)
+    figure = go.Figure([band, *_scans(finding), *_runs(finding), expected, *_rings(finding), _candidates_entry()])
+    figure.update_yaxes(title=f"{numbers.capitalised(metric_title(study.metric))} × 100<br>on validation")
+    layer_axis(figure, len(known))
+    _shade_candidates(figure, found.candidates)
+    shade_drop(figure, finding.drop_layers)
+    return styled(figure)
+
+
+def _text(study: Study, finding: Finding, known: LayerBelief) -> str:
+    settings = finding.answer.settings
+    said = [
+        f"layer {known.layer}: expected {numbers.number(known.mean)}",
+        f"{numbers.percent(settings.level)} interval {numbers.interval(known.interval)}",
+        f"the best with a chance of {numbers.redrawn_share(known.chance_best)}",
+        f"within {points(settings.tolerance)} of it: {numbers.redrawn_share(known.chance_within)}",
+    ]
+    tested = outcomes_by_layer(study).get(known.layer)
+    if tested is not None:
+        said.append(f"fine-tuned, on test: {numbers.mean_and_std(tested.tested)}")
+    return "<br>".join(said)
+
+
+def _scans(finding: Finding) -> list[go.Scatter]:
+    several = len(finding.scans) > 1
+    return [
+        line(
+            [run.validation[finding.primary] for run in scan],
+            x=[run.layer for run in scan],
+            texts=[_run_text(finding, made) for made in finding.runs if made.scan and made.run in scan],
+            name="scans: one run, all layers" if several else "scan: one run, all layers",
+            colour=FAINT,
+            width=1.0 if several else 1.5,
+            dash="dash",
+            legendgroup="scan",
+            showlegend=not number,
+        )
+        for number, scan in enumerate(finding.scans)
+    ]
+
+
+def _runs(finding: Finding) -> list[go.Scatter]:
+    """Return every run of a truncated model as a dot beside its layer."""
+    made = sorted((made for made in finding.runs if not made.scan), key=lambda made: (made.run.layer, made.run.seed))
+    if not made:
+        return []
+    most = max(known.runs for known in finding.answer.layers)
+    xs: list[float] = []
+    for layer, runs in groupby(made, key=lambda each: each.run.layer):
+        xs += [layer + aside for aside in beside(len(list(runs)))]
+    dots = go.Scatter(
+        x=xs,
+        y=[each.run.validation[finding.primary] for each in made],
+        hovertext=[_run_text(finding, each) for each in made],
+        name="fine-tuned there, by seed",
+        mode="markers",
+        marker={"size": 5 if most > MANY else 8, "color": MODEL, "opacity": 0.6},
+        hovertemplate="%{hovertext}<extra></extra>",
+    )
+    return [dots]
+
+
+def _run_text(finding: Finding, made: MadeRun) -> str:
+    run = made.run
+    fold = f" on part {made.fold + 1} of {finding.n_folds}" if finding.n_folds > 1 else ""
+    return (
+        f"{'scan, ' if made.scan else ''}layer {run.layer}, seed {run.seed}"
+        f"<br>validation {numbers.number(run.validation[finding.primary])}{fold}"
+        f"<br>test {numbers.number(run.test[finding.primary])}"
+    )
+
+
+def _rings(finding: Finding) -> list[go.Scatter]:
+    found = finding.answer
+    marks = {found.best_layer: ("keep", "circle-open", 18)}
+    if found.smallest_sufficient is not None and found.smallest_sufficient != found.best_layer:
+        marks[found.smallest_sufficient] = ("smallest that will do", "square-open", 16)
+    return [
+        go.Scatter(
+            x=[layer],
+            y=[found.layers[layer].mean],
+            name=f"{name}: layer {layer}",
+            mode="markers",
+            marker={"symbol": symbol, "size": size, "color": CHOSEN, "line": {"width": 2.5}},
+            hoverinfo="skip",
+        )
+        for layer, (name, symbol, size) in marks.items()
+    ]
+
+
+def _shade_candidates(figure: go.Figure, layers: Sequence[int]) -> None:
+    """Shade the layers that may be the best, those side by side as one."""
+    for _, neighbours in groupby(enumerate(layers), key=lambda place: place[1] - place[0]):
+        first, *others = (layer for _, layer in neighbours)
+        right = others[-1] if others else first
+        figure.add_vrect(x0=first - 0.5, x1=right + 0.5, fillcolor=CANDIDATE, line_width=0, layer="below")
+
+
+def _candidates_entry() -> go.Scatter:
+    """Return what explains their shade in the legend, and draws nothing."""
+    marker = {"symbol": "square", "size": 12, "color": CANDIDATE}
+    return go.Scatter(x=[None], y=[None], name="may be the best", mode="markers", marker=marker, hoverinfo="skip")

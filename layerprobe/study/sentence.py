@@ -1,0 +1,79 @@
+"""What was found, and how that compares with what was expected, in plain words. Knows studies; computes nothing."""
+
+from layerprobe.errors import DataError
+from layerprobe.prediction.sentence import layer_span
+from layerprobe.search.sentence import percents, points
+from layerprobe.study.values import Finding, Study
+
+
+def proof_sentence(finding: Finding) -> str:
+    """Return what holding the layer to keep against the last one on the test split showed, or that it was not done."""
+    best, last = finding.best_layer, len(finding.parameters) - 1
+    if finding.against_last is not None:
+        return finding.against_last.sentence
+    if best == last:
+        return "The layer to keep is the last one: there is no other to hold it against."
+    return f"That layer {best} scores higher than the last, {last}, was not tested on the test split."
+
+
+def found_drop_sentence(finding: Finding) -> str:
+    """Return whether the last layers are worse than the best one, as found on validation."""
+    settings, layers = finding.answer.settings, finding.drop_layers
+    far, sure = points(settings.tolerance), f"{settings.level:.0%} sure"
+    if layers:
+        they_are = "it is" if len(layers) == 1 else "they are"
+        return (
+            f"On validation the model drops at {layer_span(layers)}: {sure} that {they_are} worse than the best by "
+            f"more than {far}."
+        )
+    if _no_drop(finding):
+        return f"On validation the model does not drop: {sure} that its last layer is within {far} of the best."
+    return (
+        f"Whether the model drops is open: on validation its last layer is worse than the best by more than {far} "
+        f"with a chance of {percents(finding.drop_chance)}."
+    )
+
+
+def expectation_sentence(study: Study) -> str:
+    """Return what was expected before training, and where the search disagrees.
+
+    Raises:
+        DataError: If there was no search.
+    """
+    finding, prediction = study.finding, study.prediction
+    if finding is None:
+        raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
+    flagged = f"a drop at {layer_span(prediction.drop_layers)}" if prediction.drops else "no drop"
+    agreed = (
+        prediction.recommended_layer in finding.answer.candidates,
+        prediction.drop_layers == finding.drop_layers and (prediction.drops or _no_drop(finding)),
+    )
+    verdict = "agrees" if all(agreed) else "agrees in part" if any(agreed) else "disagrees"
+    return (
+        f'Expected before training by the rule "{prediction.rule}": layer {prediction.recommended_layer}, and '
+        f"{flagged}. Training {verdict}: {_of_layer(finding, prediction.recommended_layer)}, and "
+        f"{_of_drop(finding, prediction.drop_layers)}."
+    )
+
+
+def _of_layer(finding: Finding, expected: int) -> str:
+    best, layers = finding.best_layer, finding.answer.layers
+    if expected == best:
+        return f"layer {expected} is the one to keep"
+    if expected in finding.answer.candidates:
+        return f"layer {expected} cannot be told from the best, {best}"
+    less = layers[best].mean - layers[expected].mean
+    return f"layer {expected} scores {less:.1f} points less than layer {best}"
+
+
+def _of_drop(finding: Finding, flagged: tuple[int, ...]) -> str:
+    found = finding.drop_layers
+    if found:
+        alone = " alone" if set(found) < set(flagged) else ""
+        return "the drop is as expected" if found == flagged else f"a drop was found at {layer_span(found)}{alone}"
+    return "none was found" if _no_drop(finding) else "whether the last layer drops is open"
+
+
+def _no_drop(finding: Finding) -> bool:
+    """Return whether the last layer is surely within the tolerance of the best."""
+    return finding.drop_chance <= 1 - finding.answer.settings.level

@@ -1,0 +1,160 @@
+"""What was found, in words, and how it compares with what was expected."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from layerprobe.errors import DataError
+from layerprobe.search.sentence import search_sentence
+from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
+from layerprobe.study.values import Finding, Study
+from tests.report.conftest import found, study
+
+
+@pytest.fixture(scope="module")
+def searched() -> Study:
+    """Of 12 blocks: layer 9 is the best, 7 and 8 may be, and 10 to 12 drop, as was expected."""
+    return found(study())
+
+
+def expecting(searched: Study, recommended: int, drop: tuple[int, ...]) -> Study:
+    onset = drop[0] if drop else None
+    prediction = dataclasses.replace(searched.prediction, recommended_layer=recommended, drop_layers=drop, onset=onset)
+    return dataclasses.replace(searched, prediction=prediction)
+
+
+def finding_of(searched: Study) -> Finding:
+    assert searched.finding
+    return searched.finding
+
+
+def with_last(finding: Finding, chance_within: float) -> Finding:
+    """The same finding with another chance that the last layers are within the tolerance."""
+    layers = [
+        dataclasses.replace(each, chance_within=max(each.chance_within, chance_within))
+        for each in finding.answer.layers
+    ]
+    return dataclasses.replace(finding, answer=dataclasses.replace(finding.answer, layers=tuple(layers)))
+
+
+# ---- what was found -------------------------------------------------------------------------------------
+
+
+def test_the_answer_says_what_is_saved(searched: Study) -> None:
+    finding = finding_of(searched)
+    best, parameters = finding.answer.layers[9], searched.comparison.model.parameters
+    low, high = best.interval
+    assert finding.saved(9) == 1 - parameters[9] / parameters[12]
+    assert finding.speed(9) == 0.9 / 0.6
+    assert finding.kept == (
+        f"Keep layer 9 of 12: {best.mean:.1f} Spearman x 100 (95% interval {low:.1f} to {high:.1f}), "
+        "20% fewer parameters, 1.5 times as fast."
+    )
+    assert finding.sentence == " ".join((finding.kept, finding.certainty, finding.spent, finding.doubt))
+    unmeasured = dataclasses.replace(finding, seconds_by_layer=(None,) * 13)
+    assert unmeasured.kept.endswith("20% fewer parameters.")
+
+
+def test_beside_the_numbers_of_a_study_it_is_the_sentence_of_the_search(searched: Study) -> None:
+    finding = finding_of(searched)
+    plain = dataclasses.replace(finding, proof_cost=0).sentence
+    assert plain.replace(" Spearman x 100", "").replace(", 20% fewer parameters, 1.5 times as fast", "") == (
+        search_sentence(finding.answer)
+    )
+
+
+def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
+    finding = finding_of(found(study(), tolerance=1.0, scans=2, n_folds=1))
+    assert finding.answer.smallest_sufficient == 8
+    assert "within 1 point of the best, 95% sure: 8 (26% fewer parameters, 1.8 times as fast)." in finding.certainty
+    itself = dataclasses.replace(finding.answer, smallest_sufficient=9)
+    assert (
+        "No smaller layer is within 1 point of it, 95% sure." in dataclasses.replace(finding, answer=itself).certainty
+    )
+
+
+def test_the_whole_model_saves_nothing() -> None:
+    finding = finding_of(found(study(drop=(), recommended=12), peak=12))
+    assert finding.kept.startswith("Keep layer 12 of 12, the whole model: ")
+    assert finding.kept.endswith(").")
+    assert proof_sentence(finding) == "The layer to keep is the last one: there is no other to hold it against."
+
+
+def test_what_the_proof_cost_is_told_apart(searched: Study) -> None:
+    finding = finding_of(searched)
+    said = "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds"
+    assert finding.spent.startswith(f"{said}, 26 of them to hold it against the last layer; ")
+    assert dataclasses.replace(finding, proof_cost=0).spent.startswith(f"{said}; ")
+
+
+def test_what_was_not_tested_is_not_called_proof(searched: Study) -> None:
+    finding = finding_of(searched)
+    assert finding.against_last
+    assert proof_sentence(finding) == finding.against_last.sentence
+    untested = dataclasses.replace(finding, against_last=None)
+    assert proof_sentence(untested) == "That layer 9 scores higher than the last, 12, was not tested on the test split."
+
+
+@pytest.mark.parametrize(
+    ("chance_within", "said"),
+    [
+        (0.0, "On validation the model drops at layers 10 to 12: 95% sure that they are worse than the best by more "),
+        (0.96, "On validation the model does not drop: 95% sure that its last layer is within 0.5 points of the best."),
+        (
+            0.4,
+            "Whether the model drops is open: on validation its last layer is worse than the best by more than 0.5 "
+            "points with a chance of 60%.",
+        ),
+    ],
+)
+def test_whether_the_model_drops(searched: Study, chance_within: float, said: str) -> None:
+    assert found_drop_sentence(with_last(finding_of(searched), chance_within)).startswith(said)
+
+
+def test_one_layer_drops() -> None:
+    finding = finding_of(found(study(), peak=11))
+    assert finding.drop_layers == (12,)
+    assert "drops at layer 12: 95% sure that it is worse" in found_drop_sentence(finding)
+
+
+# ---- what was expected ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("recommended", "drop", "said"),
+    [
+        (9, (10, 11, 12), "agrees: layer 9 is the one to keep, and the drop is as expected."),
+        (8, (10, 11, 12), "agrees: layer 8 cannot be told from the best, 9, and the drop is as expected."),
+        (9, (12,), "agrees in part: layer 9 is the one to keep, and a drop was found at layers 10 to 12."),
+        (
+            *(8, (9, 10, 11, 12)),
+            "agrees in part: layer 8 cannot be told from the best, 9, and a drop was found at layers 10 to 12 alone.",
+        ),
+        (12, (), "disagrees: layer 12 scores 11.3 points less than layer 9, and a drop was found at layers 10 to 12."),
+    ],
+)
+def test_where_training_disagrees_is_said(searched: Study, recommended: int, drop: tuple[int, ...], said: str) -> None:
+    sentence = expectation_sentence(expecting(searched, recommended, drop))
+    flagged = f"a drop at layers {drop[0]} to 12" if len(drop) > 1 else "a drop at layer 12" if drop else "no drop"
+    expected = f'Expected before training by the rule "plateau of CKA": layer {recommended}, and {flagged}. '
+    assert sentence == f"{expected}Training {said}"
+
+
+@pytest.mark.parametrize(
+    ("chance_within", "drop", "said"),
+    [
+        (0.96, (), "agrees: layer 9 is the one to keep, and none was found."),
+        (0.4, (), "agrees in part: layer 9 is the one to keep, and whether the last layer drops is open."),
+        (0.96, (12,), "agrees in part: layer 9 is the one to keep, and none was found."),
+    ],
+)
+def test_where_no_drop_was_found(searched: Study, chance_within: float, drop: tuple[int, ...], said: str) -> None:
+    known = dataclasses.replace(searched, finding=with_last(finding_of(searched), chance_within))
+    assert expectation_sentence(expecting(known, 9, drop)).endswith(f"Training {said}")
+
+
+def test_without_a_search_there_is_nothing_to_compare() -> None:
+    with pytest.raises(DataError, match="expected a study with a search, got none: run it without --no-fine-tuning"):
+        expectation_sentence(study())
