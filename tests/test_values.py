@@ -25,7 +25,15 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.values import TokenMetrics
-from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol
+from layerprobe.finetuning.values import (
+    Confirmation,
+    EpochMetrics,
+    FineTuningRun,
+    JointEpoch,
+    JointRun,
+    LayerOutcome,
+    Protocol,
+)
 from layerprobe.labs.values import LabStudy
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
@@ -34,6 +42,8 @@ from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSett
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.values import Evidence as SearchEvidence
+from layerprobe.search.values import Score, SearchSettings
 from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
@@ -47,7 +57,7 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
-from layerprobe.study.values import Prediction, Provenance, Study
+from layerprobe.study.values import Finding, Prediction, Provenance, Study
 from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Task, TaskSettings, TextFile
 
@@ -100,7 +110,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "any_drop": SHARE,
     },
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
-    Study: dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())),
+    Study: dict.fromkeys(("further_comparisons", "further_predictions", "further_outcomes"), st.just(())),
     Prediction: {
         "comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))),
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
@@ -119,6 +129,27 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
     },
     EpochMetrics: {"validation": BY_METRIC},
+    JointEpoch: dict.fromkeys(("train_loss", "validation"), st.tuples(*[st.none() | NUMBERS] * 3)),
+    JointRun: {
+        **{"primary": PRIMARY, "parameters": st.tuples(*[st.integers()] * 3)},
+        **dict.fromkeys(("validation", "test"), st.tuples(*[st.none() | BY_METRIC] * 3)),
+        "thresholds": st.tuples(*[st.none() | NUMBERS] * 3),
+    },
+    SearchEvidence: {
+        **{"n_blocks": st.just(2), "item_covariance": st.just(((4.0,),)), "n_folds": st.integers(1, 5)},
+        "scores": st.tuples(st.builds(Score, layer=LAYER, seed=st.integers(0, 4), value=st.none() | NUMBERS)),
+        "steps": st.none() | st.tuples(SHARE, SHARE),
+        "start": st.none() | LAYER,
+    },
+    SearchSettings: {
+        **{"tolerance": st.floats(0, 9), "level": st.floats(0.5, 0.99), "seeds": st.integers(1, 9)},
+        "budget": st.none() | st.floats(0.01, 1),
+    },
+    Finding: {
+        **{"primary": PRIMARY, "parameters": st.tuples(*[st.integers()] * 3)},
+        "outcomes": st.lists(st.deferred(lambda: values_of(LayerOutcome)), max_size=2).map(tuple),
+        "runs": st.just(()),
+    },
     FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
     Provenance: {"task_kind": st.just("sts")},
     Task: {"kind": st.just("sts"), "labels": st.just(())},
