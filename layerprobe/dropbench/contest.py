@@ -62,7 +62,6 @@ def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
         None if of_one is None else 2 * of_one / len(on) * (choice.layer != _best(model, on))
         for choice, on in zip(choices, seeds, strict=True)
     ]
-    chances, within = chances_of_best(tuned), chances_within(tuned)
     stated = [choice.stated for choice in choices if choice.stated is not None]
     named = [choice.sufficient for choice in choices if choice.sufficient is not None]
     return StrategyOutcome(
@@ -76,9 +75,9 @@ def _outcome(model: Recorded, choices: Sequence[Choice]) -> StrategyOutcome:
         costs=tuple(choice.cost for choice in choices),
         items_error=_mean_error(of_items),
         seeds_error=_mean_error(of_seeds),
-        coverage=_mean(float(chances[list(layers)].sum()) for layers in stated) if stated else None,
+        coverage=_mean(chances_of_best(tuned)[list(layers)].sum() for layers in stated) if stated else None,
         set_size=_mean(len(layers) for layers in stated) if stated else None,
-        sufficient=_mean(float(within[layer]) for layer in named) if named else None,
+        sufficient=_mean(chances_within(tuned)[layer] for layer in named) if named else None,
     )
 
 
