@@ -268,7 +268,8 @@ def _print_layers(
     found, title, scanned = finding.answer, metric_title(finding.primary), bool(finding.scans)
     by_layer, level = {outcome.layer: outcome for outcome in outcomes}, f"{100 * found.settings.level:g} %"
     header = ["layer", "parameters", *(columns or {}), *(["scan"] if scanned else []), "runs", "expected"]
-    header += [f"{level} interval", "best", f"within {found.settings.tolerance:g}", f"test {title}", "flag"]
+    within = f"within {found.settings.tolerance:g}"
+    header += [f"{level} interval", "best", within, f"test {title}", "flag"]
     rows = []
     for known, parameters in zip(found.layers, finding.parameters, strict=True):
         cells = [str(known.layer), millions(parameters), *(cells[known.layer] for cells in (columns or {}).values())]
@@ -280,8 +281,8 @@ def _print_layers(
         rows.append([*cells, _flag(finding, known.layer)])
     print_table(header, rows)
     typer.echo(
-        f"Scores are {title} x 100, on validation but for the test column; expected, with its interval over items and "
-        "seeds: fine-tuned there."
+        f"{title} x 100, on validation but for the test column. Expected: fine-tuned there, over new items and seeds; "
+        f"best, {within}: the chance to be the best, and to lose no more than that to it."
     )
 
 

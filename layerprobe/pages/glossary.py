@@ -10,6 +10,13 @@ TERMS = {
     "Drop layer": "A layer flagged as scoring lower after fine-tuning than the best earlier layer; the onset is the"
     " first of the final run.",
     "TMFT": "Truncated model fine-tuning: the blocks above a layer are removed, and the rest is fine-tuned.",
+    "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
+    "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
+    "Interval of the mean": "Where the mean would lie for other test items and other seeds like these, by Student’s t;"
+    " of a study from before outputs were kept by item, for other seeds alone.",
+    "Redraw": "The curve drawn again within the errors that its sample of texts leaves. How many redraws flag a layer"
+    " says how surely the curve declines there, not how probable it is that fine-tuning drops.",
+    "Pareto front": "The layers that no other beats in both cost and score.",
     # searches
     "Scan": "One fine-tuning run with a loss at every layer: it draws the whole curve for the price of one run.",
     "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"
@@ -19,14 +26,6 @@ TERMS = {
     " asked for.",
     "Block-step": "What it costs to train one block, or the embeddings, in one run: a run truncated at layer l costs"
     " l + 1, a scan as much as a run of the whole model. A sweep is every layer with every seed.",
-    # all studies
-    "Zero-shot": "Scores before any fine-tuning: of the cosine of embeddings, or of logistic regression on them.",
-    "Interval, band": "Where the value of a layer, and the whole curve at once, would lie for all texts like these.",
-    "Interval of the mean": "Where the mean would lie for other test items and other seeds like these, by Student’s t;"
-    " of a study from before outputs were kept by item, for other seeds alone.",
-    "Redraw": "The curve drawn again within the errors that its sample of texts leaves. How many redraws flag a layer"
-    " says how surely the curve declines there, not how probable it is that fine-tuning drops.",
-    "Pareto front": "The layers that no other beats in both cost and score.",
     # diagnostics
     "Copies": "Rows that are equal to an earlier row; they match in every model and raise similarity.",
     "Mean cosine": "Of two different texts. Near 1 all embeddings point the same way; CKA takes that direction out,"

@@ -185,8 +185,8 @@ def search_reading(finding: Finding) -> str:
         f"Dots are runs, by seed, on {n_validation:,} validation examples{folds}; test scores show where one points.",
     ]
     if finding.scans:
-        broken = "line is the scan" if len(finding.scans) == 1 else "lines are the scans"
-        said.append(f"The broken {broken}: one run that trains all layers at once.")
+        broken = "line is the scan," if len(finding.scans) == 1 else "lines are scans, each"
+        said.append(f"The broken {broken} one run that trains all layers at once.")
     said.append(
         "On green ground are the layers that may be the best: all are scored on the same examples, so that they can be"
         " told apart better than the shade is wide."

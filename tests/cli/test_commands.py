@@ -9,14 +9,17 @@ import pytest
 from layerprobe_cli.main import PANELS, app
 from typer.testing import CliRunner
 
+from layerprobe.encoders.loading import load_encoder
 from layerprobe.serialisation import from_json
-from layerprobe.study.values import Study
+from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
+from layerprobe.study.values import Finding, Study
 
 from .conftest import QUICK, Layerprobe
 
 COMMANDS = (
     "demo",
     "run",
+    "find",
     "extract",
     "compare",
     "metrics",
@@ -25,6 +28,7 @@ COMMANDS = (
     "retrieve",
     "pretrain",
     "adapt",
+    "scan",
     "finetune",
     "chain",
     "confirm",
@@ -71,12 +75,46 @@ def test_run_writes_report_and_study(
 ) -> None:
     done = layerprobe("run", pair[0], "-r", pair[1], "-t", pairs_file, *QUICK, "-o", tmp_path / "out")
     assert done.code == 0, done.err
-    assert "Verdict: " in done.out
-    assert "Report: " in done.out
     study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
-    assert study.confirmation is not None
-    assert study.confirmation.verdict in done.out
+    assert study.finding is not None
+    lines = done.out.splitlines()
+    assert len(lines) <= 25
+    assert lines[0].split()[:5] == ["layer", "parameters", "CKA", "zero-shot", "runs"]
+    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
+    assert [line.split()[0] for line in lines[2:6] if line.endswith("keep")] == [str(study.finding.best_layer)]
+    said = (
+        f"{study.finding.kept} {study.finding.certainty}",
+        found_drop_sentence(study.finding),
+        expectation_sentence(study),
+        " ".join(filter(None, (study.finding.spent, study.finding.doubt))),
+        f"Report: {tmp_path / 'out' / 'report.html'}",
+    )
+    places = [lines.index(line) for line in said]
+    assert places == sorted(places)
+    assert any(line.endswith(proof_sentence(study.finding)) for line in lines)
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+
+
+def test_find_prints_the_table_and_the_answer(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    command = ("find", pair[0], "-t", pairs_file, *QUICK)
+    finding = from_json(Finding, layerprobe(*command, "--json").out)
+    lines = layerprobe(*command).out.splitlines()
+    assert lines[0].split()[:4] == ["layer", "parameters", "runs", "expected"]
+    assert f"{finding.kept} {finding.certainty}" not in lines  # how fast it is differs from time to time
+    assert finding.kept.split(", ")[0] in lines[8]
+    best = finding.best_layer
+    assert lines[9] == (
+        "Not tested: "
+        + (
+            "The layer to keep is the last one: there is no other to hold it against."
+            if best == 3
+            else f"That layer {best} scores higher than the last, 3, was not tested on the test split."
+        )
+    )
+    tested = layerprobe(*command, "--against-last", "2", "--json").json["against_last"]
+    assert (tested is None) == (best == 3)
 
 
 def test_stages_alone_agree_with_run_and_are_not_done_again(
@@ -99,17 +137,24 @@ def test_stages_alone_agree_with_run_and_are_not_done_again(
     without = ({k: v for k, v in layer.items() if not k.startswith("best_seed")} for layer in confirmed["layers"])
     assert list(without) == confirmed["confirmation"]["outcomes"]
 
-    # from here on nothing may be computed by a model again
+    found = layerprobe("find", model, *data, *QUICK, "--against-last", "2", "--json").json
+
+    # from here on nothing may be computed by a model again, but how fast it is
     def refuse(*args: object, **kwargs: object) -> None:
         raise AssertionError("a stage that was done is done again")
 
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", refuse)
+    monkeypatch.setattr("layerprobe.study.find.load", lambda checkpoint, options: load_encoder(checkpoint))
+    for name in ("fine_tune", "fine_tune_jointly"):
+        monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", refuse)
     out = tmp_path / "out"
     study = layerprobe("run", model, "-r", reference, *data, *QUICK, "-o", out, "--json").json
     assert [study["comparison"]] == compared["comparisons"]
     assert study["prediction"] == predicted["prediction"] == confirmed["prediction"]
     assert study["comparison"]["curve"] == predicted["curve"]
-    assert study["confirmation"] == confirmed["confirmation"]
+    assert study["confirmation"] is None
+    timed = "seconds_by_layer"
+    assert {**study["finding"], timed: None} == {**found, timed: None}
     again = layerprobe("report", out / "study.json", "-o", tmp_path / "again.html")
     assert again.code == 0
     assert (tmp_path / "again.html").read_bytes() == (out / "report.html").read_bytes()
@@ -170,18 +215,18 @@ def test_what_needs_a_reference_says_so(
 def test_run_and_confirm_need_no_reference(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:
-    confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK, "--json").json
+    confirmed = layerprobe("confirm", pair[0], "-t", pairs_file, *QUICK)
+    assert confirmed.code == 0, confirmed.err
     printed = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--out", tmp_path / "out")
     assert "CKA with layer before" in printed.out
     study = from_json(Study, (tmp_path / "out" / "study.json").read_text())
     assert study.comparison.alone
     assert study.reference_zero_shot is None
-    assert study.confirmation is not None
-    assert study.confirmation.verdict == confirmed["confirmation"]["verdict"]
+    assert study.finding is not None
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Similarity to the layer before, layer by layer" in page
     assert "Of different layers, " in page
-    assert '<span class="against">' not in page
+    assert " against " not in page.split("<header>")[1].split("</h1>")[0]
     printed = layerprobe("run", pair[0], "-t", pairs_file, *QUICK, "--reference-layers", "1", "--out", tmp_path / "no")
     assert printed.code == 2
     assert "expected --reference with --reference-layers" in printed.err

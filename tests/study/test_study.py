@@ -88,8 +88,19 @@ def complete(models: dict[str, str], task: Task, options: Options) -> Study:
 
 
 def whole(models: dict[str, str], task: Task, options: Options, **changes: Any) -> Study:
-    settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "reference_layers": (3,), **changes}
+    settings: dict[str, Any] = {"seeds": 2, "protocol": SHORT, "reference_layers": (3,), **changes}
     return run(models["electra"], reference=models["bert"], task=task, options=options, **settings)
+
+
+def untimed(study: Study) -> Study:
+    """The study without what differs from time to time."""
+    assert study.finding is not None
+    still = [
+        dataclasses.replace(made, run=dataclasses.replace(made.run, seconds=0.0, peak_memory=None))
+        for made in study.finding.runs
+    ]
+    finding = dataclasses.replace(study.finding, runs=tuple(still), seconds_by_layer=(None,) * 4)
+    return dataclasses.replace(study, finding=finding)
 
 
 def fail(*arguments: Any, **settings: Any) -> Any:
@@ -98,8 +109,11 @@ def fail(*arguments: Any, **settings: Any) -> Any:
 
 @pytest.fixture
 def no_models(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on no weights can be loaded."""
+    """From here on no weights can be loaded but to time the layers that a search found, and nothing is trained."""
     monkeypatch.setattr("layerprobe.encoders.options.load_encoder", fail)
+    monkeypatch.setattr("layerprobe.study.find.load", lambda checkpoint, options: load_encoder(checkpoint))
+    for name in ("fine_tune", "fine_tune_jointly"):
+        monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
 
 
 # ---- the whole ----------------------------------------------------------------------------------------
@@ -110,7 +124,7 @@ def test_a_study_survives_json(complete: Study) -> None:
 
 
 def test_a_study_holds_together(complete: Study, models: dict[str, str], task: Task) -> None:
-    comparison, prediction, confirmation = complete.comparison, complete.prediction, complete.confirmation
+    comparison, prediction, finding = complete.comparison, complete.prediction, complete.finding
     assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
     assert np.shape(comparison.map.values) == (4, 4)
     assert comparison.curve.values == tuple(np.diag(comparison.map.values))
@@ -119,9 +133,11 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert prediction.rule == "fall of InfoNCE"
     assert prediction.baselines.keys() == {*simple, PLATEAU, "fall of effective rank"}
     assert prediction.sentence.count("electra") == 1
-    assert confirmation is not None
-    assert {result.layer for result in confirmation.outcomes} >= {prediction.recommended_layer, 3}
-    assert {result.seeds for result in confirmation.outcomes} == {(0, 1)}
+    assert finding is not None
+    assert [result.layer for result in complete.outcomes] == [0, 1, 2, 3]  # so few blocks are all fine-tuned
+    assert complete.kept_layer == finding.best_layer
+    assert complete.drop_layers == finding.drop_layers
+    assert (finding.against_last is None) == (finding.best_layer == 3)
     assert [result.layer for result in complete.reference_outcomes] == [3]
     assert complete.protocol == SHORT
     assert complete.zero_shot is not None
@@ -141,7 +157,7 @@ def test_a_second_time_nothing_is_loaded_and_all_values_are_the_same(
     complete: Study, models: dict[str, str], task: Task, options: Options
 ) -> None:
     again = whole(models, task, options)
-    assert dataclasses.replace(again, provenance=complete.provenance) == complete
+    assert untimed(dataclasses.replace(again, provenance=complete.provenance)) == untimed(complete)
 
 
 def test_an_empty_store_gives_the_same_values(
@@ -150,15 +166,17 @@ def test_an_empty_store_gives_the_same_values(
     again = whole(models, task, Options(device="cpu", cache_dir=tmp_path))
     assert again.comparison == complete.comparison
     assert again.prediction == complete.prediction
-    assert again.confirmation == complete.confirmation
+    assert untimed(again).finding == untimed(complete).finding
 
 
 def test_without_fine_tuning_it_stops_at_the_prediction(
     complete: Study, models: dict[str, str], task: Task, options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("layerprobe.finetuning.tuning.fine_tune_layers", fail)
+    for name in ("fine_tune", "fine_tune_jointly"):
+        monkeypatch.setattr(f"layerprobe.finetuning.runs.{name}", fail)
     study = whole(models, task, options, fine_tuning=False)
-    assert (study.confirmation, study.protocol, study.reference_outcomes) == (None, None, ())
+    assert (study.finding, study.protocol, study.outcomes, study.reference_outcomes) == (None, None, (), ())
+    assert (study.kept_layer, study.drop_layers) == (study.prediction.recommended_layer, study.prediction.drop_layers)
     assert study.provenance.seeds == ()
     assert study.prediction == complete.prediction
     assert from_json(Study, to_json(study)) == study
@@ -725,22 +743,14 @@ def test_confirm_runs_no_layer_that_does_not_decide(
 
 
 def test_confirm_takes_further_layers(complete: Study, models: dict[str, str], task: Task, options: Options) -> None:
-    confirmation = confirm(
-        models["electra"],
-        complete.prediction,
-        task,
-        layers=(0, 1, 2),
-        seeds=(0, 1),
-        protocol=SHORT,
-        level=0.8,
-        options=options,
-    )
+    settings: dict[str, Any] = {"seeds": (0, 1), "protocol": SHORT, "options": options}
+    decided = confirm(models["electra"], complete.prediction, task, **settings)
+    confirmation = confirm(models["electra"], complete.prediction, task, layers=(0, 1, 2), level=0.8, **settings)
     assert [result.layer for result in confirmation.outcomes] == [0, 1, 2, 3]
     assert confirmation.level == 0.8
-    assert complete.confirmation is not None
-    assert confirmation.effect == complete.confirmation.effect
-    if confirmation.interval is not None and complete.confirmation.interval is not None:
-        assert np.ptp(confirmation.interval) <= np.ptp(complete.confirmation.interval)
+    assert confirmation.effect == decided.effect
+    if confirmation.interval is not None and decided.interval is not None:
+        assert np.ptp(confirmation.interval) <= np.ptp(decided.interval)
 
 
 def test_a_model_that_is_not_there_is_an_error_of_one_line(task: Task, options: Options, tmp_path: Path) -> None:
@@ -803,9 +813,11 @@ def test_settings_that_contradict_each_other_are_refused(models: dict[str, str],
         run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=options)
     with pytest.raises(DataError, match=r"a confidence level between 0 and 1, such as 0\.95, got 95"):
         run(model, reference=other, task=task, level=95, options=options)
+    with pytest.raises(DataError, match="expected at least one seed, got 0"):
+        run(model, reference=other, task=task, seeds=0, options=options)
     for seeds in ((), (-1,), (2**63,)):
         with pytest.raises(DataError, match="seeds from 0 to"):
-            run(model, reference=other, task=task, seeds=seeds, options=options)
+            finetune(model, [1], task, seeds=seeds, options=options)
     with pytest.raises(DataError, match=r"layers from 0 to 3 of .*bert, got 9"):
         run(model, reference=other, task=task, reference_layers=[9], options=options)
     with pytest.raises(DataError, match="to fine-tune, got none"):

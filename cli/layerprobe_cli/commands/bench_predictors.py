@@ -46,7 +46,7 @@ def bench_predictors(
     report: Annotated[Path | None, typer.Option(help="Write all of it as an HTML page.", show_default=False)] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = LEVEL,
 ) -> None:
-    """Score ways to find the best layer, with and without training, where it is known.
+    """Score ways to find the best layer where it is known.
 
     Strategies that train are played on recorded runs and pay for what they look at. Regret is the test score of the
     best layer less that of the chosen one, x 100; cost the share of the paper's sweep, every layer with five seeds. A

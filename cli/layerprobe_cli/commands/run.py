@@ -62,7 +62,7 @@ def run(
     ] = True,
     out: StudyFolder = Path("layerprobe-report"),
 ) -> None:
-    """Extract, compare, predict, find the layer to keep, and report, in one go.
+    """Predict, find the layer to keep, and report, in one go.
 
     What was done before, by this or by another command, is not done again. Unless --no-fine-tuning is given, the layer
     is found as [bold]layerprobe find[/bold] does, with the protocol of arXiv 2402.13130, and held against the last one

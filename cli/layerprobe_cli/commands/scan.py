@@ -21,7 +21,7 @@ def scan(
         bool, typer.Option("--save-models", help="Keep the model of every run; `layerprobe export` cuts it anywhere.")
     ] = False,
 ) -> None:
-    """Fine-tune once with a loss at every layer: the whole curve for the price of one run.
+    """Draw the curve by one run with a loss at every layer.
 
     The scores rank the layers, so that few are left to fine-tune truncated; those of the whole model are its own, not
     TMFT's. Its model can be truncated at any layer afterwards. Finished runs are not repeated.
