@@ -20,7 +20,7 @@ import layerprobe
 from layerprobe.adaptation.values import AdaptationProtocol
 from layerprobe.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.dropbench.values import BudgetScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
@@ -34,7 +34,7 @@ from layerprobe.finetuning.values import (
     LayerOutcome,
     Protocol,
 )
-from layerprobe.labs.values import LabStudy
+from layerprobe.labs.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
@@ -57,7 +57,7 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
-from layerprobe.study.values import Finding, Prediction, Provenance, Study
+from layerprobe.study.values import Prediction, Provenance, Study
 from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
 from layerprobe.tasks.values import Examples, Task, TaskSettings, TextFile
 
@@ -87,6 +87,8 @@ SHARE = st.floats(0, 1)
 PRIMARY = st.just("spearman")
 BY_METRIC = st.fixed_dictionaries({"spearman": NUMBERS, "pearson": NUMBERS})
 MATRIX = st.tuples(THREE, THREE, THREE)
+MAYBE_THREE = st.tuples(*[st.none() | NUMBERS] * 3)
+TRIANGLE = st.tuples(st.tuples(NUMBERS), st.tuples(NUMBERS, NUMBERS), THREE)
 COST = Cost(
     length=8, batch_size=2, flops=5, seconds=0.2, seconds_low=0.1, seconds_high=0.3, repeats=3, peak_memory=None
 )
@@ -110,7 +112,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "any_drop": SHARE,
     },
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
-    Study: dict.fromkeys(("further_comparisons", "further_predictions", "further_outcomes"), st.just(())),
+    Study: {**dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())), "finding": st.none()},
     Prediction: {
         "comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))),
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
@@ -129,28 +131,29 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
     },
     EpochMetrics: {"validation": BY_METRIC},
-    JointEpoch: dict.fromkeys(("train_loss", "validation"), st.tuples(*[st.none() | NUMBERS] * 3)),
+    FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
+    JointEpoch: dict.fromkeys(("train_loss", "validation"), MAYBE_THREE),
     JointRun: {
-        **{"primary": PRIMARY, "parameters": st.tuples(*[st.integers()] * 3)},
+        "primary": PRIMARY,
+        "parameters": st.just((1, 2, 3)),
+        "thresholds": MAYBE_THREE,
         **dict.fromkeys(("validation", "test"), st.tuples(*[st.none() | BY_METRIC] * 3)),
-        "thresholds": st.tuples(*[st.none() | NUMBERS] * 3),
     },
+    Score: {"layer": LAYER},
     SearchEvidence: {
-        **{"n_blocks": st.just(2), "item_covariance": st.just(((4.0,),)), "n_folds": st.integers(1, 5)},
-        "scores": st.tuples(st.builds(Score, layer=LAYER, seed=st.integers(0, 4), value=st.none() | NUMBERS)),
+        "n_blocks": st.just(2),
+        "scores": st.lists(st.deferred(lambda: values_of(Score)), max_size=1).map(tuple),
+        "item_covariance": st.just(()),
         "steps": st.none() | st.tuples(SHARE, SHARE),
         "start": st.none() | LAYER,
+        "n_folds": st.integers(1, 9),
     },
     SearchSettings: {
-        **{"tolerance": st.floats(0, 9), "level": st.floats(0.5, 0.99), "seeds": st.integers(1, 9)},
+        "tolerance": SHARE,
+        "level": st.floats(0.5, 0.99),
         "budget": st.none() | st.floats(0.01, 1),
+        "seeds": st.integers(1, 9),
     },
-    Finding: {
-        **{"primary": PRIMARY, "parameters": st.tuples(*[st.integers()] * 3)},
-        "outcomes": st.lists(st.deferred(lambda: values_of(LayerOutcome)), max_size=2).map(tuple),
-        "runs": st.just(()),
-    },
-    FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
     Provenance: {"task_kind": st.just("sts")},
     Task: {"kind": st.just("sts"), "labels": st.just(())},
     Evidence: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
@@ -181,8 +184,18 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "n_turning": st.tuples(LAYER, LAYER, LAYER),
     },
     Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
+    ItemErrors: {
+        **{"common": TRIANGLE, "own": THREE},
+        **{"own_of_scan": st.just(()), "weighting": st.none()},
+    },
+    ScanScores: {
+        "epochs": st.lists(MAYBE_THREE, max_size=2).map(tuple),
+        **dict.fromkeys(("validation", "test"), MAYBE_THREE),
+    },
     TunedLayers: {
         "seeds": st.just((0, 1)),
+        "epochs": st.just(()) | MATRIX.map(lambda rows: (rows, rows, rows)),
+        "halves": st.just(()) | st.tuples(MATRIX, MATRIX),
         **dict.fromkeys(("validation", "test"), st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)),
     },
     LayerCurve: {"values": THREE, "standard_errors": st.none() | THREE},
@@ -196,11 +209,16 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         },
     },
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
-    BudgetScores: {"rules": st.just(())},
+    BudgetScores: dict.fromkeys(("rules", "strategies"), st.just(())),
+    LabTask: {
+        "settings": st.deferred(lambda: values_of(TaskSettings)),
+        "examples": st.none() | st.just((9, 9, 9)) | st.just((9, 9, None)),
+    },
     LabStudy: {
         **{"objectives": st.just(("mlm", "rtd")), "seeds": st.just((0, 1)), "finetuning_seeds": st.just((2,))},
         "generator_sizes": st.just((0.25, 0.5)),
-        **{"task": st.just(TaskSettings(source="language")), "examples": st.none() | st.just((9, 9, 9))},
+        "tasks": st.tuples(st.just(LabTask(name="t", examples=(9, 9, 9)))),
+        "scans": st.fixed_dictionaries({"falling": st.just((0, 1))}),
         "corpus": st.tuples(NAMES),
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
