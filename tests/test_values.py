@@ -20,13 +20,21 @@ import layerprobe
 from layerprobe.adaptation.values import AdaptationProtocol
 from layerprobe.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.comparison.values import Comparison, Comparisons
-from layerprobe.dropbench.values import BudgetScores, TunedLayers, Zoo, ZooEntry
+from layerprobe.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.extraction.values import TokenMetrics
-from layerprobe.finetuning.values import Confirmation, EpochMetrics, FineTuningRun, LayerOutcome, Protocol
-from layerprobe.labs.values import LabStudy
+from layerprobe.finetuning.values import (
+    Confirmation,
+    EpochMetrics,
+    FineTuningRun,
+    JointEpoch,
+    JointRun,
+    LayerOutcome,
+    Protocol,
+)
+from layerprobe.labs.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
 from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
@@ -34,6 +42,8 @@ from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSett
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
 from layerprobe.scoring.values import LayerScores
+from layerprobe.search.values import Evidence as SearchEvidence
+from layerprobe.search.values import Score, SearchSettings
 from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
 from layerprobe.similarity.measures.cka import RBFCKA
 from layerprobe.similarity.registry import MEASURES
@@ -77,6 +87,8 @@ SHARE = st.floats(0, 1)
 PRIMARY = st.just("spearman")
 BY_METRIC = st.fixed_dictionaries({"spearman": NUMBERS, "pearson": NUMBERS})
 MATRIX = st.tuples(THREE, THREE, THREE)
+MAYBE_THREE = st.tuples(*[st.none() | NUMBERS] * 3)
+TRIANGLE = st.tuples(st.tuples(NUMBERS), st.tuples(NUMBERS, NUMBERS), THREE)
 COST = Cost(
     length=8, batch_size=2, flops=5, seconds=0.2, seconds_low=0.1, seconds_high=0.3, repeats=3, peak_memory=None
 )
@@ -100,7 +112,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "any_drop": SHARE,
     },
     Comparison: dict.fromkeys(("steps", "model_diagnostics", "reference_diagnostics"), st.just(())),
-    Study: dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())),
+    Study: {**dict.fromkeys(("further_comparisons", "further_predictions"), st.just(())), "finding": st.none()},
     Prediction: {
         "comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))),
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
@@ -120,6 +132,28 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     EpochMetrics: {"validation": BY_METRIC},
     FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},
+    JointEpoch: dict.fromkeys(("train_loss", "validation"), MAYBE_THREE),
+    JointRun: {
+        "primary": PRIMARY,
+        "parameters": st.just((1, 2, 3)),
+        "thresholds": MAYBE_THREE,
+        **dict.fromkeys(("validation", "test"), st.tuples(*[st.none() | BY_METRIC] * 3)),
+    },
+    Score: {"layer": LAYER},
+    SearchEvidence: {
+        "n_blocks": st.just(2),
+        "scores": st.lists(st.deferred(lambda: values_of(Score)), max_size=1).map(tuple),
+        "item_covariance": st.just(()),
+        "steps": st.none() | st.tuples(SHARE, SHARE),
+        "start": st.none() | LAYER,
+        "n_folds": st.integers(1, 9),
+    },
+    SearchSettings: {
+        "tolerance": SHARE,
+        "level": st.floats(0.5, 0.99),
+        "budget": st.none() | st.floats(0.01, 1),
+        "seeds": st.integers(1, 9),
+    },
     Provenance: {"task_kind": st.just("sts")},
     Task: {"kind": st.just("sts"), "labels": st.just(())},
     Evidence: {"plateau_layers": LAYERS, "level": st.none() | st.floats(0.5, 0.99)},
@@ -150,8 +184,18 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "n_turning": st.tuples(LAYER, LAYER, LAYER),
     },
     Views: {"n_texts": st.integers(2, 9), "n_views": st.integers(2, 9), "dropped": st.floats(0.1, 0.9)},
+    ItemErrors: {
+        **{"common": TRIANGLE, "own": THREE},
+        **{"own_of_scan": st.just(()), "weighting": st.none()},
+    },
+    ScanScores: {
+        "epochs": st.lists(MAYBE_THREE, max_size=2).map(tuple),
+        **dict.fromkeys(("validation", "test"), MAYBE_THREE),
+    },
     TunedLayers: {
         "seeds": st.just((0, 1)),
+        "epochs": st.just(()) | MATRIX.map(lambda rows: (rows, rows, rows)),
+        "halves": st.just(()) | st.tuples(MATRIX, MATRIX),
         **dict.fromkeys(("validation", "test"), st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)),
     },
     LayerCurve: {"values": THREE, "standard_errors": st.none() | THREE},
@@ -165,11 +209,16 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         },
     },
     Zoo: {"entries": st.tuples(st.deferred(lambda: values_of(ZooEntry)))},
-    BudgetScores: {"rules": st.just(())},
+    BudgetScores: dict.fromkeys(("rules", "strategies"), st.just(())),
+    LabTask: {
+        "settings": st.deferred(lambda: values_of(TaskSettings)),
+        "examples": st.none() | st.just((9, 9, 9)) | st.just((9, 9, None)),
+    },
     LabStudy: {
         **{"objectives": st.just(("mlm", "rtd")), "seeds": st.just((0, 1)), "finetuning_seeds": st.just((2,))},
         "generator_sizes": st.just((0.25, 0.5)),
-        **{"task": st.just(TaskSettings(source="language")), "examples": st.none() | st.just((9, 9, 9))},
+        "tasks": st.tuples(st.just(LabTask(name="t", examples=(9, 9, 9)))),
+        "scans": st.fixed_dictionaries({"falling": st.just((0, 1))}),
         "corpus": st.tuples(NAMES),
         "sizes": st.dictionaries(st.just("s"), st.deferred(lambda: values_of(EncoderSize)), min_size=1),
         "budgets": st.dictionaries(st.just("b"), st.deferred(lambda: values_of(Protocol)), min_size=1),
