@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import stats
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
@@ -81,6 +80,8 @@ class CrossedInterval:
 
         (t_((1 + level) / 2) + t_POWER) standard errors; at most a hundredth more studies see it from the other side.
         """
+        from scipy import stats  # takes a second to load
+
         student = stats.t(self.freedom)
         return float(student.ppf((1 + self.level) / 2) + student.ppf(POWER)) * self.standard_error
 
@@ -168,6 +169,8 @@ def crossed(
         DataError: If there are too few items, see `item_covariance`.
         MisalignedSamplesError: If there are not as many influences as values.
     """
+    from scipy import stats  # takes a second to load
+
     check_level(level)
     n_seeds, value = len(values), statistics.fmean(values)
     of_seeds = statistics.variance(values) / n_seeds if n_seeds > 1 else 0.0
