@@ -14,9 +14,10 @@ from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.metrics.crossed import CrossedInterval, crossed
+from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.links import Links
 from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.similarity.values import Measure
 from layerprobe.tasks.values import TaskSettings
 

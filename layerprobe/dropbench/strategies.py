@@ -15,11 +15,11 @@ from layerprobe.dropbench.replays import SCANNED, Found, Replay
 from layerprobe.dropbench.values import Needs, TunedLayers, ZooEntry
 from layerprobe.finetuning.values import Weighting
 from layerprobe.metrics.seeds import best_of
+from layerprobe.readings.registry import SELF_CKA
 from layerprobe.search.posterior import layer_steps
 
 Array = NDArray[np.float64]
 PAPER_SEEDS = 5
-SELF_CKA = "self CKA"
 FIND_BUDGETS = (0.05, 0.10, 0.15, 0.20)
 """Shares of the paper's sweep."""
 

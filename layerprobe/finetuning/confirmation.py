@@ -8,9 +8,10 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.items import NO_ITEMS, SCORED, Array, RunItems, ScoredSplit
 from layerprobe.finetuning.looks import FIRST_LOOK, level_at_look
 from layerprobe.finetuning.values import MARGIN, Confirmation, FineTuningRun, LayerOutcome, SavedSeeds, Verdict
-from layerprobe.metrics.crossed import CrossedInterval, crossed
+from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration

@@ -6,9 +6,9 @@ from typing import Literal
 
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
-from layerprobe.metrics.crossed import CrossedInterval
 from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]

@@ -10,7 +10,6 @@ Medicine 26), of readers and cases; Owen 2007 (Annals of Applied Statistics 1), 
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,72 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.metrics.links import Links
+from layerprobe.metrics.values import CrossedInterval
 
 Array = NDArray[np.float64]
-
-POWER = 0.8
-"""How often a difference that could have been seen is seen."""
-CLOSE = 0.4
-"""Of two parts of a variance, neither is most of it where both have a larger share than this."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CrossedInterval:
-    """A score, or a difference of scores, with its errors over items and seeds, x 100.
-
-    standard_error^2 = items_error^2 + seeds_error^2, of which one that is not known counts as 0.
-    """
-
-    value: float
-    """Mean over seeds."""
-    standard_error: float
-    """Of the mean, over other items and other seeds."""
-    items_error: float | None
-    """What seeds without end would leave of it; None where outputs are not known: the interval is over seeds alone."""
-    seeds_error: float | None
-    """What further seeds take off it; None for one seed: the interval is over items alone."""
-    freedom: float
-    """Degrees of freedom of the standard error."""
-    interval: tuple[float, float]
-    """Student's t."""
-    level: float
-    """Confidence level of the interval."""
-    n_items: int | None
-    """None where outputs are not known."""
-    n_seeds: int
-    unit: str = "item"
-    """What an item is called, such as pair."""
-
-    @property
-    def over(self) -> str:
-        """What is drawn anew in the studies that the interval speaks of, in words."""
-        if self.n_items is None:
-            return "over new seeds alone, as it is not known what the items add"
-        if self.seeds_error is None:
-            return f"over new {self.unit}s alone, as one seed says nothing of others"
-        return f"over new {self.unit}s and new seeds"
-
-    @property
-    def sources(self) -> str:
-        """What the interval is over and where most of its error comes from, in words."""
-        if self.items_error is None or self.seeds_error is None or not self.standard_error:
-            return self.over
-        items, seeds = f"the {self.n_items:,} {self.unit}s", f"the {self.n_seeds} seeds"
-        share = self.items_error**2 / self.standard_error**2
-        if CLOSE < share < 1 - CLOSE:
-            return f"{self.over}, about as much of the error from {items} as from {seeds}"
-        return f"{self.over}, most of the error from {items if share > CLOSE else seeds}"
-
-    @property
-    def visible(self) -> float:
-        """The smallest true difference that is seen, apart from 0 by the interval, in `POWER` of all studies like this.
-
-        (t_((1 + level) / 2) + t_POWER) standard errors; at most a hundredth more studies see it from the other side.
-        """
-        from scipy import stats  # takes a second to load
-
-        student = stats.t(self.freedom)
-        return float(student.ppf((1 + self.level) / 2) + student.ppf(POWER)) * self.standard_error
 
 
 def item_covariance(influences: ArrayLike, links: Links | None = None) -> Array:

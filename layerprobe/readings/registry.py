@@ -3,7 +3,7 @@
 from layerprobe.readings.reading import Reading
 from layerprobe.registry import Registry
 
-CKA, ZERO_SHOT = "CKA", "zero-shot"
+CKA, SELF_CKA, ZERO_SHOT = "CKA", "self CKA", "zero-shot"
 LOG_EVIDENCE, H_SCORE, CONTRASTIVE_LOSS = "LogME", "H-score", "contrastive loss"
 READINGS = Registry(
     "layerprobe.readings",
@@ -12,7 +12,7 @@ READINGS = Registry(
     own={  # token states first: the pass that reads them embeds the texts, too
         "prompt entropy": "layerprobe.readings.label_free:PROMPT_ENTROPY",
         "curvature": "layerprobe.readings.label_free:CURVATURE",
-        "self CKA": "layerprobe.readings.cka:SELF",
+        SELF_CKA: "layerprobe.readings.cka:SELF",
         "mean cosine": "layerprobe.readings.diagnostics:MEAN_COSINE",
         "effective rank": "layerprobe.readings.diagnostics:EFFECTIVE_RANK",
         "intrinsic dimension": "layerprobe.readings.diagnostics:INTRINSIC_DIMENSION",

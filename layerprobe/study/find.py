@@ -30,6 +30,7 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import SELF_CKA
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
@@ -140,7 +141,7 @@ class _Search:
         self.protocol, self.options, self.save_models = protocol, options, save_models
         self.progress = progress
         texts = folds[0].test.texts
-        cka = read_curves(checkpoint, texts, ["self CKA"], options=options, progress=progress)["self CKA"]
+        cka = read_curves(checkpoint, texts, [SELF_CKA], options=options, progress=progress)[SELF_CKA]
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
         self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences

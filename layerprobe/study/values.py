@@ -9,8 +9,8 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
-from layerprobe.metrics.crossed import CrossedInterval
 from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import (

@@ -66,6 +66,6 @@ def test_a_run_and_its_evidence(
     assert done.code == 0, done.err
     study = tmp_path / "report" / "study.json"
     assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "2", "--study", study).code == 0
-    assert "Verdict: " in (tmp_path / "out" / "README.md").read_text()
+    assert "Keep layer " in (tmp_path / "out" / "README.md").read_text()
     other = layerprobe("export", pair[1], tmp_path / "other", "--layer", "2", "--study", study)
     assert "expected a study of" in other.error

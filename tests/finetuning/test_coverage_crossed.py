@@ -20,9 +20,10 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.finetuning.looks import level_at_look, looks
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.crossed import CrossedInterval, crossed
+from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.influence import correlation_influences
 from layerprobe.metrics.scores import correlations
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.pretraining.embedded import embedded_model, embedded_task
 
 Array = NDArray[np.float64]

@@ -24,6 +24,9 @@ MAY_NAME = {
     "layerprobe/training/objective.py": {"mlm"},
     "layerprobe/dropbench/values.py": {"mlm"},
     "layerprobe/labs/values.py": {"rtd"},
+    "layerprobe/finetuning/values.py": {"random"},  # a weighting of layers
+    "layerprobe/dropbench/strategies.py": {"random"},
+    "cli/layerprobe_cli/options.py": {"random"},
     "layerprobe/pretraining/embedded.py": {"mlm", "rtd"},
     "cli/layerprobe_cli/commands/pretrain.py": {"mlm"},
     "cli/layerprobe_cli/commands/demo.py": {"mlm", "rtd"},

@@ -12,8 +12,8 @@ import pytest
 from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol
-from layerprobe.metrics.crossed import CrossedInterval
 from layerprobe.metrics.seeds import seed_scores
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.pages.page import render
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.prediction.values import Evidence as DropEvidence
