@@ -305,7 +305,7 @@ def _print_answer(finding: Finding, study: Study | None = None) -> None:
 
     proof = finding.against_last
     typer.echo(f"\n{finding.kept} {finding.certainty}")
-    typer.echo(f"{'Not tested' if proof is None else proof.verdict.capitalize()}: {proof_sentence(finding)}")
+    typer.echo(f"{'' if proof is None else f'{proof.verdict.capitalize()}: '}{proof_sentence(finding)}")
     typer.echo(found_drop_sentence(finding))
     if study is not None:
         typer.echo(expectation_sentence(study))

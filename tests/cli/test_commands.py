@@ -106,12 +106,9 @@ def test_find_prints_the_table_and_the_answer(
     assert finding.kept.split(", ")[0] in lines[8]
     best = finding.best_layer
     assert lines[9] == (
-        "Not tested: "
-        + (
-            "The layer to keep is the last one: there is no other to hold it against."
-            if best == 3
-            else f"That layer {best} scores higher than the last, 3, was not tested on the test split."
-        )
+        "The layer to keep is the last one: there is no other to hold it against."
+        if best == 3
+        else f"That layer {best} scores higher than the last, 3, was not tested on the test split."
     )
     tested = layerprobe(*command, "--against-last", "2", "--json").json["against_last"]
     assert (tested is None) == (best == 3)
