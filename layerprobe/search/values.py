@@ -125,6 +125,8 @@ class SearchSettings:
             raise DataError(f"expected a tolerance of at least 0 points, got {self.tolerance}")
         if self.budget is not None and not 0 < self.budget <= 1:
             raise DataError(f"expected a budget above 0 and up to 1, a share of the full sweep, got {self.budget}")
+        if not isinstance(self.seeds, int):
+            raise DataError(f"expected a number of seeds such as 5, got {self.seeds!r}")
         if self.seeds < 1:
             raise DataError(f"expected at least one seed, got {self.seeds}")
 

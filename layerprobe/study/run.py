@@ -12,7 +12,7 @@ from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, 
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.progress import Progress, silent
 from layerprobe.scoring.zero_shot import score
-from layerprobe.search.values import SEEDS, TOLERANCE
+from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.find import find
 from layerprobe.study.predict import References, as_models, predict
@@ -77,6 +77,7 @@ def run(
     check_level(level)
     if fine_tuning:
         check_precision(options)
+        SearchSettings(tolerance=tolerance, budget=budget, seeds=seeds, level=level)  # refused before any work
     checkpoint, *bases = (
         resolve_checkpoint(each, trust_remote_code=options.trust_remote_code) for each in (model, *as_models(reference))
     )

@@ -214,3 +214,8 @@ def test_a_search_of_many_blocks_ends() -> None:
     evidence, decisions = search(world(np.random.default_rng(6), 48), SearchSettings(budget=0.05))
     assert decisions[-1].stop is not None
     assert evidence.spent <= 0.05 * 5 * 49 * 25
+
+
+def test_a_list_of_seeds_is_refused_in_one_line() -> None:
+    with pytest.raises(DataError, match=r"expected a number of seeds such as 5, got \(0, 1\)"):
+        SearchSettings(seeds=(0, 1))  # type: ignore[arg-type]
