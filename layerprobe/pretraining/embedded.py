@@ -13,16 +13,20 @@ the recipe, not these weights (about half an hour of processor time):
 """
 
 import argparse
+import csv
 import dataclasses
+import io
 import logging
 import multiprocessing
 import os
+import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from layerprobe.files import replace_file
 from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.tokenizers import word_tokenizer
@@ -37,6 +41,7 @@ CORPUS_SEED = 1
 # training, validation and test pairs of the demo's task
 TASK_SIZES = (1500, 500, 1000)
 TASK_SEED = 10
+N_TEXTS, TEXTS_SEED = 2000, 20
 # The paper's protocol but for a higher learning rate and fewer epochs: models this small need it to converge.
 DEMO_PROTOCOL = Protocol(learning_rate=3e-4, epochs=6)
 RECIPE = PretrainingProtocol(size=SIZES["tiny"], generator_size=0.5, steps=8000, batch_size=64, max_length=64)
@@ -65,6 +70,28 @@ def embedded_task(*, train: int = TASK_SIZES[0], validation: int = TASK_SIZES[1]
         score_range=(0.0, 5.0),
         notes=("sentence pairs of the synthetic language; gold similarity is that of the scenes they tell",),
     )
+
+
+def write_embedded(folder: Path, *, pairs: int = sum(TASK_SIZES), texts: int = N_TEXTS) -> None:
+    """Write the embedded pair and its language as ordinary files: `rtd`, `mlm`, `pairs.csv` and `texts.txt`.
+
+    Args:
+        folder: Made where it does not exist; what stands there already by these names is replaced.
+        pairs: Rows of `pairs.csv`: two sentences and their gold similarity from 0 to 5.
+        texts: Lines of `texts.txt`: sentences that are in none of the pairs' splits.
+
+    Raises:
+        OSError: If a file cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for objective in ("rtd", "mlm"):
+        shutil.copytree(embedded_model(objective), folder / objective, dirs_exist_ok=True)
+    language = Language(seed=LANGUAGE_SEED)
+    rows = [("sentence1", "sentence2", "score"), *language.pairs(pairs, seed=TASK_SEED)]
+    lines = io.StringIO(newline="")
+    csv.writer(lines, lineterminator="\n").writerows(rows)
+    replace_file(folder / "pairs.csv", lines.getvalue().encode())
+    replace_file(folder / "texts.txt", "".join(f"{x}\n" for x in language.sentences(texts, seed=TEXTS_SEED)).encode())
 
 
 def make(name: str, directory: Path, recipe: PretrainingProtocol, *, corpus_size: int = CORPUS_SIZE) -> None:

@@ -9,8 +9,24 @@ import pytest
 from layerprobe.serialisation import from_json
 from layerprobe.study.sentence import expectation_sentence
 from layerprobe.study.values import Study
+from layerprobe.tasks.loading import load_task
 
 from .conftest import Layerprobe
+
+
+def test_the_files_of_the_demo_serve_other_commands(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    assert layerprobe("demo", "--files", folder, "--json").json["rtd"] == str(folder / "rtd")
+    done = layerprobe("predict", folder / "rtd", "--texts", folder / "texts.txt", "--json").json[0]["prediction"]
+    assert done["drop_layers"] == [2, 3, 4, 5, 6, 7, 8]
+    task = load_task(str(folder / "pairs.csv"))
+    assert (task.kind, task.score_range) == ("sts", (0.0, 5.0))
+    assert sum(len(split.targets) for split in (task.train, task.validation, task.test)) == 3000
+
+
+def test_files_of_the_demo_that_cannot_be_written_are_one_line(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    assert "choose another --files" in layerprobe("demo", "--files", tmp_path / "taken").error
 
 
 @pytest.mark.slow

@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from layerprobe_cli.options import CacheDir, StudyFolder
-from layerprobe_cli.output import Output
+from layerprobe_cli.output import Output, print_values
 from layerprobe_cli.tables import print_study
 
 FULL_SEEDS = 3
+FILES = "rtd", "mlm", "pairs.csv", "texts.txt"
 
 
 def demo(
@@ -22,6 +23,13 @@ def demo(
             "--full", help="Fine-tune both models at every layer, with three seeds; takes half an hour on two cores."
         ),
     ] = False,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            help="Only write the two encoders, sentence pairs and texts there, to try the other commands on.",
+            show_default=False,
+        ),
+    ] = None,
     cache_dir: CacheDir = None,
 ) -> None:
     """Run the pipeline offline, on two small encoders.
@@ -33,11 +41,22 @@ def demo(
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
     from layerprobe.encoders.options import Options
-    from layerprobe.pretraining.embedded import DEMO_PROTOCOL, N_BLOCKS, embedded_model, embedded_task
+    from layerprobe.pretraining.embedded import (
+        DEMO_PROTOCOL,
+        N_BLOCKS,
+        embedded_model,
+        embedded_task,
+        write_embedded,
+    )
     from layerprobe.search.values import SEEDS
     from layerprobe.study.run import run
-    from layerprobe_cli.commands.run import make_output_folder, save_study
+    from layerprobe_cli.commands.run import errors_of_output, make_output_folder, save_study
 
+    if files is not None:
+        with errors_of_output(files, option="--files"):
+            write_embedded(files)
+        output.result({name: str(files / name) for name in FILES}, print_values)
+        return
     make_output_folder(out)
     model, reference = embedded_model("rtd"), embedded_model("mlm")
     every_layer = tuple(range(N_BLOCKS + 1))

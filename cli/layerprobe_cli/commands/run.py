@@ -108,7 +108,7 @@ def run(
 
 def make_output_folder(folder: Path) -> None:
     """Make the folder of the report before the work begins, or say why it cannot be."""
-    with _errors_of_output(folder):
+    with errors_of_output(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -118,16 +118,17 @@ def save_study(study: Study, folder: Path) -> Path:
     from layerprobe.report.page import write_report
     from layerprobe.serialisation import to_bytes
 
-    with _errors_of_output(folder):
+    with errors_of_output(folder):
         replace_file(folder / "study.json", to_bytes(study))
     return write_report(study, folder / "report.html")
 
 
 @contextlib.contextmanager
-def _errors_of_output(folder: Path) -> Iterator[None]:
+def errors_of_output(folder: Path, *, option: str = "--out") -> Iterator[None]:
+    """Turn what the disk says about a folder into one line."""
     try:
         yield
     except OSError as error:
         raise LayerProbeError(
-            f"cannot write to the folder {folder}: {error.strerror or error}; choose another --out"
+            f"cannot write to the folder {folder}: {error.strerror or error}; choose another {option}"
         ) from error
