@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint types imports unit notebooks test-slow bench clean
+.PHONY: demo test lint types imports unit docs notebooks test-slow bench clean
 
 demo: $(READY)
 	$(BIN)/layerprobe demo --out demo
 
 # ---- checks ---------------------------------------------------------------------------------------------
 
-test: lint types imports unit notebooks
+test: lint types imports unit docs notebooks
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -24,6 +24,10 @@ imports: $(READY)
 
 unit: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto
+
+docs: $(READY)
+	$(BIN)/python docs/commands.py
+	$(BIN)/zensical build --strict
 
 notebooks: $(READY)
 	$(BIN)/python notebooks/execute.py

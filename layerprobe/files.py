@@ -39,7 +39,7 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
 def from_home(path: str | Path) -> Path:
     """Return a path with ~ as the user's home; ~name stays as it is where there is no such user.
 
-    Example:
+    Examples:
         >>> from_home("~nobody-of-that-name/x.toml").as_posix()
         '~nobody-of-that-name/x.toml'
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 def short_name(name: str) -> str:
     """Return a model's name without organisation or folder.
 
-    Example:
+    Examples:
         >>> short_name("google/electra-base-discriminator")
         'electra-base-discriminator'
     """
@@ -17,7 +17,7 @@ def short_name(name: str) -> str:
 def short_names(model: str, reference: str) -> tuple[str, str]:
     """Return both names without organisation or folder, or the whole names where that would confuse the two.
 
-    Example:
+    Examples:
         >>> short_names("google/electra-base-discriminator", "google-bert/bert-base-cased@main")
         ('electra-base-discriminator', 'bert-base-cased@main')
         >>> short_names("old/model", "new/model")
@@ -30,7 +30,7 @@ def short_names(model: str, reference: str) -> tuple[str, str]:
 def distinct_names(names: Sequence[str]) -> list[str]:
     """Return names without organisation or folder; whole names where that would confuse any two.
 
-    Example:
+    Examples:
         >>> distinct_names(["google/bert", "FacebookAI/roberta-base", "old/model", "new/model"])
         ['google/bert', 'FacebookAI/roberta-base', 'old/model', 'new/model']
     """

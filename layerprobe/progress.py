@@ -26,7 +26,7 @@ def silent(task: str, done: float, total: float) -> None:
 def duration(seconds: float) -> str:
     """Return a time in plain words.
 
-    Example:
+    Examples:
         >>> duration(42.3), duration(300), duration(9000)
         ('42 s', '5 min', '2.5 h')
     """

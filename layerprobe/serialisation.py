@@ -59,7 +59,7 @@ def from_json(kind: type[T], text: str) -> T:
     Raises:
         DataError: If the text is not JSON, or not of that type.
 
-    Example:
+    Examples:
         >>> from layerprobe.finetuning.values import Protocol
         >>> from_json(Protocol, to_json(Protocol(epochs=3))).epochs
         3

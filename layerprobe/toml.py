@@ -49,7 +49,7 @@ class Reader:
 def reader(hint: Any) -> Reader:
     """Return the reader of a field's type: text, truth value, number, Literal, a tuple of such, or one of these | None.
 
-    Example:
+    Examples:
         >>> reader(tuple[float, float]).expected
         'two numbers in a list'
     """
@@ -298,7 +298,7 @@ def _parts(value: Any) -> Iterable[Any]:
 def to_toml(*tables: tuple[str, Mapping[str, Any]]) -> str:
     r"""Return tables as TOML: the header of each, such as [[step]], and its keys; None and empty tables are left out.
 
-    Example:
+    Examples:
         >>> to_toml(("", {"layers": (3, 6), "prompt": None}), ("[options]", {"pooling": "cls"}))
         'layers = [3, 6]\n\n[options]\npooling = "cls"\n'
     """

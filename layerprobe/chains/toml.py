@@ -12,7 +12,7 @@ from layerprobe.toml import LAYERS, SEEDS, Keys, field_values, parse_toml, read_
 def chain_to_toml(chain: Chain) -> str:
     """Return a chain as TOML, with every setting: a default of a later version changes nothing.
 
-    Example:
+    Examples:
         >>> from layerprobe.chains.values import FinetuneStep
         >>> from layerprobe.tasks.values import TaskSettings
         >>> step = FinetuneStep(task=TaskSettings(source="stsb"))
@@ -67,7 +67,7 @@ def chain_from_toml(content: str, *, name: str = "chain", folder: Path | None = 
     Raises:
         DataError: If it is no TOML, or a key is missing, unknown or not what it should be.
 
-    Example:
+    Examples:
         >>> chain = chain_from_toml('model = "bert"\nseeds = 2\n[[step]]\nfinetune = "stsb"\nepochs = 3')
         >>> chain.seeds, chain.finetunings[0].protocol.epochs
         ((0, 1), 3)

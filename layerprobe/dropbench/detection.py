@@ -119,7 +119,7 @@ def joint_scores(models: Sequence[Recorded], counts: Array, *, level: float) -> 
 def area_under(falls: Array, drops: NDArray[np.bool_], counts: Array) -> Array:
     """Return (draws,) areas under the ROC curve of falls, of models that count as (draws, models) says.
 
-    Example:
+    Examples:
         >>> area_under(np.array([3.0, 1.0, 2.0, 1.0]), np.array([True, True, False, False]), np.ones((1, 4))).tolist()
         [0.625]
     """
@@ -132,7 +132,7 @@ def area_under(falls: Array, drops: NDArray[np.bool_], counts: Array) -> Array:
 def best_threshold(falls: Array, drops: NDArray[np.bool_]) -> float:
     """Return the value above which calling a drop has the highest F1, the highest of equals.
 
-    Example:
+    Examples:
         >>> best_threshold(np.array([3.0, 1.0, 2.0, 0.0]), np.array([True, True, False, False]))
         0.5
     """

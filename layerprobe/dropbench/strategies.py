@@ -227,7 +227,7 @@ def climb(start: Literal["readings", "scan"], *, reach: int) -> Strategy:
 def climbed(scores: Array, start: int, *, reach: int) -> tuple[int, tuple[int, ...]]:
     """Return the layer where a climb ends, and the layers that it looked at, ascending.
 
-    Example:
+    Examples:
         >>> climbed(np.array([1.0, 2.0, 3.0, 2.0, 5.0]), 1, reach=1)
         (2, (0, 1, 2, 3))
     """
@@ -269,7 +269,7 @@ def halving() -> Strategy:
 def halved(scores: Array) -> tuple[int, Array]:
     """Return the layer that is left of (layers, epochs) scores, and how many epochs each layer was trained.
 
-    Example:
+    Examples:
         >>> layer, epochs = halved(np.array([[1.0, 9.0], [2.0, 3.0], [3.0, 2.0]]))
         >>> layer, epochs.tolist()
         (1, [1.0, 2.0, 2.0])
@@ -325,7 +325,7 @@ def _block_steps(layers: Iterable[int]) -> int:
 def _subsets(n: int, size: int) -> list[tuple[int, ...]]:
     """Return every `size` numbers that follow each other on a circle of n; all of them once where size is n.
 
-    Example:
+    Examples:
         >>> _subsets(3, 2)
         [(0, 1), (1, 2), (2, 0)]
         >>> _subsets(2, 2), _subsets(1, 2)

@@ -150,7 +150,7 @@ def cost_share(layers: Collection[int], n_blocks: int) -> float:
 
     A step at layer l costs l + 1 blocks: a block costs about as much as the rest of a step.
 
-    Example:
+    Examples:
         >>> round(cost_share({6, 8}, 8), 3)
         0.356
     """

@@ -88,7 +88,7 @@ def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = Fa
         budget: Tokens a batch, padding included; a single longer text is a batch of its own.
         same_length: Never pad: every batch holds texts of one length.
 
-    Example:
+    Examples:
         >>> list(token_batches([2, 9, 3, 2], budget=6))
         [[1], [2, 0], [3]]
     """
@@ -117,7 +117,7 @@ def padded_groups(lengths: Sequence[int], *, budget: int | None = None, overhead
         budget: As for `token_batches`, of a group.
         overhead: What another group costs, in tokens.
 
-    Example:
+    Examples:
         >>> padded_groups([9, 2, 3, 8], overhead=2)
         [[0, 3], [2, 1]]
         >>> padded_groups([9, 2, 3, 8], overhead=20)

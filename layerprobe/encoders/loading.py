@@ -189,7 +189,7 @@ def load_encoder(
 def split_name(name: str) -> tuple[str, str | None]:
     """Return the folder or hub id and the revision in `name`; ~ is the user's home.
 
-    Example:
+    Examples:
         >>> split_name("google/electra-base-discriminator@main")
         ('google/electra-base-discriminator', 'main')
     """

@@ -12,7 +12,7 @@ class ModelSpec:
 
     Every function that takes a model takes this, or a name alone.
 
-    Example:
+    Examples:
         >>> ModelSpec("google-bert/bert-base-cased", random_init=0).label
         'google-bert/bert-base-cased (random init 0)'
     """

@@ -86,7 +86,7 @@ def card(
 def escaped(text: str) -> str:
     r"""Return `text` as one line in which Markdown and HTML see no markup.
 
-    Example:
+    Examples:
         >>> escaped("a|b <i>\n*c*")
         'a\\|b \\<i\\> \\*c\\*'
     """
@@ -96,7 +96,7 @@ def escaped(text: str) -> str:
 def shown_name(name: str) -> str:
     """Return a hub id as it is, and of a path the last part: where it lies is nobody's business.
 
-    Example:
+    Examples:
         >>> shown_name("org/data"), shown_name("/home/someone/pairs.csv"), shown_name("../pairs.csv")
         ('org/data', 'pairs.csv', 'pairs.csv')
     """

@@ -97,7 +97,7 @@ def layer_weights(weighting: Weighting, n_layers: int, *, seed: int) -> Callable
     falling: from 1 at layer 0 in equal parts down to 1 / n_layers at the last; equal: 1 everywhere; random: 1 at one
     layer that is drawn for the step, 0 elsewhere; sandwich: 1 at the first, the last and a random layer.
 
-    Example:
+    Examples:
         >>> layer_weights("falling", 4, seed=0)(0).tolist()
         [1.0, 0.75, 0.5, 0.25]
     """

@@ -26,7 +26,7 @@ def level_at_look(seeds: int, level: float, *, planned: int) -> float | None:
     The looks after the first k of the planned seeds spend (1 - level) (k / planned)^5 of the error. A single look has
     all of it.
 
-    Example:
+    Examples:
         >>> [round(level_at_look(k, 0.95, planned=5), 4) for k in (3, 4, 5)]
         [0.9961, 0.9875, 0.9664]
         >>> level_at_look(3, 0.95, planned=3), level_at_look(2, 0.95, planned=3)

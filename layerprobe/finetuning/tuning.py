@@ -88,7 +88,7 @@ def scan(
     The other arguments are those of `finetune`; finished runs are read, not repeated.
 
     Raises:
-        As `finetune`.
+        LayerProbeError: As `finetune`.
     """
     check_task(task)
     protocol = agreed(protocol, options)

@@ -21,7 +21,7 @@ def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
         DegenerateLayerError: If a value is not finite or a row is zero.
         MisalignedSamplesError: If the numbers of rows differ.
 
-    Example:
+    Examples:
         >>> cosine_scores([[1.0, 0.0], [3.0, 4.0]], [[0.0, 2.0], [6.0, 8.0]]).tolist()
         [0.0, 1.0]
     """
@@ -40,7 +40,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
         DataError: If a series is no vector of finite numbers, is constant, or has fewer than two values.
         MisalignedSamplesError: If the lengths differ.
 
-    Example:
+    Examples:
         >>> round(spearman([0.1, 0.2, 0.9], [1.0, 2.0, 3.0]), 12)
         1.0
     """
@@ -50,7 +50,7 @@ def spearman(x: ArrayLike, y: ArrayLike) -> float:
 def pearson(x: ArrayLike, y: ArrayLike) -> float:
     """Return the linear correlation of two series, in [-1, 1]; errors are those of `spearman`.
 
-    Example:
+    Examples:
         >>> round(pearson([0.0, 1.0, 2.0], [5.0, 3.0, 1.0]), 12)
         -1.0
     """

@@ -31,7 +31,7 @@ def mean_influences(values: ArrayLike) -> Array:
 
     influence_i = x_i - mean(x)
 
-    Example:
+    Examples:
         >>> mean_influences([1.0, 0.0, 1.0, 0.0]).tolist()
         [0.5, -0.5, 0.5, -0.5]
     """
@@ -92,7 +92,7 @@ def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, 
     Source: Quenouille 1956 (Biometrika 43); Tukey 1958 (Annals of Mathematical Statistics 29); groups: Kott 2001
     (Journal of Official Statistics 17).
 
-    Example:
+    Examples:
         >>> values = np.array([1.0, 0.0, 1.0, 0.0])
         >>> jackknife_influences(lambda left: values[left].mean(), 4).round(12).tolist()
         [0.5, -0.5, 0.5, -0.5]

@@ -54,7 +54,7 @@ RETRIEVAL_METRICS = ("ndcg@10", "mrr", "mrr@10", "recall@10")
 def metric_title(metric: str) -> str:
     """Return what a metric is called in a sentence.
 
-    Example:
+    Examples:
         >>> metric_title("f1")
         'F1'
     """

@@ -51,7 +51,7 @@ def relevant_ranks(
     Raises:
         MisalignedSamplesError: If the numbers of features differ: the two come from different layers or models.
 
-    Example:
+    Examples:
         >>> texts = np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32)
         >>> query = np.array([[1, 0.5]], dtype=np.float32)
         >>> [ranks.tolist() for ranks in relevant_ranks(query, texts, np.arange(3), [np.array([0, 1])], np.array([-1]))]
@@ -95,7 +95,7 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
 
     Source: Jarvelin and Kekalainen 2002 (ACM TOIS 20), with the discount of Burges et al. 2005.
 
-    Example:
+    Examples:
         >>> round(ndcg(np.array([3, 1]), np.array([1.0, 1.0])), 4)  # (1 + 1/2) / (1 + 1/log2(3))
         0.9197
     """
@@ -110,7 +110,7 @@ def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> floa
 def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:
     """Return 1 / rank of the first relevant document; 0 where it comes after the cutoff.
 
-    Example:
+    Examples:
         >>> reciprocal_rank(np.array([12, 4])), reciprocal_rank(np.array([12]), cutoff=10)
         (0.25, 0.0)
     """
@@ -121,7 +121,7 @@ def reciprocal_rank(ranks: Ranks, cutoff: int | None = None) -> float:
 def recall(ranks: Ranks, cutoff: int = CUTOFF) -> float:
     """Return the share of the relevant documents among the first `cutoff`, 0 .. 1.
 
-    Example:
+    Examples:
         >>> recall(np.array([1, 7, 30, 11]))
         0.5
     """

@@ -35,7 +35,7 @@ def decision_scores(outputs: Array, targets: Array, threshold: float) -> dict[st
 def f1(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> float:
     """Return 2 TP / (predicted positives + true positives), 0 .. 1; 0 where there are neither.
 
-    Example:
+    Examples:
         >>> f1(np.array([True, True, False]), np.array([True, False, False]))
         0.6666666666666666
     """
@@ -61,7 +61,7 @@ def best_threshold(outputs: Array, targets: Array) -> float:
 
     It lies midway between two neighbouring outputs, or at the lowest one; of equals the highest is taken.
 
-    Example:
+    Examples:
         >>> best_threshold(np.array([0.9, 0.2, 0.6, 0.4]), np.array([1.0, 0.0, 1.0, 0.0]))
         0.5
     """

@@ -27,7 +27,7 @@ class SeedScores:
 def seed_scores(values: Sequence[float], level: float = LEVEL) -> SeedScores:
     """Return values of seeds, at least one, with mean, deviation and the interval over seeds alone.
 
-    Example:
+    Examples:
         >>> seed_scores([71.0, 73.0]).std
         1.4142135623730951
     """
@@ -58,7 +58,7 @@ def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable
 
     An item is beaten by one with no higher cost and no lower score, where one of the two is better.
 
-    Example:
+    Examples:
         >>> pareto_front([(3, 70), (5, 69), (8, 75)], cost=lambda x: x[0], score=lambda x: x[1])
         ((3, 70), (8, 75))
     """
@@ -73,7 +73,7 @@ def pareto_front(items: Iterable[T], cost: Callable[[T], float], score: Callable
 def best_of(scores: Sequence[float]) -> int:
     """Return the layer with the highest score, the earlier one of equals.
 
-    Example:
+    Examples:
         >>> best_of([1.0, 3.0, 3.0])
         1
     """

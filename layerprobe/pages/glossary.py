@@ -80,7 +80,7 @@ TERMS = {
 def terms(*names: str) -> dict[str, str]:
     """Return some terms with what they mean.
 
-    Example:
+    Examples:
         >>> list(terms("TMFT", "Layer"))
         ['TMFT', 'Layer']
     """

@@ -19,7 +19,7 @@ def element(tag: str, *children: str | None, **attributes: str | None) -> Markup
 
     Of the names of attributes, `class_` is class, and other underscores are hyphens.
 
-    Example:
+    Examples:
         >>> element("p", "a < b", class_="note")
         '<p class="note">a &lt; b</p>'
     """

@@ -21,7 +21,7 @@ def signed(value: float, digits: int = 2) -> str:
 def significant(value: float, digits: int = 3) -> str:
     """Return a number with so many significant digits, and no exponent for large ones.
 
-    Example:
+    Examples:
         >>> significant(0.012345), significant(12.345), significant(12345.6), significant(1.3, 4)
         ('0.0123', '12.3', '12346', '1.300')
     """
@@ -38,7 +38,7 @@ def percent(share: float) -> str:
 def redrawn_share(share: float) -> str:
     r"""Return a share of redraws in whole percent; they cannot tell all from nearly all.
 
-    Example:
+    Examples:
         >>> redrawn_share(0.976), redrawn_share(1.0), redrawn_share(0.0)
         ('98\xa0%', '>\xa099\xa0%', '<\xa01\xa0%')
     """
@@ -50,7 +50,7 @@ def redrawn_share(share: float) -> str:
 def p_value(probability: float) -> str:
     r"""Return a p-value, small ones as a bound.
 
-    Example:
+    Examples:
         >>> p_value(0.0312), p_value(2e-9)
         ('0.031', '<\xa00.001')
     """
@@ -60,7 +60,7 @@ def p_value(probability: float) -> str:
 def millions(parameters: int) -> str:
     """Return a count of parameters in millions, with a space that does not break.
 
-    Example:
+    Examples:
         >>> millions(108_891_648).split(), millions(47_360).split()
         (['108.9', 'M'], ['0.047', 'M'])
     """
@@ -75,7 +75,7 @@ def interval(bounds: tuple[float, float] | None, digits: int = 2) -> str:
 def by_seed(values: Sequence[float]) -> str:
     """Return the scores of seeds side by side.
 
-    Example:
+    Examples:
         >>> by_seed([70.123, 71.5])
         '70.12 71.50'
     """
@@ -96,7 +96,7 @@ def counted(n: int, what: str) -> str:
 def layer_range(layers: Sequence[int]) -> str:
     """Return consecutive layers as a range, others as a list.
 
-    Example:
+    Examples:
         >>> layer_range((10, 11, 12)), layer_range((3,)), layer_range((3, 9))
         ('10–12', '3', '3, 9')
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     r"""Return rows as CSV: full precision, empty where a value is None, flags as 0 and 1, tuples with spaces between.
 
-    Example:
+    Examples:
         >>> csv_text(("layer", "scores", "drop"), [(3, (70.5, 71.0), True), (4, None, False)])
         'layer,scores,drop\n3,70.5 71.0,1\n4,,0\n'
     """

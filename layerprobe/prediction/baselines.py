@@ -15,7 +15,7 @@ def last_layer(n_blocks: int) -> int:
 def fixed_fraction(n_blocks: int, *, fraction: float = FRACTION) -> int:
     """Return the layer at a fixed fraction of the depth, rounded half up.
 
-    Example:
+    Examples:
         >>> fixed_fraction(12)
         9
     """
@@ -30,7 +30,7 @@ def compared_layers(
     Where a drop is predicted, the earlier one is the recommended layer; where none is, it is the best earlier layer
     that a baseline would take, `best zero-shot layer` or `fixed fraction of depth`.
 
-    Example:
+    Examples:
         >>> compared_layers(12, drops=False, baselines={"fixed fraction of depth": 9}, n_blocks=12)
         (9, 12)
     """

@@ -123,7 +123,7 @@ def falls(values: Array, *, unit: float | None = None) -> Array:
         values: (layers,) of any sign.
         unit: What to measure in; by default the largest size in the curve, so that a fall is 0 .. 2.
 
-    Example:
+    Examples:
         >>> falls(np.array([0.5, 0.8, 0.6, 0.4])).round(2).tolist()
         [0.0, 0.0, 0.25, 0.5]
     """

@@ -55,7 +55,7 @@ def call_sentence(
 ) -> str:
     """Return what a rule tuned on DropBench says of a model, and what it read beside CKA.
 
-    Example:
+    Examples:
         >>> call_sentence("fall of CKA", "electra", {}, onset=None, n_blocks=12)
         'No drop of electra is expected by the rule "fall of CKA"; keep all 12 blocks.'
     """
@@ -71,7 +71,7 @@ def call_sentence(
 def highest_and_last(read: Mapping[str, Sequence[float]]) -> str:
     """Return where each of some curves is highest, and where it ends.
 
-    Example:
+    Examples:
         >>> highest_and_last({"curvature": (1.0, 2.0, 1.5), "effective rank": (3.0, 4.0, 5.0)})
         'curvature is highest at layer 1, 2, and 1.5 at layer 2; effective rank is highest at the last layer, 2, 5'
     """
@@ -107,7 +107,7 @@ def _redrawn(probability: DropProbability) -> str:
 def _share(share: float) -> str:
     """Return a share in whole percent; draws cannot tell all from nearly all.
 
-    Example:
+    Examples:
         >>> _share(0.976), _share(1.0), _share(0.0)
         ('98%', 'over 99%', 'under 1%')
     """
@@ -119,7 +119,7 @@ def _share(share: float) -> str:
 def layer_span(layers: Sequence[int]) -> str:
     """Return consecutive layers in words.
 
-    Example:
+    Examples:
         >>> layer_span([8]), layer_span([2, 3, 4])
         ('layer 8', 'layers 2 to 4')
     """

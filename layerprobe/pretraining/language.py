@@ -113,7 +113,7 @@ def _zipf(n: int, exponent: float = 1.0) -> list[float]:
 class Language:
     """The lexicon and the habits of one language, all drawn from `seed`.
 
-    Example:
+    Examples:
         >>> language = Language(seed=0)
         >>> sentence = next(language.sentences(1, seed=1))
         >>> all(word in language.vocabulary for word in sentence.split())

@@ -34,7 +34,7 @@ class EncoderSize:
     def scaled(self, fraction: float) -> EncoderSize:
         """Return the size of a generator: width, heads and intermediate size times `fraction`, the same depth.
 
-        Example:
+        Examples:
             >>> EncoderSize(n_blocks=8, hidden_size=128, heads=4, intermediate_size=512).scaled(0.25)
             EncoderSize(n_blocks=8, hidden_size=32, heads=1, intermediate_size=128)
         """

@@ -22,7 +22,7 @@ a task; another model."""
 class Reading:
     """A number by layer: what it says, what rules may make of it, and how it is computed.
 
-    Example:
+    Examples:
         >>> reading = Reading(description="mean length of an embedding", direction=None, compute=lambda source: None)
         >>> reading.alone, reading.directions
         (True, (1, -1))

@@ -37,7 +37,7 @@ READINGS = Registry(
 def cka_with(reference: str) -> str:
     """Return what CKA with a reference is called.
 
-    Example:
+    Examples:
         >>> cka_with("bert")
         'CKA, bert'
     """

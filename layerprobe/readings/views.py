@@ -13,7 +13,7 @@ from layerprobe.readings.values import Views
 def text_views(texts: Sequence[str], views: Views) -> list[tuple[str, ...]]:
     """Return altered copies of texts: for each view, a copy of every chosen text, in one order.
 
-    Example:
+    Examples:
         >>> text_views(["one two three", "four"], Views(n_views=2, dropped=0.5, seed=3))
         [('one', 'four'), ('one two', 'four')]
     """

@@ -167,7 +167,7 @@ def read_paper() -> Paper:
 def experiment_names() -> tuple[str, ...]:
     """Return what can be reproduced.
 
-    Example:
+    Examples:
         >>> experiment_names()
         ('table2', 'figure2a', 'mrpc', 'sick', 'table1', 'figure3', 'ko', 'de', 'es', 'random', 'pareto')
     """

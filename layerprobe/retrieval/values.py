@@ -85,7 +85,7 @@ class RetrievalTask:
 def same_text(first: str, second: str) -> bool:
     """Return whether two texts are the same but for white space.
 
-    Example:
+    Examples:
         >>> same_text("two  words", "two words ")
         True
     """

@@ -56,7 +56,7 @@ def log_evidence(features: ArrayLike, targets: ArrayLike, *, name: str = "the la
     Source: You et al., ICML 2021 (arXiv 2102.11005); the fixed point from singular values is that of You et al. 2022
     (arXiv 2110.10545). Their code adds 1e-5 to two denominators and stops after 11 steps.
 
-    Example:
+    Examples:
         >>> F = np.random.default_rng(0).normal(size=(50, 3))
         >>> log_evidence(F, F @ [1.0, 2.0, 3.0]) > log_evidence(F, F[::-1] @ [1.0, 2.0, 3.0])
         True
@@ -105,7 +105,7 @@ def _evidence_at(ratio: float, squared: Array, projected: Array, rest: float, n:
 def class_columns(classes: ArrayLike) -> Array:
     """Return (n, classes) columns of 1 where an item is of a class and 0 elsewhere, of the classes that occur.
 
-    Example:
+    Examples:
         >>> class_columns([2, 0, 2]).tolist()
         [[0.0, 1.0], [1.0, 0.0], [0.0, 1.0]]
     """
@@ -140,7 +140,7 @@ def h_score(features: ArrayLike, classes: ArrayLike, *, name: str = "the layer")
     the H-score; Ledoit and Wolf 2004 (Journal of Multivariate Analysis 88) for the shrinkage. Covariances are divided
     by n; code that divides B by n - 1 gets n / (n - 1) times as much.
 
-    Example:
+    Examples:
         >>> h_score([[0.0, 1.0], [0.1, 0.0], [5.0, 1.0], [5.1, 0.0]], [0, 0, 1, 1]) > 0.5
         True
     """
@@ -190,7 +190,7 @@ def linear_mse(features: ArrayLike, targets: ArrayLike, *, name: str = "the laye
     as soon as there are no more items than features. Their code takes features as they are and leaves the penalty out
     of what it returns.
 
-    Example:
+    Examples:
         >>> round(linear_mse([[-1.0], [1.0], [-1.0], [1.0]], [0.0, 1.0, 0.0, 1.0]), 6)
         -0.125
     """
@@ -227,7 +227,7 @@ def neighbour_predictions(features: ArrayLike, targets: ArrayLike, *, classes: b
     Source: Sorkhei et al. 2025 (arXiv 2503.18528) for nearest neighbours as an estimate; neighbours and distances are
     those of TransformerRanker (Garbaciauskas et al., Findings of ACL 2024).
 
-    Example:
+    Examples:
         >>> neighbour_predictions([[0.0], [1], [2], [10], [11], [12]], [0, 0, 0, 1, 1, 1], classes=True).tolist()
         [0.0, 0.0, 0.0, 1.0, 1.0, 1.0]
     """
@@ -286,7 +286,7 @@ def contrastive_loss(
     Source: Thennal, Fischer and Biemann, RepL4NLP 2025 (arXiv 2410.14578); for several positives Khosla et al. 2020
     (arXiv 2004.11362), eq. 2.
 
-    Example:
+    Examples:
         >>> round(contrastive_loss(np.eye(2), np.ones((2, 2)), np.eye(2, dtype=bool)), 6)  # log 2
         0.693147
     """

@@ -108,7 +108,7 @@ class Posterior:
 def layer_steps(cka: ArrayLike) -> tuple[float, ...]:
     """Return -log CKA, how far each layer lies from the one before; CKA below 0.01 counts as 0.01.
 
-    Example:
+    Examples:
         >>> layer_steps([1.0, 0.5])
         (0.0, 0.6931471805599453)
     """

@@ -111,7 +111,7 @@ def _rounded(number: int) -> int:
 def percents(share: float) -> str:
     """Return a share as whole percents that never claim certainty.
 
-    Example:
+    Examples:
         >>> percents(0.62), percents(0.999), percents(0.0)
         ('62%', 'over 99%', 'under 1%')
     """
@@ -123,7 +123,7 @@ def percents(share: float) -> str:
 def points(number: float) -> str:
     """Return a tolerance in words.
 
-    Example:
+    Examples:
         >>> points(0.5), points(1)
         ('0.5 points', '1 point')
     """
@@ -133,7 +133,7 @@ def points(number: float) -> str:
 def listed(layers: Sequence[int], word: str) -> str:
     """Return layers with a word before the last of them.
 
-    Example:
+    Examples:
         >>> listed([4, 5, 6], "or")
         '4, 5 or 6'
     """

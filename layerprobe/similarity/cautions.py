@@ -69,7 +69,7 @@ def cautions(
 
     Source: copies: by the mean of the inner products of copies, to first order, and confirmed by simulation.
 
-    Example:
+    Examples:
         >>> layer = LayerDiagnostics(
         ...     n_samples=2758, n_features=768, dtype="float32", norm="none", duplicates=0, constant_features=0,
         ...     mean_norm=1.0, mean_cosine=0.3, top_dimension_share=0.01, top_three_share=0.03,
@@ -212,7 +212,7 @@ CHECKS: tuple[Callable[[Measure, str, Sequence[LayerDiagnostics]], str | None], 
 def _span(layers: Sequence[int]) -> str:
     """Return ascending layers as runs.
 
-    Example:
+    Examples:
         >>> _span([3]), _span([9, 10, 11, 12]), _span([0, 3, 4, 9])
         ('layer 3', 'layers 9 to 12', 'layers 0, 3, 4 and 9')
     """

@@ -69,7 +69,7 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased",
     Source: Kornblith et al. 2019 (arXiv 1905.00414), equation 4; debiased: with HSIC_1 of Song et al. 2012
     (JMLR 13), as Nguyen et al. 2021 (arXiv 2010.15327).
 
-    Example:
+    Examples:
         >>> X = np.random.default_rng(0).normal(size=(50, 8))
         >>> round(linear_cka(X, 3 * X + 1), 12)
         1.0
@@ -101,7 +101,7 @@ def rbf_cka(
 
     Source: Kornblith et al. 2019 (arXiv 1905.00414), equation 4 and section 3.
 
-    Example:
+    Examples:
         >>> X = np.random.default_rng(0).normal(size=(50, 8))
         >>> round(rbf_cka(X, 3 * X + 1), 12)
         1.0
@@ -126,7 +126,7 @@ def cka_interval(
         LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or documents, or the estimator is
             biased.
 
-    Example:
+    Examples:
         >>> X, noise = np.random.default_rng(0).normal(size=(2, 200, 8))
         >>> debiased = cka_interval(X, X + noise)
         >>> debiased.lower < debiased.value < debiased.upper
@@ -175,7 +175,7 @@ def estimate_cka(
             are equal; the message names the layer.
         MisalignedSamplesError: If layers have different numbers of rows.
 
-    Example:
+    Examples:
         >>> rng = np.random.default_rng(0)
         >>> models = [(name, rng.normal(size=(3, 50, 8))) for name in "abc"]
         >>> [estimate.map.shape for estimate in estimate_cka(models)]

@@ -19,7 +19,7 @@ def similarity_curve(similarities: SimilarityMap, *, alignment: Alignment = "sam
     Raises:
         DataError: If same-index is asked for models of different depth, or the alignment is unknown.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.measures.cka import CKA
         >>> values = ((0.9, 0.5), (0.6, 0.7), (0.8, 0.2))
         >>> three_by_two = SimilarityMap(measure=CKA(), values=values, n_samples=50)

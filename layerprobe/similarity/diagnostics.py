@@ -73,7 +73,7 @@ def diagnose(
     of a fit; Josse and Holmes 2016 (arXiv 1307.7383) for the permutation mean of the RV coefficient, which is
     biased linear CKA.
 
-    Example:
+    Examples:
         >>> X = np.random.default_rng(0).normal(size=(500, 8)) @ np.eye(8, 64)
         >>> layer = diagnose(X, name="layer 3 of bert-tiny", norm="none")
         >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)

@@ -81,7 +81,7 @@ def measure_layers(
     Raises:
         LayerProbeError: As in `measure_map`.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.measures.procrustes import Procrustes
         >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
         >>> round(measure_layers(layers, layers, Procrustes()).curve("same-index").values[0], 12)

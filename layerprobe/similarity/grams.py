@@ -26,7 +26,7 @@ def linear_gram(X: ArrayLike) -> Array:
 
     Source: Kornblith et al. 2019 (arXiv 1905.00414), section 3.
 
-    Example:
+    Examples:
         >>> linear_gram([[1.0], [2.0], [3.0], [6.0]])[3].tolist()
         [-6.0, -3.0, 0.0, 9.0]
     """
@@ -44,7 +44,7 @@ def rbf_gram(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> Array:
 
     Source: Kornblith et al. 2019 (arXiv 1905.00414), section 3.
 
-    Example:
+    Examples:
         >>> rbf_gram([[0.0], [1.0], [2.0], [3.0]])[0].round(4).tolist()
         [1.0, 0.8187, 0.4493, 0.1653]
     """
@@ -66,7 +66,7 @@ def rbf_sigma_squared(X: ArrayLike, *, bandwidth_multiplier: float = 1.0) -> flo
     Raises:
         LayerProbeError: As in `centred_layer`, or if the multiplier is not positive and finite, or most rows are equal.
 
-    Example:
+    Examples:
         >>> round(rbf_sigma_squared([[0.0], [1.0], [2.0], [3.0]]), 12)
         2.5
     """

@@ -40,7 +40,7 @@ def hsic(K: ArrayLike, L: ArrayLike, *, estimator: Estimator = "debiased") -> fl
     Source: Gretton et al. 2005 (ALT), equation 9; Song et al. 2012 (JMLR 13), HSIC_1; U-centring: Szekely and
     Rizzo 2014 (Annals of Statistics 42), definition 2.
 
-    Example:
+    Examples:
         >>> K = np.outer([0.0, 1.0, 2.0, 5.0], [0.0, 1.0, 2.0, 5.0])
         >>> round(hsic(K, K, estimator="biased"), 6), round(hsic(K, K, estimator="debiased"), 6)
         (21.777778, 8.166667)

@@ -242,7 +242,7 @@ def tested(value: float, error: float, freedom: float, *, label: str, level: flo
 def difference_label(here: tuple[int, int], there: tuple[int, int]) -> str:
     """Return what is taken from what: two layers of a model, or one layer against two references.
 
-    Example:
+    Examples:
         >>> difference_label((2, 2), (3, 3)), difference_label((2, 2), (2, 4))
         ('layer 3 less layer 2', 'layer 2')
     """

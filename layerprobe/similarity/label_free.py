@@ -65,7 +65,7 @@ def dataset_entropy(layer: ArrayLike, *, name: str = "the layer") -> float:
 def entropy(matrix: Array) -> float:
     """Return the von Neumann entropy of a symmetric positive matrix over its trace, in nats.
 
-    Example:
+    Examples:
         >>> round(float(np.exp(entropy(np.eye(5)))), 6)
         5.0
     """

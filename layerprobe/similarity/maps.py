@@ -47,7 +47,7 @@ def measure_map(
         DegenerateLayerError: If a layer has no such similarity; the message names the layer.
         MisalignedSamplesError: If layers have different numbers of rows.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.measures.rsa import RSA
         >>> layers = np.random.default_rng(0).normal(size=(3, 50, 8))
         >>> values = measure_map(layers, layers[:2], RSA())
@@ -101,7 +101,7 @@ def samples_without_groups(units: NDArray[np.intp], *, groups: int, seed: int = 
     Units are (n,) numbers of samples or of their documents, counted from 0. Groups, at most as many as units, differ in
     size by at most one unit.
 
-    Example:
+    Examples:
         >>> documents = np.array([0, 0, 1, 1, 1, 2])
         >>> sorted(int(kept.sum()) for kept in samples_without_groups(documents, groups=3))
         [3, 4, 5]

@@ -78,7 +78,7 @@ def permutation_null(
     equal, and too few permutations are an error. The test assumes that samples are exchangeable: sentences of one
     document are not. The bandwidth of rbf beyond 4096 samples varies a little with the order, by about 0.1 %.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.cka import estimate_cka
         >>> rng = np.random.default_rng(1)
         >>> model = [rng.normal(size=(50, 8)) for _ in range(2)]

@@ -28,7 +28,7 @@ def rank_influences(layer: ArrayLike) -> tuple[float, Array]:
     Source: Hampel 1974 (Journal of the American Statistical Association 69) for influence values; `diagnose` for the
     effective rank.
 
-    Example:
+    Examples:
         >>> rank, influences = rank_influences(np.random.default_rng(0).normal(size=(500, 8)))
         >>> round(rank, 1), influences.shape, bool(abs(influences.mean()) < 1e-9)
         (7.9, (500,), True)

@@ -37,7 +37,7 @@ CHANCE = 0.05
 """Similarity of independent layers from which on it is warned of: more than the intervals of 100 texts hide."""
 
 Matrix = tuple[tuple[float, ...], ...]
-"""matrix[i][j]: layer i of the model, layer j of the reference."""
+"""`matrix[i][j]`: layer i of the model, layer j of the reference."""
 Prepared = TypeVar("Prepared")
 
 

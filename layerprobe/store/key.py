@@ -44,7 +44,7 @@ class StoreKey:
 def texts_digest(texts: Sequence[str]) -> str:
     """Return the sha256 of texts in their order.
 
-    Example:
+    Examples:
         >>> texts_digest(["a", "b"]) == texts_digest(["b", "a"])
         False
     """
@@ -54,7 +54,7 @@ def texts_digest(texts: Sequence[str]) -> str:
 def sample_ids(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the first 16 hexadecimal digits of the sha256 of every text.
 
-    Example:
+    Examples:
         >>> sample_ids(["a"])
         ('ca978112ca1bbdca',)
     """

@@ -74,7 +74,7 @@ def sweep_toml(sweep: Sweep) -> str:
 
     The folder of the runs is not in it. Paths are absolute, so that the file may lie anywhere.
 
-    Example:
+    Examples:
         >>> model = SweepModel(model=ModelSpec("bert"))
         >>> print(sweep_toml(Sweep(models=(model,), tasks=(TaskSettings(source="stsb"),), seeds=(0,))))
         seeds = [0]

@@ -14,7 +14,7 @@ _SHOWN = 12
 def split_role(name: str) -> str | None:
     """Return train, validation or test where a name has such a word.
 
-    Example:
+    Examples:
         >>> split_role("en-dev"), split_role("SICK_test_annotated"), split_role("training")
         ('validation', 'test', None)
     """

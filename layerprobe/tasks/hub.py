@@ -18,7 +18,7 @@ ALIASES = {"stsb": "sentence-transformers/stsb"}
 def is_hub_name(source: str) -> bool:
     """Return whether a source looks like `name`, `org/name` or `org/name:config`.
 
-    Example:
+    Examples:
         >>> is_hub_name("mteb/stsbenchmark-sts"), is_hub_name("../data")
         (True, False)
     """

@@ -16,7 +16,7 @@ def is_binary(cells: AbstractSet[str]) -> bool:
 def label_cell(cell: str) -> str:
     """Return the label in a cell; a whole number is written as one.
 
-    Example:
+    Examples:
         >>> label_cell(" NEUTRAL "), label_cell("1.0")
         ('NEUTRAL', '1')
     """
@@ -29,7 +29,7 @@ def label_cell(cell: str) -> str:
 def class_names(labels: Iterable[str]) -> tuple[str, ...]:
     """Return distinct labels in order: by value where all are numbers, else by alphabet.
 
-    Example:
+    Examples:
         >>> class_names(["10", "2", "2"]), class_names(["b", "a"])
         (('2', '10'), ('a', 'b'))
     """

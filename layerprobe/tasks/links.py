@@ -15,7 +15,7 @@ def links_of(examples: Examples, documents: Mapping[str, str] | None = None) -> 
         examples: The items.
         documents: Text -> the document it is from; a text that is not in it is a document of its own.
 
-    Example:
+    Examples:
         >>> links_of(Examples(first=("a", "b"), second=("c", "a"), targets=(0.0, 1.0))).second.tolist()
         [2, 0]
         >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))

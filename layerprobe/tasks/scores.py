@@ -38,7 +38,7 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
     Raises:
         TaskError: If none does.
 
-    Example:
+    Examples:
         >>> detect_range([0.2, 4.8])
         (0.0, 5.0)
         >>> detect_range([1, 3.5, 5])
@@ -65,7 +65,7 @@ def check_range(score_range: tuple[float, float]) -> tuple[float, float]:
 def scale(score: float, score_range: tuple[float, float]) -> float:
     """Return (score - low) / (high - low).
 
-    Example:
+    Examples:
         >>> scale(4, (1, 5))
         0.75
     """

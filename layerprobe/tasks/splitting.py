@@ -19,7 +19,7 @@ def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *,
         ratios: One positive share a split; their sum counts as the whole.
         seed: Of the shuffle.
 
-    Example:
+    Examples:
         >>> split_by_ratio([("a", "b"), ("b", "a")], (0.5, 0.5), seed=0)
         [[0, 1], []]
     """

@@ -23,7 +23,7 @@ class Cleaner:
     def clean(self, text: str) -> str:
         r"""Return the text without control characters and not longer than `MAX_CHARACTERS`.
 
-        Example:
+        Examples:
             >>> Cleaner().clean("a\x00b")
             'a b'
         """
@@ -51,7 +51,7 @@ class Cleaner:
 def count(n: int, unit: str) -> str:
     """Return a number with its noun.
 
-    Example:
+    Examples:
         >>> count(1, "text"), count(2000, "text")
         ('1 text', '2,000 texts')
     """

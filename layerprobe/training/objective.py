@@ -80,7 +80,7 @@ RATES = {
 def rates_of(tallies: Mapping[str, float]) -> dict[str, float | None]:
     """Return the rates, 0 .. 1, that the tallies of a part allow; None where nothing can be counted.
 
-    Example:
+    Examples:
         >>> rates_of({"n": 8, "hits": 6})
         {'accuracy': 0.75}
     """

@@ -22,7 +22,7 @@ def adamw(parameters: Sequence[nn.Parameter], protocol: Any, *, fused: bool) -> 
 def rate(step: int, *, total_steps: int, warmup: float) -> float:
     """Return the share of the peak learning rate after so many steps: linear up, linear down to 0, and 0 from then on.
 
-    Example:
+    Examples:
         >>> [rate(step, total_steps=10, warmup=0.2) for step in (0, 1, 2, 6, 12)]
         [0.0, 0.5, 1.0, 0.5, 0.0]
     """

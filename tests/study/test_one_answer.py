@@ -18,17 +18,16 @@ from tests.cli.conftest import Layerprobe, layerprobe, pair, pairs_file
 __all__ = ["layerprobe", "pair", "pairs_file"]
 
 README = Path(__file__).parents[2] / "README.md"
-NAMES = ("google/electra-base-discriminator", "google-bert/bert-base-cased", "pairs.csv")
+ASKED = ('lp.embedded_model("rtd"), lp.embedded_model("mlm")', "lp.embedded_task(train=300, validation=100, test=300)")
 
 
 def snippet(model: Path, reference: Path, pairs: Path) -> str:
-    """The README's Python example up to fine-tuning, on models and data of this machine."""
-    (section,) = re.findall(r"## In Python\n.*?```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    code, _, rest = section.partition("study = lp.run(")
-    assert rest
-    for name, path in zip(NAMES, (model, reference, pairs), strict=True):
-        assert name in code, f"expected {name} in the example of the README"
-        code = code.replace(name, str(path))
+    """The README's Python example, with these models and data."""
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+    given = f"{str(model)!r}, {str(reference)!r}", f"lp.load_task({str(pairs)!r})"
+    for asked, instead in zip(ASKED, given, strict=True):
+        assert asked in code, f"expected {asked} in the example of the README"
+        code = code.replace(asked, instead)
     return code
 
 

@@ -109,7 +109,7 @@ def plateau_rule(
     Raises:
         DataError: If the curve has fewer than four layers, or a value that is not finite.
 
-    Example:
+    Examples:
         >>> values = (0.90, 0.91, 0.90, 0.89, 0.70, 0.55)
         >>> curve = SimilarityCurve(values=values, reference_layers=tuple(range(6)), alignment="same-index")
         >>> plateau_rule(curve).drop_layers
@@ -167,7 +167,7 @@ def plateau_onsets(
         minimum_decline: What a decline must exceed.
         wobbles: How many times the median change from layer to layer it must exceed.
 
-    Example:
+    Examples:
         >>> plateau_onsets(np.array([[0.9, 0.9, 0.9, 0.5], [0.9, 0.9, 0.9, 0.9]])).tolist()
         [3, 4]
     """

@@ -64,7 +64,7 @@ class SVCCA(_CCA):
 
     Source: Raghu et al. 2017 (arXiv 1706.05806).
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.maps import layer_similarity
         >>> X = np.random.default_rng(0).normal(size=(50, 8))
         >>> round(layer_similarity(X, 3 * X[:, ::-1] + 1, SVCCA()), 12), layer_similarity(X, X**2, SVCCA()) < 0.5
@@ -112,7 +112,7 @@ class PWCCA(_CCA):
 
     Source: Morcos et al. 2018 (arXiv 1806.05759); Kornblith et al. 2019 (arXiv 1905.00414) write it the same way.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.maps import layer_similarity
         >>> X = np.random.default_rng(0).normal(size=(50, 8))
         >>> round(layer_similarity(X, 3 * X[:, ::-1] + 1, PWCCA()), 12), layer_similarity(X, X**2, PWCCA()) < 0.5

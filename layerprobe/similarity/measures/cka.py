@@ -18,7 +18,7 @@ SOURCES: dict[Estimator, str] = {"debiased": "Song et al. 2012", "biased": "Gret
 class CKA(Measure):
     """Linear CKA.
 
-    Example:
+    Examples:
         >>> CKA(estimator="biased").title
         'biased linear CKA'
     """
@@ -90,7 +90,7 @@ class CKA(Measure):
 class RBFCKA(CKA):
     """CKA with the Gaussian kernel K = exp(-d^2 / (2 sigma^2)).
 
-    Example:
+    Examples:
         >>> RBFCKA(bandwidth_multiplier=0.5, normalize="zscore").title
         'debiased RBF CKA (bandwidth x 0.5) of z-scored features'
     """

@@ -86,7 +86,7 @@ class MutualKNN(_ByNeighbours[NearestNeighbours]):
 
     Source: Huh et al. 2024 (arXiv 2405.07987), with the L2-normalised features of its code.
 
-    Example:
+    Examples:
         >>> MutualKNN(neighbours=10, normalize="zscore").title
         'mutual kNN (k = 10) of z-scored features'
     """

@@ -33,7 +33,7 @@ class Procrustes(LayerMeasure[UnitShape]):
 
     Source: Williams et al. 2021 (arXiv 2110.14739), the angular distance.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.maps import layer_similarity
         >>> X = np.random.default_rng(0).normal(size=(50, 8))
         >>> round(layer_similarity(X, 3 * X[:, ::-1] + 1, Procrustes()), 12)

@@ -37,7 +37,7 @@ class RSA(LayerMeasure[DissimilarityRanks]):
 
     Source: Kriegeskorte et al. 2008 (Frontiers in Systems Neuroscience 2:4), with the Spearman correlation it advises.
 
-    Example:
+    Examples:
         >>> from layerprobe.similarity.maps import layer_similarity
         >>> X = np.random.default_rng(0).normal(size=(50, 8))
         >>> round(layer_similarity(X, 3 * X + 1, RSA()), 12), layer_similarity(X, X**2, RSA()) < 0.5

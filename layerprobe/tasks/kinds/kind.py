@@ -138,7 +138,7 @@ KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", 
 def detect_kind(targets: Iterable[str], *, pairs: bool) -> str:
     """Return the kind of task that target cells belong to; kinds from outside are asked before those of layerprobe.
 
-    Example:
+    Examples:
         >>> detect_kind(["0", "1"], pairs=True), detect_kind(["0", "0.5"], pairs=True), detect_kind(["yes"], pairs=True)
         ('paraphrase', 'sts', 'entailment')
     """

@@ -1,0 +1,82 @@
+"""The documents: code blocks are executed, commands that need the network are parsed, no link leads nowhere.
+
+Python blocks of a page share one namespace, the commands of console blocks one folder. Other commands name models of the
+Hub or take long, so only their names and options are checked.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+from layerprobe_cli.main import app
+from typer.testing import CliRunner
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Return the code of a page in one language."""
+    return [code for name, code in FENCE.findall(page.read_text()) if name == language]
+
+
+def pages_with(language: str) -> list[object]:
+    """Return the pages that have code in a language, as parameters."""
+    return [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES if blocks(page, language)]
+
+
+def commands(code: str) -> list[list[str]]:
+    """Return the arguments of the layerprobe commands of a block, with or without a prompt."""
+    lines = (line.removeprefix("$ ") for line in code.replace("\\\n", " ").splitlines())
+    return [shlex.split(line, comments=True)[1:] for line in lines if line.startswith("layerprobe ")]
+
+
+@pytest.mark.parametrize("page", pages_with("python"))
+def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "cache"))
+    names: dict[str, object] = {"__name__": "__main__"}
+    for number, code in enumerate(blocks(page, "python")):
+        exec(compile(code, f"{page.name}, block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize("page", pages_with("console"))
+def test_commands_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "cache"))
+    for code in blocks(page, "console"):
+        for call in commands(code):
+            done = CliRunner().invoke(app, call, env={"COLUMNS": "200"})
+            assert done.exit_code == 0, (call, done.output)
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=str(page.relative_to(ROOT))) for page in PAGES])
+def test_commands_that_are_shown_have_these_options(page: Path) -> None:
+    for code in [*blocks(page, "sh"), *blocks(page, "")]:
+        for call in commands(code):
+            parse(call)
+
+
+def parse(call: list[str]) -> None:
+    """Parse a command line without running it.
+
+    Raises:
+        typer.Exit, or a usage error: If a command or option is not there.
+    """
+    command = typer.main.get_command(app)
+    context = command.make_context("layerprobe", [], resilient_parsing=True)
+    while hasattr(command, "get_command"):
+        found = command.get_command(context, call[0])
+        assert found is not None, call
+        command, call = found, call[1:]
+    command.make_context(command.name, list(call), parent=context)
+
+
+def test_an_option_that_is_not_there_is_noticed() -> None:
+    with pytest.raises(Exception, match="no-such-option"):
+        parse(["find", "MODEL", "-t", "stsb", "--no-such-option"])
