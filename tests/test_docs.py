@@ -1,7 +1,7 @@
 """The documents: code blocks are executed, commands that need the network are parsed, no link leads nowhere.
 
-Python blocks of a page share one namespace, the commands of console blocks one folder. Other commands name models of the
-Hub or take long, so only their names and options are checked.
+Python blocks of a page share one namespace, the commands of console blocks one folder. Other commands name models of
+the Hub or take long, so only their names and options are checked.
 """
 
 from __future__ import annotations
