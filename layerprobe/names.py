@@ -1,7 +1,8 @@
-"""What models are called in sentences, plots and progress. Knows names only."""
+"""What models are called in sentences, plots and progress, and names that are misspelt. Knows names only."""
 
+import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 
 def short_name(name: str) -> str:
@@ -36,3 +37,17 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     """
     short = [short_name(name) for name in names]
     return short if len(set(short)) == len(set(names)) else list(names)
+
+
+def nearest(name: str, names: Iterable[str]) -> str:
+    """Return a question that ends a message about a misspelt name; empty where no name is near.
+
+    Examples:
+        >>> nearest("fall of inofnce", ["fall of InfoNCE", "plateau of CKA"])
+        "; did you mean 'fall of InfoNCE'?"
+        >>> nearest("fall", ["plateau of CKA"])
+        ''
+    """
+    lower = {candidate.lower(): candidate for candidate in names}
+    near = difflib.get_close_matches(name.lower(), lower, n=1)
+    return f"; did you mean {lower[near[0]]!r}?" if near else ""

@@ -3,7 +3,6 @@
 Knows names and where they lead, imports nothing before it is asked for.
 """
 
-import difflib
 import functools
 import logging
 from collections.abc import Iterator, Mapping
@@ -11,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Generic, TypeVar
 
 from layerprobe.errors import DataError
+from layerprobe.names import nearest
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +74,9 @@ class Registry(Mapping[str, T], Generic[T]):
             DataError: With the names, and the nearest one where there is one.
         """
         if name not in self._entries:
-            near = difflib.get_close_matches(name, self._entries, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise DataError(f"expected a {self.what}, one of {', '.join(self)}, got {name!r}{hint}")
+            raise DataError(
+                f"expected a {self.what}, one of {', '.join(self)}, got {name!r}{nearest(name, self._entries)}"
+            )
 
     def reload(self) -> None:
         """Forget what was loaded and which packages were found."""

@@ -564,11 +564,34 @@ IntervalLevel = Annotated[
 Level = Annotated[
     float, option("Comparison", min=0.5, max=0.9999, help="Confidence level of intervals, bands and verdict.")
 ]
+
+
+def _rules(given: str = "") -> list[str]:
+    """Return the rules whose names begin so, for the shell's completion."""
+    from layerprobe.dropbench.tuned import rule_names
+
+    return [name for name in rule_names() if name.lower().startswith(given.lower())]
+
+
+def _known_rule(name: str | None) -> str | None:
+    """Return the name of a rule; a misspelt one is told before a model is loaded."""
+    if name is not None:
+        from layerprobe.dropbench.tuned import rule_curves
+
+        try:
+            rule_curves(name)
+        except DataError as error:
+            raise typer.BadParameter(str(error)) from error
+    return name
+
+
 RuleName = Annotated[
     str | None,
     option(
         "Prediction",
         "--rule",
+        callback=_known_rule,
+        autocompletion=_rules,
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",
@@ -582,7 +605,21 @@ AllSeeds = Annotated[
         help="Run all seeds, also where fewer settle the verdict; its interval is then the ordinary one.",
     ),
 ]
-Layers = Annotated[str, option("Fine-tuning", help="Layers to fine-tune, such as 3,6,9-12 or all.", show_default=False)]
+
+
+def given_layers(text: str) -> str:
+    """Return a list of layers as it was given; what is none is told before a model is loaded."""
+    if text:
+        listed_layers(text)
+    return text
+
+
+Layers = Annotated[
+    str,
+    option(
+        "Fine-tuning", callback=given_layers, help="Layers to fine-tune, such as 3,6,9-12 or all.", show_default=False
+    ),
+]
 
 
 def parse_layers(text: str, checkpoint: Checkpoint) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from layerprobe.dropbench.bench import known_drops, outcomes_of, readings_in
 from layerprobe.dropbench.values import OTHER_SEED
 from layerprobe.dropbench.zoo import read_zoo
 from layerprobe.errors import DataError
+from layerprobe.names import nearest
 from layerprobe.prediction.redraws import DRAWS, drop_probability, redraw
 from layerprobe.prediction.registry import rules_for
 from layerprobe.prediction.rule import Call, HasCurves, KnownDrop, ModelCurves, Predictor, Rule, fitted, obstacle
@@ -121,7 +122,7 @@ def tuned_rules(*, budget: str = BUDGET) -> list[Rule]:
 
 def _rule(name: str) -> Rule:
     if name not in _rules():
-        raise DataError(f"expected a rule among {'; '.join(_rules())}; got {name!r}")
+        raise DataError(f"expected a rule among {'; '.join(_rules())}; got {name!r}{nearest(name, _rules())}")
     return _rules()[name]
 
 

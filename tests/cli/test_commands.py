@@ -237,7 +237,15 @@ def test_a_rule_that_cannot_be_is_one_line(layerprobe: Layerprobe, pair: tuple[P
         "expected a task for the rule 'fall of zero-shot', which reads zero-shot, got texts"
         in layerprobe(*command, "fall of zero-shot").error
     )
-    assert "expected a rule among plateau of CKA; " in layerprobe(*command, "guess").error
+
+
+def test_what_is_misspelt_is_told_before_a_model_is_looked_for(layerprobe: Layerprobe, pairs_file: Path) -> None:
+    done = layerprobe("predict", "no-such-model", "-t", pairs_file, "--rule", "fall of inofnce")
+    assert done.code == 2
+    assert "did you mean 'fall of InfoNCE'?" in " ".join(done.err.replace("│", " ").split())
+    done = layerprobe("finetune", "no-such-model", "-t", pairs_file, "--layers", "5-2")
+    assert done.code == 2
+    assert "expected a range such as 2-5" in done.err
 
 
 def pair_of(pair: tuple[Path, Path]) -> tuple[Path, str, Path]:

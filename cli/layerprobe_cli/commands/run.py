@@ -27,6 +27,7 @@ from layerprobe_cli.options import (
     Similarity,
     StudyFolder,
     TaskSource,
+    given_layers,
     given_options,
     option,
     parse_layers,
@@ -51,7 +52,12 @@ def run(
     layers: Layers = "",
     reference_layers: Annotated[
         str,
-        option("Fine-tuning", help="Layers of the reference to fine-tune for the contrast.", show_default=False),
+        option(
+            "Fine-tuning",
+            callback=given_layers,
+            help="Layers of the reference to fine-tune for the contrast.",
+            show_default=False,
+        ),
     ] = "",
     rule: RuleName = None,
     level: Level = LEVEL,
