@@ -223,9 +223,17 @@ class TaskSource:
         return load_settings(settings)
 
 
+TextsOf = Annotated[
+    Literal["all", "train", "validation", "test"],
+    option("Data", "--split", help="Whose texts of the task are embedded and compared."),
+]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSource(TaskSource):
-    """Texts to embed: those of a task's test split, or a file without scores."""
+    """Texts to embed: those of a task, or a file without scores."""
+
+    split: TextsOf = "all"
 
     texts: Annotated[
         Path | None,
@@ -252,13 +260,13 @@ class TextSource(TaskSource):
         if (self.task is None) == (self.texts is None):
             raise typer.BadParameter("expected either --task or --texts")
         of_tasks = (self.kind, self.merge, self.score_range, self.validation, self.test, self.split_seed)
-        if self.texts is not None and any(of_tasks):
+        if self.texts is not None and (any(of_tasks) or self.split != "all"):
             raise typer.BadParameter(
-                "expected no --kind, --merge, --score-range, --validation, --test or --split-seed with --texts"
+                "expected no --kind, --merge, --score-range, --validation, --test, --split or --split-seed with --texts"
             )
         if self.texts is None:
             task = self.load()
-            return LoadedTexts(texts=task.test.texts, notes=task.notes, warnings=task.warnings, task=task)
+            return LoadedTexts(texts=task.texts(self.split), notes=task.notes, warnings=task.warnings, task=task)
         file = load_texts(self.texts, columns=self.columns, documents=self.documents)
         # a text that is in several documents counts for the first
         documents = None

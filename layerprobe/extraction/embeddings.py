@@ -16,12 +16,14 @@ from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.values import TokenMetrics
+from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.serialisation import digest, from_dict, to_dict, to_json
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
 from layerprobe.store.stored import stored_result
+from layerprobe.tasks.values import Task
 from layerprobe.versions import TOKENS_VERSION
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
@@ -114,6 +116,26 @@ def extract(
         warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.manifest.description["warnings"]),
         _row={text: i for i, text in enumerate(distinct)},
     )
+
+
+def extract_split(
+    model: ModelLike,
+    task: Task,
+    split: Split,
+    *,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = silent,
+) -> Embeddings:
+    """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+        StoreError: If the store cannot be written.
+    """
+    checkpoint, texts = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code), task.texts()
+    if _open(Store(options.cache_dir), _store_key(checkpoint, texts, options)) is None:
+        texts = task.split(split).texts
+    return extract(checkpoint, texts, options=options, progress=progress)
 
 
 def measure_tokens(

@@ -13,7 +13,7 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
-from layerprobe.extraction.embeddings import Embeddings, extract, measure_tokens
+from layerprobe.extraction.embeddings import Embeddings, extract, extract_split, measure_tokens
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
@@ -84,7 +84,7 @@ class Source:
 
     def split(self, name: Split) -> Embeddings:
         """Return the embeddings of the texts of a split of the task."""
-        return extract(self.checkpoint, self.labels.split(name).texts, options=self.options, progress=self.progress)
+        return extract_split(self.checkpoint, self.labels, name, options=self.options, progress=self.progress)
 
     def clusters(self, texts: Sequence[str]) -> list[int] | None:
         """Return which document each text is of, from 0, DataError if it has none; None where all are independent."""

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError, MisalignedSamplesError
-from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
@@ -116,7 +116,7 @@ def score(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     fit = KINDS[task.kind].fitted_on
     scored, *fitted = (
-        extract(checkpoint, task.split(each).texts, options=options, progress=progress)
+        extract_split(checkpoint, task, each, options=options, progress=progress)
         for each in (split, *(() if fit is None else (fit,)))
     )
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored

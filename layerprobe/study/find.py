@@ -108,6 +108,7 @@ def find(
     search = _Search(
         checkpoint,
         folds_of(task, seeds) if few and seeds > 1 else (task,),
+        task.texts(),
         protocol,
         options,
         start=start,
@@ -127,6 +128,7 @@ class _Search:
         self,
         checkpoint: Checkpoint,
         folds: Sequence[Task],
+        texts: Sequence[str],
         protocol: Protocol,
         options: Options,
         *,
@@ -140,7 +142,6 @@ class _Search:
         self.load = loaded_once(lambda: load(checkpoint, options), self.folds[0], protocol)
         self.protocol, self.options, self.save_models = protocol, options, save_models
         self.progress = progress
-        texts = folds[0].test.texts
         cka = read_curves(checkpoint, texts, [SELF_CKA], options=options, progress=progress)[SELF_CKA]
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []

@@ -32,7 +32,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Task, TextSplit
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
 DEFAULT_RULE = "fall of InfoNCE"
@@ -54,6 +54,7 @@ def predict(
     alignment: Alignment | None = None,
     level: float = LEVEL,
     documents: Mapping[str, str] | None = None,
+    split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
 ) -> Prediction:
@@ -61,7 +62,7 @@ def predict(
 
     Args:
         model: A name, a folder, or a `ModelSpec`.
-        data: A task, whose test split's texts are embedded, or texts.
+        data: A task, or texts.
         reference: A model that was pretrained by masked language modelling, or several; the prediction is from the
             first. Without one, a rule that reads the model alone predicts, and each layer is compared with the one
             before.
@@ -71,6 +72,7 @@ def predict(
         alignment: same-index, relative-depth or best-match.
         level: Confidence level of intervals and bands.
         documents: Where each text comes from, if texts of one document are not independent.
+        split: Whose texts of a task are embedded: train, validation, test, or all.
         options: How to load and embed.
         progress: Called with what is done, how much, and of how much.
 
@@ -81,7 +83,7 @@ def predict(
     """
     check_level(level)
     task = data if isinstance(data, Task) else None
-    texts = distinct_texts(data.test.texts if isinstance(data, Task) else data)
+    texts = data.texts(split) if isinstance(data, Task) else distinct_texts(data)
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
     checkpoint, *bases = (

@@ -17,7 +17,7 @@ from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.find import find
 from layerprobe.study.predict import References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
-from layerprobe.tasks.values import Task, check_task
+from layerprobe.tasks.values import Task, TextSplit, check_task
 from layerprobe.versions import __version__, versions
 
 AGAINST_LAST = 3
@@ -42,6 +42,7 @@ def run(
     rule: str | None = None,
     measure: Measure | None = None,
     alignment: Alignment | None = None,
+    split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
     command: str = "layerprobe.run",
     progress: Progress = silent,
@@ -50,8 +51,8 @@ def run(
 
     Args:
         model: A name, a folder, or a `ModelSpec`.
-        task: What to learn and to score; models are compared on the texts of its test split.
-        reference: As for `predict`, like rule, measure and alignment.
+        task: What to learn and to score.
+        reference: As for `predict`, like rule, measure, alignment and split.
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
@@ -65,6 +66,7 @@ def run(
         rule: How a drop is predicted.
         measure: Of similarity to the reference.
         alignment: same-index, relative-depth or best-match.
+        split: Whose texts models are compared on: train, validation, test, or all.
         options: How to load and embed.
         command: How this study was asked for; kept in its provenance.
         progress: Called with what is done, how much, and of how much.
@@ -94,6 +96,7 @@ def run(
         measure=measure,
         alignment=alignment,
         level=level,
+        split=split,
         options=options,
         progress=progress,
     )
@@ -140,7 +143,7 @@ def run(
             task_kind=task.kind,
             task_digest=task.digest,
             texts_digest=comparison.texts_digest,
-            n_texts=len(task.test.texts),
+            n_texts=len(task.texts(split)),
             seeds=tuple(range(seeds)) if fine_tuning else (),
             device=str(resolve_device(options.device)),
             versions=versions(),

@@ -4,12 +4,15 @@ import math
 import typing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.serialisation import digest
 from layerprobe.tasks.kinds.kind import KINDS, Kind
 
+TextSplit = Literal["all", "train", "validation", "test"]
+"""Whose texts: of one split, or of all."""
 MERGED_KIND = "sts"
 """Of the task that files of scored word pairs are merged into."""
 
@@ -57,7 +60,7 @@ class Task:
     validation: Examples
     """Epochs, layers and thresholds are selected on these."""
     test: Examples
-    """Scores are reported on these; their texts are what CKA compares models on."""
+    """Scores are reported on these."""
     labels: tuple[str, ...] = ()
     """Names of the classes in the order of their numbers; empty where targets are scores."""
     score_range: tuple[float, float] | None = None
@@ -92,6 +95,11 @@ class Task:
         """Return the examples of a split."""
         examples: Examples = getattr(self, name)
         return examples
+
+    def texts(self, split: TextSplit = "all") -> tuple[str, ...]:
+        """Return the distinct texts of one split, or of all, in order of first appearance."""
+        splits: tuple[Split, ...] = typing.get_args(Split) if split == "all" else (split,)
+        return tuple(dict.fromkeys(text for name in splits for text in self.split(name).texts))
 
     @property
     def primary(self) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import gzip
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -78,7 +81,12 @@ def test_every_figure_has_a_place_and_words(any_study: Study) -> None:
 
 
 def test_plotly_is_inside_exactly_once(plain: Study) -> None:
-    assert rendered(plain).count(get_plotlyjs()) == 1
+    (packed,) = re.findall(r'<script type="application/gzip;base64" id="plotly">(.*?)</script>', rendered(plain))
+    assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
+
+
+def test_a_page_is_smaller_than_plotly(plain: Study) -> None:
+    assert len(rendered(plain)) < 0.5 * len(get_plotlyjs())
 
 
 def test_nothing_is_loaded_from_anywhere(any_study: Study) -> None:

@@ -128,7 +128,7 @@ def test_a_study_holds_together(complete: Study, models: dict[str, str], task: T
     assert (comparison.model.name, comparison.reference.name) == (models["electra"], models["bert"])
     assert np.shape(comparison.map.values) == (4, 4)
     assert comparison.curve.values == tuple(np.diag(comparison.map.values))
-    assert comparison.map.n_samples == complete.provenance.n_texts == len(task.test.texts)
+    assert comparison.map.n_samples == complete.provenance.n_texts == len(task.texts())
     simple = {"last layer", "fixed fraction of depth", "best zero-shot layer"}
     assert prediction.rule == "fall of InfoNCE"
     assert prediction.baselines.keys() == {*simple, PLATEAU, "fall of effective rank"}

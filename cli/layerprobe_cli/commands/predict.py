@@ -45,6 +45,7 @@ def predict(
             rule=rule,
             level=level,
             documents=data.documents,
+            split=source.split,
             options=extraction.options(),
             progress=progress,
             **settings,

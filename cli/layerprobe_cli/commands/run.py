@@ -27,6 +27,7 @@ from layerprobe_cli.options import (
     Similarity,
     StudyFolder,
     TaskSource,
+    TextsOf,
     given_layers,
     given_options,
     option,
@@ -60,6 +61,7 @@ def run(
         ),
     ] = "",
     rule: RuleName = None,
+    split: TextsOf = "all",
     level: Level = LEVEL,
     against_last: AgainstLast = 3,
     fine_tuning: Annotated[
@@ -103,6 +105,7 @@ def run(
             protocol=tuning.protocol(extraction),
             level=level,
             rule=rule,
+            split=split,
             options=extraction.options(),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,

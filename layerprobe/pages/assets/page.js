@@ -30,6 +30,7 @@
     return { width: 680, height: kinds.contains("tall") ? 560 : 340 };
   };
   const draw = (dark, printing = false) => {
+    if (typeof Plotly === "undefined") return; // it is on its way
     for (const [name, figure] of Object.entries(figures)) {
       const { data, layout } = recoloured(figure, dark ? darkColours : {});
       Object.assign(layout, printing ? onPaper(name) : { autosize: true });
@@ -48,7 +49,20 @@
   system.addEventListener("change", () => draw(isDark()));
   addEventListener("beforeprint", () => draw(false, true));
   addEventListener("afterprint", () => draw(isDark()));
-  draw(isDark());
+
+  // ---- Plotly, which the page carries compressed ----
+  const plotly = async () => {
+    const bytes = Uint8Array.from(atob(text("plotly")), (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = document.createElement("script");
+    script.textContent = await new Response(stream).text();
+    document.head.append(script);
+  };
+  const missing = () => {
+    const textContent = "The figures need a browser of 2023 or later. Every number is in the tables below.";
+    document.querySelector("main").prepend(Object.assign(document.createElement("p"), { className: "missing", textContent }));
+  };
+  plotly().then(() => draw(isDark()), missing);
 
   // ---- downloads ----
   const unescaped = { study: () => text("study").replace(/\\(u003c|.)/g, (whole, c) => (c === "u003c" ? "<" : whole)) };
