@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint types imports unit docs notebooks test-slow bench clean
+.PHONY: demo test lint types imports unit docs notebooks test-slow bench attack clean
 
 demo: $(READY)
 	$(BIN)/layerprobe demo --out demo
@@ -36,6 +36,13 @@ notebooks: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# Zero silent, zero tracebacks.
+attack: $(READY)
+	$(BIN)/python tests/attacks/kills.py
+	$(BIN)/python tests/attacks/bytes.py
+	$(BIN)/python tests/attacks/tables.py
+	$(BIN)/python tests/attacks/architectures.py
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
