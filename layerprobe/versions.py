@@ -13,7 +13,7 @@ FORMAT_VERSION = 1
 """Of the store's files: manifest and shards."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
-SIMILARITY_VERSION = 4
+SIMILARITY_VERSION = 5
 """Of similarities, permutation nulls and diagnostics."""
 RANK_VERSION = 1
 """Of effective ranks with their errors."""

@@ -100,7 +100,10 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     MEASURES["svcca"]: {"variance": st.floats(0.1, 1)},
     MapUncertainty: dict.fromkeys(("standard_errors", "lower", "upper"), MATRIX),
     PermutationNull: dict.fromkeys(("mean", "threshold", "p_values", "calibrated"), MATRIX),
-    SimilarityMap: {"values": MATRIX, "sigma_squared": st.none() | st.tuples(THREE, THREE)},
+    SimilarityMap: {
+        "values": MATRIX,
+        **dict.fromkeys(("sigma_squared", "effective_shares"), st.none() | st.tuples(THREE, THREE)),
+    },
     CurveUncertainty: {
         **dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE),
         "covariance": MATRIX,
@@ -469,6 +472,7 @@ STUDY = Study(
             values=((0.9, 0.5), (0.6, 0.7), (0.8, 0.2)),
             n_samples=50,
             sigma_squared=((1.0, 2.0, 3.0), (1.0, 2.0)),
+            effective_shares=((0.9, 0.8, 0.3), (0.9, 0.8)),
             uncertainty=MapUncertainty(
                 level=0.95, standard_errors=ZEROS, lower=ZEROS, upper=ZEROS, method="influence of each sample"
             ),
@@ -573,8 +577,16 @@ EDITS: list[tuple[str, Any, str]] = [
     ),
     (
         "comparison.map",
-        {**to_dict(STUDY.comparison.map), "values": [[0.9]], "sigma_squared": None, "uncertainty": None},
+        {
+            **to_dict(STUDY.comparison.map),
+            **{"values": [[0.9]], "sigma_squared": None, "effective_shares": None, "uncertainty": None},
+        },
         r"got \(1, 1\)",
+    ),
+    (
+        "comparison.map.effective_shares",
+        [[0.5], [0.5, 0.5]],
+        r"expected an effective share for each of \(3, 2\)",
     ),
     ("comparison.map.uncertainty.lower", [[0.0]], r"expected lower of \(3, 2\) layers, as the map has"),
     ("comparison.map.uncertainty.standard_errors", [[0.0], [0.0, 1.0]], "expected standard errors of"),

@@ -322,6 +322,7 @@ def _warnings(
         (reference.model.name, comparison.reference_diagnostics),
         n_clusters=n_documents,
         alignment=comparison.curve.alignment,
+        effective_shares=comparison.map.effective_shares,
     )
     if model.settings == reference.settings:
         return warnings

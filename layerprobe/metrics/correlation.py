@@ -7,6 +7,9 @@ from scipy import stats
 from layerprobe.errors import DataError
 from layerprobe.similarity.checks import Array, check_same_samples, finite_matrix, unit_rows
 
+DIGITS = 12
+"""Decimals of cosines: those that differ by the rounding of float64 alone, as of pairs of the same text, are equal."""
+
 SPREAD = 1e-12
 """Values that differ by less, relative to the largest, are equal but for the rounding of cosines."""
 
@@ -14,7 +17,8 @@ SPREAD = 1e-12
 def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     """Return the cosine of each row of `first` with the same row of `second`.
 
-    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 whatever their dtype; in [-1, 1] up to rounding.
+    cos_i = x_i y_i / (|x_i| |y_i|) of two (n, d), in float64 whatever their dtype and rounded to 12 decimals, so that
+    ranks do not tell apart what only rounding does; in [-1, 1].
 
     Raises:
         DataError: If an argument is no matrix of real numbers, or the numbers of features differ.
@@ -29,7 +33,7 @@ def cosine_scores(first: ArrayLike, second: ArrayLike) -> Array:
     check_same_samples(len(y), len(x), name="second", other="first")
     if x.shape[1] != y.shape[1]:
         raise DataError(f"second has {y.shape[1]} features, expected the {x.shape[1]} of first: use one layer for both")
-    cosines: Array = np.einsum("ij,ij->i", unit_rows(x, name="first"), unit_rows(y, name="second"))
+    cosines: Array = np.einsum("ij,ij->i", unit_rows(x, name="first"), unit_rows(y, name="second")).round(DIGITS)
     return cosines
 
 

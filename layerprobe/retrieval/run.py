@@ -159,8 +159,17 @@ def _to_the_last(layers: Sequence[Values], level: float) -> tuple[Difference, ..
     for layer, values in enumerate(others):
         mean = _mean(values - last, 1 - (1 - level) / len(others))
         p_value = min(1.0, len(others) * _p_value(mean, len(last) - 1))
-        label = f"layer {layer} less layer {len(others)}"
-        differences.append(Difference(**dataclasses.asdict(mean) | {"level": level}, label=label, p_value=p_value))
+        differences.append(
+            Difference(
+                label=f"layer {layer} less layer {len(others)}",
+                value=mean.value,
+                standard_error=mean.standard_error,
+                lower=mean.lower,
+                upper=mean.upper,
+                level=level,
+                p_value=p_value,
+            )
+        )
     return tuple(differences)
 
 

@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Callable, Sequence
 
-from layerprobe.similarity.values import Alignment, Diagnosed, LayerDiagnostics, Measure
+from layerprobe.similarity.values import LEAST_SHARE, Alignment, Diagnosed, LayerDiagnostics, Measure
 
 COPIES = 0.01
 """Share of rows that are copies from which on it is warned of: one text in a hundred no longer counts once."""
@@ -48,6 +48,7 @@ def cautions(
     *,
     n_clusters: int | None = None,
     alignment: Alignment | None = None,
+    effective_shares: tuple[Sequence[float], Sequence[float]] | None = None,
 ) -> tuple[str, ...]:
     """Return what makes similarities of these layers unlike what they seem, one line a cause and model.
 
@@ -62,6 +63,7 @@ def cautions(
         reference: The same of the reference.
         n_clusters: Documents that intervals take as units; None where texts are.
         alignment: Of the curve, where there is one.
+        effective_shares: Of the map, by layer of the model and of the reference.
 
     Returns:
         Sentences without a line break that say where, what, why it matters and what to do; none where nothing is
@@ -85,6 +87,8 @@ def cautions(
     if model[1] and reference[1]:
         lines.append(measure.chance(n_samples, model, reference))
     lines += [check(measure, name, layers) for name, layers in (model, reference) for check in CHECKS]
+    for (name, _), shares in zip((model, reference), effective_shares or ((), ()), strict=True):
+        lines.append(_few_decide(measure, name, shares, units="texts" if n_clusters is None else "documents"))
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
@@ -107,6 +111,18 @@ def _of_samples(measure: Measure, n: int, n_clusters: int | None, *, chosen: boo
             f"on {MANY_TO_CHOOSE} texts or more"
         )
     return lines
+
+
+def _few_decide(measure: Measure, name: str, shares: Sequence[float], *, units: str) -> str | None:
+    where = [i for i, share in enumerate(shares) if share < LEAST_SHARE]
+    if not where:
+        return None
+    worst = min(where, key=lambda i: shares[i])
+    return (
+        f"{_span(where)} of {name}: a few {units} decide over the layer: its HSIC has the effective sample size of "
+        f"{shares[worst]:.0%} of them (layer {worst}), so similarities may be off by more than their intervals say: "
+        f"look for {units} that are unlike the others, or compare {measure.robustly}"
+    )
 
 
 def _copies(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:

@@ -18,7 +18,7 @@ from layerprobe.progress import Progress, silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.curve import similarity_curve
 from layerprobe.similarity.engine.passes import NamedLayers, Sums, named_layers, sums_of
-from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
+from layerprobe.similarity.engine.sums import cka_values, influence, norm_influence, pair_variance
 from layerprobe.similarity.inference import (
     MIN_UNITS,
     Spread,
@@ -27,6 +27,7 @@ from layerprobe.similarity.inference import (
     covariance,
     difference,
     difference_label,
+    effective_share,
     interval,
     spread,
 )
@@ -52,7 +53,8 @@ def linear_cka(X: ArrayLike, Y: ArrayLike, *, estimator: Estimator = "debiased",
     with orthogonal Q, but not for other invertible maps.
 
     Args:
-        X: (n, d) embeddings, n >= 4. Products are made in float64 if either array is float64, else in float32.
+        X: (n, d) embeddings, n >= 4. Products are made in float64 if either array is float64, n is 256 or less, or a
+            row has a hundred times the mean squared distance from the mean, and else in float32, right to 1e-7.
         Y: (n, e) embeddings of the same samples in the same order.
         estimator: debiased or biased. The biased value of independent layers is far from 0 unless n is much larger
             than the number of features.
@@ -120,7 +122,8 @@ def cka_interval(
 ) -> Interval:
     """Return the debiased CKA of two layers, linear and of raw features unless a measure is given, with its interval.
 
-    Clusters are (n,) labels of documents, where these and not the samples are independent of each other.
+    Clusters are (n,) labels of documents, where these and not the samples are independent of each other. Where a few
+    samples decide over a layer, `Interval.doubtful` says that the interval may be too narrow.
 
     Raises:
         LayerProbeError: As in `linear_cka`, or if there are fewer than five samples or documents, or the estimator is
@@ -129,8 +132,8 @@ def cka_interval(
     Examples:
         >>> X, noise = np.random.default_rng(0).normal(size=(2, 200, 8))
         >>> debiased = cka_interval(X, X + noise)
-        >>> debiased.lower < debiased.value < debiased.upper
-        True
+        >>> debiased.lower < debiased.value < debiased.upper, debiased.doubtful
+        (True, False)
     """
     measure = measure or CKA()
     if measure.estimator != "debiased":
@@ -140,7 +143,14 @@ def cka_interval(
     estimate = _estimate(X, Y, measure, level=level, clusters=clusters)
     value, error = float(estimate.values[0, 0]), estimate.spread(0, 0)
     lower, upper = interval(value, error, level=level)
-    return Interval(value=value, standard_error=error.standard_error, lower=lower, upper=upper, level=level)
+    return Interval(
+        value=value,
+        standard_error=error.standard_error,
+        lower=lower,
+        upper=upper,
+        level=level,
+        effective_share=min(*estimate.effective_shares[0], *estimate.effective_shares[1]),
+    )
 
 
 def estimate_cka(
@@ -192,8 +202,10 @@ def estimate_cka(
 
 
 def _estimate(
-    X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float | None = None, clusters: ArrayLike | None = None
+    X: ArrayLike, Y: ArrayLike, measure: CKA, *, level: float = LEVEL, clusters: ArrayLike | None = None
 ) -> CKAEstimate:
+    # With a level whether it is asked for or not: sums by sample are added up in another order, and two functions would
+    # differ in the last digits.
     layers: list[NamedLayers] = [[("X", np.asarray(X))], [("Y", np.asarray(Y))]]
     (estimate,) = _estimates(layers, [measure], [(0, 1)], level=level, clusters=clusters)
     return estimate
@@ -265,16 +277,27 @@ class CKAEstimate:
             sigma_squared=(sigma[0], sigma[1]) if sigma[0] else None,
             sigma_samples=rows[0].sigma_samples,
             uncertainty=self._map_uncertainty() if self.uncertain else None,
+            effective_shares=self.effective_shares if self.uncertain else None,
         )
 
     def spread(self, layer: int, reference_layer: int) -> Spread:
         """Return how the estimate for two layers varies."""
-        parts = self._pair_variance
+        parts, own = self._pair_variance, (self.sums.rows[layer], self.sums.columns[reference_layer])
         return spread(
             influence(self.sums.pair, self.sums.rows, self.sums.columns, (layer, reference_layer)),
+            norm_influence(*own),
             pair_variance=0.0 if parts is None else float(parts[layer, reference_layer]),
             clusters=self.clusters,
         )
+
+    @cached_property
+    def effective_shares(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Share of the samples or documents that decide over each layer of the model and of the reference."""
+        model, reference = (
+            tuple(effective_share(layer.parts, clusters=self.clusters) for layer in layers)
+            for layers in (self.sums.rows, self.sums.columns)
+        )
+        return model, reference
 
     @cached_property
     def _pair_variance(self) -> Array | None:

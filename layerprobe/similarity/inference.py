@@ -36,19 +36,31 @@ class Spread:
     """Degrees of freedom of the standard error."""
     influences: Array
     """(units,) of each sample, or summed over each cluster; of mean 0."""
+    norm_variance: float = 0.0
+    """Of the squared norms that the value is divided by, relative to them; 0 where they count as given."""
+    norm_covariance: float = 0.0
+    """Of the value and those squared norms."""
 
 
-def spread(influences: Array, *, pair_variance: float = 0.0, clusters: NDArray[np.intp] | None = None) -> Spread:
+def spread(
+    influences: Array,
+    norm_influences: Array | None = None,
+    *,
+    pair_variance: float = 0.0,
+    clusters: NDArray[np.intp] | None = None,
+) -> Spread:
     r"""Return the standard error of a debiased CKA value.
 
     The variance of a U-statistic is that of its influence values and that of pairs of samples,
     v = 4 zeta_1 / n + 2 zeta_2 / n^2; the variance of estimated influence values over n holds the second part
     twice, so it is taken off once, and what is left is never less than it. A factor ((n - 1) / (n - 4))^2 makes
     the first part that of the jackknife of a statistic of four samples. The degrees of freedom follow from the
-    kurtosis of the influence values, 2 n / (kurtosis - 1), by matching the variance of the variance.
+    kurtosis of the influence values, 2 n / (kurtosis - 1), by matching the variance of the variance; the larger one of
+    that on the value and that on its norms counts. The error of the norms has the same factors.
 
     Args:
         influences: (n,) of mean 0.
+        norm_influences: (n,) of each sample on the squared norms that the value is divided by, relative to them.
         pair_variance: 2 zeta_2 / (n (n - 1)); 0 where it is not known, or small as for many samples.
         clusters: (n,) which document 0, 1, ... a sample belongs to; then documents are the independent units.
 
@@ -58,7 +70,7 @@ def spread(influences: Array, *, pair_variance: float = 0.0, clusters: NDArray[n
     Source: Hoeffding 1948 (Annals of Mathematical Statistics 19), section 5; Arvesen 1969 (same, 40); clusters:
     Liang and Zeger 1986 (Biometrika 73).
     """
-    units: Array = influences if clusters is None else np.bincount(clusters, weights=influences).astype(np.float64)
+    units = _summed(influences, clusters)
     n = len(units)
     if n < MIN_UNITS:
         raise DataError(f"expected at least {MIN_UNITS} samples or clusters for an interval, got {n}")
@@ -68,17 +80,56 @@ def spread(influences: Array, *, pair_variance: float = 0.0, clusters: NDArray[n
         variance = max(first - pair_variance, pair_variance)
     else:
         variance = squares / len(influences) ** 2 * n / (n - 1)
-    kurtosis = n * float((units**4).sum()) / squares**2 if squares > 0 else 3.0
+    norms = np.zeros_like(units) if norm_influences is None else _summed(norm_influences, clusters)
+    kurtosis = max(map(_kurtosis, (units, norms)))
     freedom = min(n - 1.0, max(2 * n / max(kurtosis - 1, 1e-9), 3.0))
-    return Spread(standard_error=math.sqrt(variance), freedom=freedom, influences=units)
+    factor = variance / squares if squares > 0 else 0.0
+    return Spread(
+        standard_error=math.sqrt(variance),
+        freedom=freedom,
+        influences=units,
+        norm_variance=factor * float(norms @ norms),
+        norm_covariance=factor * float(norms @ units),
+    )
+
+
+def effective_share(parts: Array, *, clusters: NDArray[np.intp] | None = None) -> float:
+    """Return the effective sample size of a sum with (n,) parts, as a share of the samples or clusters: 1 / n .. 1.
+
+    (sum h)^2 / (n sum h^2) is 1 where all parts are equal, and k / n where k of them are all that there is.
+
+    Source: Kish 1965, Survey Sampling, section 11.7.
+
+    Example:
+        >>> effective_share(np.array([1.0, 1.0, 0.0, 0.0, 0.0]))
+        0.4
+    """
+    units = _summed(parts, clusters)
+    return float(units.sum() ** 2 / (len(units) * (units @ units)))
+
+
+def _kurtosis(influences: Array) -> float:
+    squares = float(influences @ influences)
+    return len(influences) * float((influences**4).sum()) / squares**2 if squares > 0 else 1.0
+
+
+def _summed(influences: Array, clusters: NDArray[np.intp] | None) -> Array:
+    return influences if clusters is None else np.bincount(clusters, weights=influences).astype(np.float64)
 
 
 def interval(value: float, error: Spread, *, level: float, width: float | None = None) -> tuple[float, float]:
-    """Return the interval of a similarity on the scale where its spread is about the same for all values.
+    """Return the interval of a similarity: all values that one of two tests does not reject.
 
-    CKA is akin to a squared correlation (it is one, for layers of one feature), so that is Fisher's z of its root:
-    z = artanh(sqrt(value)), z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the
-    root: value and 1 are moved up by c = max((t + 2) se - value, 0) for the scale, and the ends moved back.
+    The first is on the scale where the spread is about the same for all values. CKA is akin to a squared correlation
+    (it is one, for layers of one feature), so that is Fisher's z of its root: z = artanh(sqrt(value)),
+    z +- t se / (2 sqrt(value) (1 - value)). Near 0 the spread no longer shrinks with the root: value and 1 are moved
+    up by c = max((t + 2) se - value, 0) for the scale, and the ends moved back.
+
+    The second asks of each x whether <A, B> - x (<A, A> + <B, B>) / 2, whose mean is 0 at the true value, is 0 up to t
+    of its own standard errors, which depend on x where the norms are uncertain, too. Where these are known no better
+    than to 1 / t nothing is ruled out, and the interval is [-1, 1]. A few samples far from the others make norms so
+    uncertain, and the first test alone then has intervals that are too short: they held the truth in 63 to 88 of 100
+    simulations of 30 and 60 samples.
 
     A width, in standard errors of a normal estimate as for a band, replaces the level; Student's t of the same
     probability is used.
@@ -86,7 +137,8 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     Returns:
         Lower and upper end, in [-1, 1].
 
-    Source: Fisher 1921 (Metron 1); on the scale of z without the root, estimates that came out low have intervals
+    Source: Fisher 1921 (Metron 1); Fieller 1954 (Journal of the Royal Statistical Society B 16), for the ratio of two
+    means; on the scale of z without the root, estimates that came out low have intervals
     that are too short: bands of six layers and 100 samples then hold the truth in 91 % where 95 % was asked for.
     """
     check_level(level)
@@ -99,8 +151,22 @@ def interval(value: float, error: Spread, *, level: float, width: float | None =
     root = math.sqrt((value + moved) / (1 + moved))
     centre, half = math.atanh(root), half / (2 * root * (1 - value))
     lower, upper = ((1 + moved) * math.tanh(end) ** 2 - moved for end in (max(centre - half, 0.0), centre + half))
+    below, above = _ratio_ends(error, quantile)
     # By rounding the upper end can exceed 1.
-    return max(lower, -1.0), min(upper, 1.0)
+    return max(min(lower, value + below), -1.0), min(max(upper, value + above), 1.0)
+
+
+def _ratio_ends(error: Spread, quantile: float) -> tuple[float, float]:
+    """Return the ends, less the value, of Fieller's interval: h^2 <= t^2 (se^2 - 2 h covariance + h^2 variance)."""
+    if error.norm_variance == 0:
+        return 0.0, 0.0
+    t2 = quantile**2
+    known = 1 - t2 * error.norm_variance
+    if known <= 0:
+        return -math.inf, math.inf
+    middle = -t2 * error.norm_covariance
+    half = math.sqrt(middle**2 + known * t2 * error.standard_error**2)
+    return (middle - half) / known, (middle + half) / known
 
 
 def covariance(errors: list[Spread]) -> Array:

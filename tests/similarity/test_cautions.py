@@ -66,6 +66,23 @@ def test_healthy_layers_have_none(measure: Measure) -> None:
     assert told(measure, layers()) == ()
 
 
+@pytest.mark.parametrize(
+    ("measure", "remedy"), [(DEBIASED, "with --kernel rbf, in which no text weighs much more"), (RBF, "on more texts")]
+)
+def test_a_few_texts_that_decide_are_told(measure: Measure, remedy: str) -> None:
+    models = ("electra", layers()), ("bert", layers())
+    shares = [0.9] * 13, [0.41] * 5 + [0.39, 0.12] + [0.6] * 6
+    (line,) = cautions(measure, 2758, *models, effective_shares=shares)
+    assert line.startswith(
+        "layers 5 and 6 of bert: a few texts decide over the layer: its HSIC has the effective sample"
+    )
+    assert "12% of them (layer 6)" in line
+    assert f"or compare {remedy}" in line
+    (line,) = cautions(measure, 2758, *models, n_clusters=300, effective_shares=shares)
+    assert "bert: a few documents decide" in line
+    assert cautions(measure, 2758, *models, effective_shares=([0.4] * 13, [1.0] * 13)) == ()
+
+
 def test_models_without_diagnostics_have_none() -> None:
     for measure in (*UNBIASED, *CCA, Procrustes()):
         assert cautions(measure, 2758, ("electra", ()), ("bert", ())) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from layerprobe.similarity.inference import (
     cluster_numbers,
     covariance,
     difference,
+    effective_share,
     interval,
     spread,
 )
@@ -269,6 +271,81 @@ def test_a_level_is_between_zero_and_one(level: float) -> None:
     ):
         with pytest.raises(DataError, match=match):
             call()
+
+
+def test_an_uncertain_norm_widens_the_interval_to_what_its_test_does_not_reject() -> None:
+    """The values x at which sum (u_i - x d_i) is no more than t of its standard errors, by a search."""
+    rng = np.random.default_rng(0)
+    norms = rng.standard_t(3, size=40)
+    psi = rng.normal(size=40) + 0.3 * norms
+    psi, norms = 0.6 * (psi - psi.mean()), norms - norms.mean()
+    found, value = spread(psi, norms, pair_variance=0.001), 0.4
+    t, factor = stats.t.ppf(0.95, found.freedom), found.standard_error**2 / (psi @ psi)
+    x = np.linspace(-1, 1, 200_001)
+    of_error = psi - (x[::100, None] - value) * norms
+    np.testing.assert_allclose(
+        factor * (of_error**2).sum(axis=1),
+        found.standard_error**2
+        - 2 * (x[::100] - value) * found.norm_covariance
+        + (x[::100] - value) ** 2 * found.norm_variance,
+        rtol=1e-9,
+    )
+    squares = factor * (psi @ psi - 2 * (x - value) * (psi @ norms) + (x - value) ** 2 * (norms @ norms))
+    kept = x[(x - value) ** 2 <= t**2 * squares]
+    without = interval(value, dataclasses.replace(found, norm_variance=0.0), level=0.9)
+    expected = min(kept[0], without[0]), max(kept[-1], without[1])
+    np.testing.assert_allclose(interval(value, found, level=0.9), expected, rtol=0, atol=2e-5)
+    assert expected[0] < without[0]
+
+
+def test_a_norm_of_which_nothing_is_known_rules_nothing_out() -> None:
+    assert interval(0.4, dataclasses.replace(some_spread(0.1), norm_variance=0.3), level=0.95) == (-1, 1)
+    lower, upper = interval(0.4, dataclasses.replace(some_spread(0.1), norm_variance=0.2), level=0.95)
+    assert -1 <= lower < 0.15 < 0.6 < upper < 1
+
+
+@debiased
+def test_the_error_of_the_norms_is_that_of_their_parts(measure: CKA) -> None:
+    model, reference = related(30)
+    found = estimate(30, measure=measure).spread(0, 0)
+    A, B = (oracle.unit(oracle.gram(X, measure)) for X in (model[0], reference[0]))
+    norms = 30 * (A**2 + B**2).sum(axis=1) - 2
+    factor = found.standard_error**2 / (found.influences @ found.influences)
+    np.testing.assert_allclose(found.norm_variance, factor * (norms @ norms), rtol=1e-9)
+    np.testing.assert_allclose(found.norm_covariance, factor * (norms @ found.influences), rtol=0, atol=1e-12)
+
+
+# ---- how many samples decide ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("decide", [1, 7, 50])
+def test_the_effective_share_is_that_of_the_samples_with_a_part(decide: int) -> None:
+    parts = np.where(np.arange(50) < decide, 2.5, 0.0)
+    assert effective_share(parts) == decide / 50
+    assert effective_share(np.repeat(parts, 3), clusters=np.repeat(np.arange(50), 3)) == decide / 50
+
+
+@debiased
+def test_the_effective_share_is_its_formula(measure: CKA) -> None:
+    model, reference = related(40, layers=2)
+    shares = estimate(40, layers=2, measure=measure).map.effective_shares
+    for layers, found in zip((model, reference), shares, strict=True):
+        parts = [(oracle.unit(oracle.gram(X, measure)) ** 2).sum(axis=1) for X in layers]
+        np.testing.assert_allclose(found, [1 / (40 * (part**2).sum()) for part in parts], rtol=1e-9)
+    pair = cka_interval(model[0], reference[0], measure=measure)
+    assert pair.effective_share == min(shares[0][0], shares[1][0])
+
+
+def test_far_samples_make_a_linear_interval_doubtful_and_not_a_gaussian_one() -> None:
+    (X,), (Y,) = related(100)
+    assert not cka_interval(X, Y).doubtful
+    far = X * np.where(np.arange(100) < 5, 10, 1)[:, None]
+    assert cka_interval(far, Y).doubtful
+    assert cka_interval(Y, far).doubtful
+    assert not cka_interval(far, Y, measure=RBF).doubtful
+    plain, doubted = cka_interval(X, Y), cka_interval(far, Y)
+    widths = [(found.upper - found.lower) / found.standard_error for found in (plain, doubted)]
+    assert widths[1] > 1.5 * widths[0]
 
 
 @debiased

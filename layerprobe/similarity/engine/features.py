@@ -59,7 +59,7 @@ def feature_sums(
             name=layer.name,
             inner=inner[i, i],
             diagonal=gram.diagonal.numpy(),
-            spacing=torch.finfo(layer.dtype).eps,
+            spacing=layer.spacing,
             per_sample=samples[i, i].numpy() if per_sample else None,
             fourth=fourths[i],
         )

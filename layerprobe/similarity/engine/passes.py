@@ -13,7 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
-from layerprobe.similarity.engine.rows import CentredLayer, Rows, centred_layers
+from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import tile_sums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
@@ -107,6 +107,9 @@ def _pass(
     multipliers = list(dict.fromkeys(map(_bandwidth, measures)))
     if measures[0].kernel == "linear":
         grams = [linear_gram(layer) for layer in layers]
+        # Few samples take the same path, and have the same digits, whatever else they are compared with.
+        if path == "auto" and layers[0].n_samples <= FEW_SAMPLES:
+            path = "gram"
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
             return {None: feature_sums(layers, grams, pairs, per_sample=per_sample, progress=report)}
         groups: list[Sequence[Gram]] = [grams]

@@ -26,6 +26,14 @@ Chosen = slice | NDArray[np.intp]
 BLOCK = 1024
 """Rows read at once while a layer is centred."""
 
+FEW_SAMPLES = 256
+"""Up to so many products are in float64: few pairs of samples average out few rounding errors, and all layers of two
+models take a tenth of a second."""
+
+UNEVEN = 100
+"""Squared norm of a row, relative to the mean, from which on products are in float64: what other rows add to the value
+is then less than the rounding of float32."""
+
 
 class Rows(Protocol):
     """A layer: an array, a memory map, or anything with a shape and a dtype whose rows can be sliced."""
@@ -57,6 +65,8 @@ class CentredLayer:
     """(samples,) of the centred and scaled rows, float64, on the CPU."""
     unit: float
     """A squared distance in units of the layer (of its z-scores, where it is z-scored) by one of scaled rows."""
+    spacing: float
+    """Relative spacing of the numbers that were stored, or of those that products are made in where these decide."""
     kept: Tensor | None = None
     """Features that vary; None for all. Only z-scoring leaves out the others."""
 
@@ -101,9 +111,10 @@ def centred_layers(
 ) -> list[CentredLayer]:
     """Read layers three times: for their means, their scales, and the norms of their rows.
 
-    Products are made in float64 where that is asked for or a layer is float64, and in float32 otherwise. Sums run over
-    blocks of rows from which a row near the mean was subtracted first, so that a common offset costs no digits; sums
-    over blocks are in float64. Z-scoring leaves out constant features.
+    Products are made in float64 where that is asked for, a layer is float64, samples are few, or a few rows of a layer
+    are much longer than the others, and in float32 otherwise. Sums run over blocks of rows from which a row near the
+    mean was subtracted first, so that a common offset costs no digits; sums over blocks are in float64. Z-scoring
+    leaves out constant features.
 
     Raises:
         LayerProbeError: As in `estimate_cka`.
@@ -112,11 +123,19 @@ def centred_layers(
         check_shape(source.shape, source.dtype, name=name)
         check_samples(source.shape[0], name=name)
         check_same_samples(source.shape[0], sources[0][1].shape[0], name=name, other=sources[0][0])
-    float64 = float64 or any(source.dtype.kind in "iu" or source.dtype.itemsize > 4 for _, source in sources)
+    few = sources[0][1].shape[0] <= FEW_SAMPLES
+    wide = float64 or few or any(_needs_float64(source) for _, source in sources)
     # Values far outside the range of float32 overflow or vanish when squared: such layers are worth float64.
-    for dtype in (torch.float64,) if float64 else (torch.float32, torch.float64):
+    for dtype in (torch.float64,) if wide else (torch.float32, torch.float64):
         centred = [
-            _centred(source, name=name, normalize=normalize, device=torch.device(device), dtype=dtype)
+            _centred(
+                source,
+                name=name,
+                normalize=normalize,
+                device=torch.device(device),
+                dtype=dtype,
+                spacing=torch.finfo(torch.float64 if float64 or _needs_float64(source) else torch.float32).eps,
+            )
             for name, source in sources
         ]
         layers = [layer for layer in centred if layer is not None]
@@ -126,10 +145,14 @@ def centred_layers(
     raise DegenerateLayerError(f"{names} has values too large or too small to square in float64, expected embeddings")
 
 
+def _needs_float64(source: Rows) -> bool:
+    return source.dtype.kind in "iu" or source.dtype.itemsize > 4
+
+
 def _centred(
-    source: Rows, *, name: str, normalize: Normalize, device: torch.device, dtype: torch.dtype
+    source: Rows, *, name: str, normalize: Normalize, device: torch.device, dtype: torch.dtype, spacing: float
 ) -> CentredLayer | None:
-    """Return the layer, or None where squares overflow or vanish in `dtype`."""
+    """Return the layer, or None where squares overflow or vanish in `dtype`, or float32 is not enough for its rows."""
     n = source.shape[0]
     first = _tensor(source[0:1], dtype=dtype, device=device)[0]
     total = torch.zeros(len(first), dtype=torch.float64, device=device)
@@ -155,11 +178,20 @@ def _centred(
         raise DegenerateLayerError(constant_layer(n, name=name))
     if not 0 < float(squares.sum()) < torch.finfo(dtype).max:
         return None
-    return _scaled(source, name=name, mean=mean, variances=squares / n, varies=varies, normalize=normalize)
+    return _scaled(
+        source, name=name, mean=mean, variances=squares / n, varies=varies, normalize=normalize, spacing=spacing
+    )
 
 
 def _scaled(
-    source: Rows, *, name: str, mean: Tensor, variances: Tensor, varies: Tensor, normalize: Normalize
+    source: Rows,
+    *,
+    name: str,
+    mean: Tensor,
+    variances: Tensor,
+    varies: Tensor,
+    normalize: Normalize,
+    spacing: float,
 ) -> CentredLayer | None:
     kept = None
     if normalize == "zscore":
@@ -178,13 +210,16 @@ def _scaled(
         scale=scale.to(mean.dtype),
         squared_norms=torch.empty(source.shape[0], dtype=torch.float64),
         unit=unit,
+        spacing=spacing,
         kept=kept,
     )
     nothing_added = torch.zeros(layer.n_samples)
     for rows in row_blocks(layer.n_samples):
         block = layer.factor(rows, nothing_added, left=True)[:, :-2]
         layer.squared_norms[rows] = (block * block).sum(dim=1).cpu()
-    return layer if torch.isfinite(layer.squared_norms).all() and layer.squared_norms.any() else None
+    longest = float(layer.squared_norms.max())  # NaN if one is
+    largest = UNEVEN if mean.dtype == torch.float32 else torch.finfo(torch.float64).max
+    return layer if 0 < longest <= largest else None
 
 
 def row_blocks(n: int) -> Iterator[slice]:

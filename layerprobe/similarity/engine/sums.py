@@ -28,13 +28,20 @@ class LayerSums:
     diagonal: Array
     """(n,) delta."""
     spacing: float
-    """Relative spacing of the numbers that products were made in."""
+    """Relative spacing of the numbers that the layer is known in."""
     per_sample: Array | None = None
     """(n,) sum_j A_ij^2."""
     fourth: float | None = None
     """sum_ij A_ij^4."""
     sigma_squared: float | None = None
     sigma_samples: int | None = None
+
+    @property
+    def parts(self) -> Array:
+        """(n,) shares of the samples in <A, A>: they add up to 1."""
+        assert self.per_sample is not None
+        shares: Array = self.per_sample / self.inner
+        return shares
 
     @property
     def biased(self) -> float:
@@ -93,12 +100,20 @@ def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], a
     first, second = rows[at[0]], columns[at[1]]
     a, b = first.norm("debiased"), second.norm("debiased")
     assert pair.per_sample is not None
-    assert first.per_sample is not None
-    assert second.per_sample is not None
     theta = pair.inner[at] / (a * b)
-    own = first.per_sample / a**2 + second.per_sample / b**2
+    own = first.parts + second.parts
     psi: Array = len(own) * (2 * pair.per_sample[at] / (a * b) - theta * own)
     return psi
+
+
+def norm_influence(first: LayerSums, second: LayerSums) -> Array:
+    """Return the (n,) influence of every sample on (<A, A> + <B, B>) / 2, of A and B that have norm 1; of mean 0.
+
+    That of the ratio (<A, B> - x (<A, A> + <B, B>) / 2), for any x in place of theta, is psi - (x - theta) times it.
+    """
+    own = first.parts + second.parts
+    centred: Array = len(own) * own - 2
+    return centred
 
 
 def pair_variance(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums]) -> Array | None:

@@ -129,7 +129,7 @@ class _Accumulator:
                 name=layer.name,
                 inner=float(own_inner[i]),
                 diagonal=gram.diagonal.numpy(),
-                spacing=torch.finfo(layer.dtype).eps,
+                spacing=layer.spacing,
                 per_sample=self.own_samples[i].cpu().numpy() if self.per_sample else None,
                 fourth=float(self.own_fourth[i]) if self.per_sample else None,
                 sigma_squared=gram.sigma_squared,

@@ -29,6 +29,7 @@ class CKA(Measure):
     range = (-1.0, 1.0)
     symmetric = True
     invariances = ROTATIONS | {"translation"}
+    robustly = "with --kernel rbf, in which no text weighs much more than another"
     json_tags = ("name", "kernel")
     kernel: ClassVar[Kernel] = "linear"
 
@@ -96,6 +97,7 @@ class RBFCKA(CKA):
     """
 
     kernel = "rbf"
+    robustly = Measure.robustly
 
     bandwidth_multiplier: float = 1.0
     """sigma = multiplier x the square root of the median of d^2 over i < j."""
