@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import from_home
+from layerprobe.inputs import read_document
 from layerprobe.tasks.tables import SUFFIXES
 from layerprobe.tasks.values import TaskSettings
 
@@ -257,7 +258,7 @@ def read_toml(path: str | Path, what: str, *, absolute: bool = False) -> Keys:
     """
     file = from_home(path)
     try:
-        content = file.read_text(encoding="utf-8-sig")
+        content = read_document(file)
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {what} {path}: {reason}; expected a TOML file") from error
