@@ -54,23 +54,24 @@ BYTES = Limit(variable="LAYERPROBE_MAX_BYTES", default=2 * 2**30, unit="bytes wh
 CELLS = Limit(variable="LAYERPROBE_MAX_CELLS", default=20_000_000, unit="lines or cells")
 """Of a table, or lines of a file of texts."""
 RECORD = Limit(variable="LAYERPROBE_MAX_RECORD", default=32 * 2**20, unit="bytes in one piece")
-"""Of what is parsed at once: a line, a row of a CSV file, a JSON or TOML file."""
+"""Of what is parsed at once: a line, a row of a CSV file, a JSON file."""
+SETTINGS = Limit(variable="LAYERPROBE_MAX_SETTINGS", default=2**20, unit="bytes of settings")
+"""Of a TOML file, whose parser is slow."""
 
 
-def read_document(path: Path) -> str:
-    """Return the text of a JSON or TOML file, without its byte-order mark.
+def read_document(path: Path, limit: Limit = RECORD) -> bytes:
+    """Return the bytes of a JSON or TOML file.
 
     Raises:
-        OSError: If it cannot be read, is no regular file (a pipe might never end), or is larger than `RECORD`.
-        UnicodeDecodeError: If it is no UTF-8.
-        DataError: If the variable of `RECORD` is no number.
+        OSError: If it cannot be read, is no regular file (a pipe might never end), or is larger than the limit.
+        DataError: If the variable of the limit is no number.
     """
-    limit = RECORD.value
+    size = limit.value
     with open_regular(path) as file:
-        data = file.read(limit + 1)
-    if len(data) > limit:
-        raise OSError(errno.EFBIG, f"it {RECORD.exceeded()}")
-    return data.decode("utf-8-sig")
+        data = file.read(size + 1)
+    if len(data) > size:
+        raise OSError(errno.EFBIG, f"it {limit.exceeded()}")
+    return data
 
 
 def open_regular(path: Path) -> BinaryIO:

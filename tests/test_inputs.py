@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +16,13 @@ from pyarrow import parquet
 
 from layerprobe.dropbench.zoo import read_zoo
 from layerprobe.errors import DataError, TaskError
-from layerprobe.inputs import BYTES, read_document, text_lines
+from layerprobe.inputs import BYTES, text_lines
 from layerprobe.serialisation import parse_json
 from layerprobe.study.files import read_study
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.hub import hub_tables
 from layerprobe.tasks.tables import read_table
-from layerprobe.toml import read_toml
+from layerprobe.toml import parse_toml, read_toml
 
 
 @given(st.lists(st.text(st.characters(exclude_characters="\n", exclude_categories=["Cs"])), max_size=8), st.booleans())
@@ -161,9 +160,35 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, read: Callable[[Path
 @pytest.mark.parametrize("read", [READERS["toml"], read_study, read_zoo], ids=["toml", "study", "zoo"])
 def test_documents_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read: Callable[[Path], object]) -> None:
     (tmp_path / "x").write_text("# " + "x" * 100)
-    monkeypatch.setenv("LAYERPROBE_MAX_RECORD", "101")
-    with pytest.raises(DataError, match=r"more than 101 bytes in one piece, .* set LAYERPROBE_MAX_RECORD"):
+    for variable in ("LAYERPROBE_MAX_RECORD", "LAYERPROBE_MAX_SETTINGS"):
+        monkeypatch.setenv(variable, "101")
+    with pytest.raises(DataError, match=r"more than 101 bytes (in one piece|of settings), .* set LAYERPROBE_MAX_"):
         read(tmp_path / "x")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 100_000,
+        "x = " + "{a=" * 20 + "1" + "}" * 20,
+        "a." * 100_000 + "b = 1",
+        "[" + "'a' . " * 100_000 + "b]",
+        '"\\""."a".' * 9 + "b = 1",
+        'x = ["""\n don\'t""", {' + "a." * 17 + "b = 1}]",
+        '# "\n' + "a." * 17 + "b = 1",
+        "x = '''\"'''\n" + "a." * 17 + "b = 1",
+        'x = """\\""""\n' + "a." * 17 + "b = 1",
+    ],
+)
+def test_deep_settings_are_refused_before_they_are_parsed(text: str) -> None:
+    with pytest.raises(DataError, match="the file: expected tables and lists nested at most 16 deep, got more"):
+        parse_toml(text, where="the file")
+
+
+def test_dots_in_texts_are_no_keys() -> None:
+    dotted, lines = "a." * 100 + "b", "a.\n" * 100
+    text = f'# {dotted}\nx = \'say {dotted}\' # {dotted}\ny = """{lines}{dotted}"""\nz.z = 1.5\n'
+    assert parse_toml(text, where="the file").data == {"x": f"say {dotted}", "y": f"{lines}{dotted}", "z": {"z": 1.5}}
 
 
 @pytest.mark.parametrize(
@@ -188,8 +213,3 @@ def test_json_that_is_refused(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "study.json").write_text(text)
     with pytest.raises(DataError, match="is no study: expected a Study as JSON"):
         read_study(tmp_path / "study.json")
-
-
-def test_a_document_has_no_byte_order_mark(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"\xef\xbb\xbf" + json.dumps("é").encode())
-    assert read_document(tmp_path / "x") == json.dumps("é")

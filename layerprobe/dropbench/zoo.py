@@ -61,7 +61,7 @@ def write_zoo(zoo: Zoo, path: str | Path) -> None:
 
 def _read(file: Path) -> Zoo:
     try:
-        text = read_document(file)
+        text = read_document(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise DataError(f"cannot read {file} as a zoo: {reason}") from error

@@ -271,7 +271,7 @@ class _LabRun:
             return None
         try:
             with store_errors("read", file):
-                entry = from_json(LabEntry, read_document(file))
+                entry = from_json(LabEntry, read_document(file).decode())
         except (DataError, UnicodeDecodeError) as error:
             logger.warning("%s cannot be read (%s): it is made again", file, error)
             return None

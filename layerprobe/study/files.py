@@ -16,7 +16,7 @@ def read_study(path: str | Path) -> Study:
         DataError: If the file cannot be read or is no study.
     """
     try:
-        return from_json(Study, read_document(from_home(path)))
+        return from_json(Study, read_document(from_home(path)).decode())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error

@@ -107,12 +107,13 @@ def _read_csv(path: Path) -> Table:
     reader = csv.reader(source, strict=True)
     records: list[tuple[int, list[str]]] = []
     start, limit = 1, csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
-    cells = 0
+    cells, most = 0, CELLS.value
     try:
         for record in reader:
             source.size = 0
             cells += len(record)
-            check_size(path, cells=cells)
+            if cells > most:
+                check_size(path, cells=cells)
             records.append((start, record))
             start = reader.line_num + 1
     except csv.Error as error:
@@ -126,7 +127,7 @@ class _Records:
     """The lines of a CSV file, which a lone carriage return ends too; a record of several may not be too long."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path, self.longest = path, RECORD.value
         self.size = 0
         """Characters of the record that is being read; its reader sets it to 0."""
 
@@ -134,18 +135,19 @@ class _Records:
         for _, whole in read_lines(self.path):
             for line in io.StringIO(whole, newline="") if "\r" in whole else (whole,):
                 self.size += len(line)
-                if self.size > RECORD.value:
+                if self.size > self.longest:
                     raise TaskError(f"a row of {self.path} {RECORD.exceeded()}; is a quote not closed?")
                 yield line
 
 
 def _read_tsv(path: Path) -> Table:
     # Not str.splitlines and not the csv module: both cut a text at characters that end no line of a TSV.
-    records, cells = [], 0
+    records, cells, most = [], 0, CELLS.value
     for number, line in read_lines(path):
         records.append((number, line.removesuffix("\n").removesuffix("\r").split("\t")))
         cells += len(records[-1][1])
-        check_size(path, cells=cells)
+        if cells > most:
+            check_size(path, cells=cells)
     return _table(path, records, "separate fields by one tab")
 
 
@@ -162,6 +164,7 @@ def _table(path: Path, records: Iterable[tuple[int, list[str]]], repair: str) ->
 def _read_jsonl(path: Path) -> Table:
     records: dict[int, dict[str, str]] = {}
     names: dict[str, None] = {}
+    most = CELLS.value
     for number, line in read_lines(path):
         if not line.strip():
             continue
@@ -173,7 +176,8 @@ def _read_jsonl(path: Path) -> Table:
             raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
         records[number] = {name: _cell(value) for name, value in record.items()}
         names |= dict.fromkeys(record)
-        check_size(path, cells=len(records) * len(names))
+        if len(records) * len(names) > most:
+            check_size(path, cells=len(records) * len(names))
     rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
     return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records))
 
@@ -202,7 +206,7 @@ def _measure_parquet(file: BinaryIO, path: Path) -> None:
     """Raise TaskError if the cells are too many, or too large when unpacked, before all of them are in memory.
 
     A few bytes can say "this text a million times" (a dictionary), or "as the text before, and a letter" (a delta).
-    So texts are read as dictionaries, and a batch of the others is not larger than `BYTES`, however long they are.
+    So texts are read as dictionaries, and the others in batches of at most a quarter of `BYTES`.
     """
     from pyarrow.parquet import ParquetFile
 
@@ -216,8 +220,8 @@ def _measure_parquet(file: BinaryIO, path: Path) -> None:
     longest += [metadata.schema.column(i).length or 1 for i in range(metadata.num_columns)]  # of a fixed length
     texts = {column.path_in_schema for column in columns if column.physical_type == "BYTE_ARRAY"} - deltas
     file.seek(0)
-    table = ParquetFile(file, read_dictionary=sorted(texts))
-    rows, size = min(65536, max(1, BYTES.value // max(longest, default=1))), 0
+    table = ParquetFile(file, read_dictionary=sorted(texts), page_checksum_verification=True)
+    rows, size = min(65536, max(1, BYTES.value // 4 // max(longest, default=1))), 0
     for batch in table.iter_batches(batch_size=rows, use_threads=False):
         size += sum(map(_unpacked_bytes, batch.columns))
         check_size(path, unpacked=size)

@@ -98,7 +98,7 @@ class ModelFolder(Generic[R]):
             if not any(target.iterdir()):
                 return target, None
         try:
-            record = from_json(self.kind, read_document(target / self.record))
+            record = from_json(self.kind, read_document(target / self.record).decode())
         except (OSError, ValueError) as error:  # DataError is a ValueError
             raise DataError(
                 f"{out} is not empty and holds no {self.what}, so it is not replaced: choose another folder"

@@ -97,7 +97,7 @@ class RunDirectory:
         """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
         for step in reversed(self._steps()):
             try:
-                saved = from_json(SavedStep, read_document(step / STATE))
+                saved = from_json(SavedStep, read_document(step / STATE).decode())
                 if saved.fingerprint == self.fingerprint:
                     self.last = saved, load_file(step / TENSORS)
                     return
