@@ -10,6 +10,7 @@ import json
 import math
 import types
 import typing
+from collections import Counter
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
@@ -65,9 +66,40 @@ def from_json(kind: type[T], text: str) -> T:
         3
     """
     try:
-        return typing.cast(T, _build(kind, json.loads(text)))
+        return typing.cast(T, _build(kind, parse_json(text)))
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
+
+
+def parse_json(text: str | bytes) -> Any:
+    r"""Return what a JSON text holds.
+
+    Raises:
+        DataError: If it is no JSON, nested too deeply for Python, has a number that is not finite or of too many
+            digits, or names a key twice.
+
+    Example:
+        >>> parse_json('{"layers": [3, 6]}')
+        {'layers': [3, 6]}
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise DataError("its lists and objects are nested too deeply") from None
+    except ValueError as error:
+        raise DataError(str(error)) from error
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"expected a finite number or null, got {name}")
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        twice = next(name for name, n in Counter(name for name, _ in pairs).items() if n > 1)
+        raise ValueError(f"expected each key once, got {_shown(twice)} again")
+    return values
 
 
 def from_dict(kind: Any, data: Any) -> Any:

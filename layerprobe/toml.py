@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 import tomllib
 import types
 import typing
@@ -16,6 +17,7 @@ from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import from_home
+from layerprobe.inputs import SETTINGS, read_document
 from layerprobe.tasks.tables import SUFFIXES
 from layerprobe.tasks.values import TaskSettings
 
@@ -23,6 +25,16 @@ T = TypeVar("T")
 
 DEPTH = 16
 """Tables and lists within each other, at most."""
+# Part of a key, or a string on one line.
+_PART = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"?|'[^'\n]*+'?)"""
+# Comments and strings on several lines, to step over them; then keys such as a."b".c, each read once.
+_TOKENS = (
+    r"\#[^\n]*+",
+    r""""{3}(?:[^"\\]|\\.|"{1,2}(?!"))*+"{0,5}""",
+    r"""'{3}(?:[^']|'{1,2}(?!'))*+'{0,5}""",
+    rf"(?P<key>{_PART}(?:[ \t]*\.[ \t]*{_PART})*+)",
+)
+_TOKEN = re.compile("|".join(_TOKENS), re.DOTALL)
 _WORDS = {
     str: ("a text", "texts"),
     bool: ("true or false", "truth values"),
@@ -257,7 +269,7 @@ def read_toml(path: str | Path, what: str, *, absolute: bool = False) -> Keys:
     """
     file = from_home(path)
     try:
-        content = file.read_text(encoding="utf-8-sig")
+        content = read_document(file, SETTINGS).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {what} {path}: {reason}; expected a TOML file") from error
@@ -276,6 +288,8 @@ def parse_toml(content: str, *, where: str, folder: Path | None = None) -> Keys:
         DataError: If it is no TOML, or nested too deeply.
     """
     try:
+        if any(token["key"] and len(re.findall(_PART, token["key"])) > DEPTH for token in _TOKEN.finditer(content)):
+            raise RecursionError  # tomllib needs memory of the square of that
         data = tomllib.loads(content)
         level: list[Any] = [data]
         for _ in range(DEPTH):

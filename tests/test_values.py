@@ -379,8 +379,8 @@ WRONG = {
     "text for a tuple": (changed(epochs="abc"), "'abc' is no list"),
     "object for a tuple": (changed(epochs={"a": 1}), "is no list"),
     "list for an object": (changed(protocol=[1]), r"\[1\] is no dict"),
-    "NaN": (changed(seconds=math.nan), "nan is not finite"),
-    "infinity": (changed(seconds=-math.inf), "-inf is not finite"),
+    "NaN": (changed(seconds=math.nan), "expected a finite number or null, got NaN"),
+    "infinity": (changed(seconds=-math.inf), "expected a finite number or null, got -Infinity"),
     "a number too large": (changed(seconds=1).replace('"seconds": 1', '"seconds": 1e999'), "inf is not finite"),
     "an integer too large": (changed(seconds=10**400), "is no float"),
     "no such choice": (
@@ -389,7 +389,7 @@ WRONG = {
     ),
     "an impossible value": (changed(protocol={"epochs": 0}), "expected at least one epoch"),
     "a long wrong value": (changed(layer="x" * 1000), r"'x{56}\.\.\. is no int"),
-    "deep nesting": ("[" * 100_000, "recursion"),
+    "deep nesting": ("[" * 100_000, "nested too deeply"),
 }
 
 

@@ -62,6 +62,11 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             message = str(error)
         except KeyboardInterrupt:
             message = "interrupted; what is done is kept, the same command goes on from there"
+        except OSError as error:
+            if error.filename is None:
+                raise
+            # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
+            message = f"cannot use {error.filename}: {error.strerror}: check the path and its permissions"
         except (MemoryError, RuntimeError) as error:
             from layerprobe.finetuning.memory import is_out_of_memory
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from layerprobe.dropbench.values import Zoo, ZooProvenance
 from layerprobe.errors import DataError
 from layerprobe.files import write_whole
+from layerprobe.inputs import read_document
 from layerprobe.serialisation import from_json, to_bytes
 
 SHIPPED = Path(__file__).parent / "zoos"
@@ -60,7 +61,7 @@ def write_zoo(zoo: Zoo, path: str | Path) -> None:
 
 def _read(file: Path) -> Zoo:
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_document(file).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
         raise DataError(f"cannot read {file} as a zoo: {reason}") from error

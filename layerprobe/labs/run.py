@@ -30,6 +30,7 @@ from layerprobe.files import make_directory, store_errors, write_whole
 from layerprobe.finetuning.runs import load_finished
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder
 from layerprobe.finetuning.values import JointRun
+from layerprobe.inputs import read_document
 from layerprobe.labs.effects import objective_effects
 from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
 from layerprobe.pool import Lost, pooled
@@ -270,7 +271,7 @@ class _LabRun:
             return None
         try:
             with store_errors("read", file):
-                entry = from_json(LabEntry, file.read_text(encoding="utf-8"))
+                entry = from_json(LabEntry, read_document(file).decode())
         except (DataError, UnicodeDecodeError) as error:
             logger.warning("%s cannot be read (%s): it is made again", file, error)
             return None

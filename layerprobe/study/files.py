@@ -4,6 +4,7 @@ from pathlib import Path
 
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
+from layerprobe.inputs import read_document
 from layerprobe.serialisation import from_json
 from layerprobe.study.values import Study
 
@@ -15,7 +16,7 @@ def read_study(path: str | Path) -> Study:
         DataError: If the file cannot be read or is no study.
     """
     try:
-        return from_json(Study, from_home(path).read_text(encoding="utf-8"))
+        return from_json(Study, read_document(from_home(path)).decode())
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error

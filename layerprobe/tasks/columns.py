@@ -86,6 +86,8 @@ def text_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[in
 def named_column(table: Table, column: str) -> int:
     """Return where a column is, by its name or index from 0; raise TaskError if there is none."""
     if table.header is not None and column in table.header:
+        if table.header.count(column) > 1:
+            raise _twice(table, column)
         return table.header.index(column)
     if _is_index(column) and int(column) < table.width:
         return int(column)
@@ -95,10 +97,11 @@ def named_column(table: Table, column: str) -> int:
 def record_columns(table: Table) -> tuple[int, int | None, int]:
     """Return where the id, the title and the text of records are; raise TaskError if another than the title is not."""
     header = table.header or ()
-    number, text = _named(header, ID_NAMES), _named(header, TEXT_NAMES)
+    number, text, title = (_named(header, names) for names in (ID_NAMES, TEXT_NAMES, TITLE_NAMES))
     if number is None or text is None:
         raise TaskError(f"{table.name}: expected the columns _id and text, and maybe title; it has {_shown(table)}")
-    return number, _named(header, TITLE_NAMES), text
+    _distinct(table, (number, text) if title is None else (number, text, title))
+    return number, title, text
 
 
 def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
@@ -113,7 +116,7 @@ def judgement_columns(table: Table) -> tuple[Table, tuple[int, ...]]:
     columns = [_named(table.header or (), names) for names in (QUERY_ID_NAMES, DOCUMENT_ID_NAMES, RELEVANCE_NAMES)]
     if None in columns:
         raise TaskError(f"{table.name}: expected the columns query-id, corpus-id and score; it has {_shown(table)}")
-    return table, tuple(column for column in columns if column is not None)
+    return table, _distinct(table, tuple(column for column in columns if column is not None))
 
 
 def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[int, ...]]:
@@ -128,7 +131,7 @@ def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[i
         if query is None or document is None:
             raise _unknown_layout(table, "query,document,relevance")
         gain = _named(table.header or (), RELEVANCE_NAMES)
-        return table, (query, document) if gain is None else (query, document, gain)
+        return table, _distinct(table, (query, document) if gain is None else (query, document, gain))
     layouts = "different columns as query,document,relevance, or query,document"
     return _chosen(table, columns, (2, 3), layouts, with_target=(3,))
 
@@ -168,7 +171,7 @@ def _known_columns(table: Table, kind: Kind | None) -> tuple[int, ...]:
     target = _named(table.header, names)
     if texts is None or target is None:
         raise _unknown_layout(table, layout)
-    return *texts, target
+    return _distinct(table, (*texts, target))
 
 
 def _unnamed_text_and_target(table: Table, layout: str) -> tuple[int, int]:
@@ -198,9 +201,9 @@ def _known_text_columns(table: Table) -> tuple[int, ...]:
         except TaskError:
             raise _unknown_layout(table, "the texts") from None
     if (sentences := _named_sentences(table.header)) is not None:
-        return sentences
+        return _distinct(table, sentences)
     if (text := _named(table.header, TEXT_NAMES)) is not None:
-        return (text,)
+        return _distinct(table, (text,))
     raise _unknown_layout(table, "the texts")
 
 
@@ -212,6 +215,19 @@ def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
 def _named(header: Sequence[str], known: Sequence[str]) -> int | None:
     names = [_plain(name) for name in header]
     return next((names.index(name) for name in known if name in names), None)
+
+
+def _distinct(table: Table, columns: tuple[int, ...]) -> tuple[int, ...]:
+    """Return columns that were found by their names; raise TaskError if another column has the name of one."""
+    names = [_plain(name) for name in table.header or ()]
+    for column in columns:
+        if names.count(names[column]) > 1:
+            raise _twice(table, (table.header or ())[column])
+    return columns
+
+
+def _twice(table: Table, name: str) -> TaskError:
+    return TaskError(f"{table.name} has several columns {_short(name)!r}: rename them, or name columns by index from 0")
 
 
 def _plain(name: str) -> str:

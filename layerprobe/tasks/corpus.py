@@ -1,12 +1,9 @@
 """Texts without scores from one or more files, to train on. Knows files, not models."""
 
-import gzip
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
 from layerprobe.errors import DataError
-from layerprobe.files import from_home
 from layerprobe.tasks.loading import load_texts, texts_of_lines
 from layerprobe.tasks.values import TextFile
 
@@ -34,11 +31,6 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
 
 
 def _load_compressed(path: str | Path) -> TextFile:
-    file = from_home(path)
-    if not file.name.lower().endswith(".txt.gz"):
+    if not Path(path).name.lower().endswith(".txt.gz"):
         raise DataError(f"expected compressed texts to be a .txt.gz file with one a line, got {path}")
-    try:
-        text = gzip.decompress(file.read_bytes()).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}; expected compressed text in UTF-8") from error
-    return texts_of_lines(path, text)
+    return texts_of_lines(path)

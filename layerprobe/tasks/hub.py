@@ -10,7 +10,7 @@ from typing import Any
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
 from layerprobe.tasks.discovery import split_role
-from layerprobe.tasks.tables import SUFFIXES, Table, table_of_columns
+from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 
@@ -107,6 +107,7 @@ def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
 
 def _table(name: str, key: str, split: Any) -> Table:
     """Return a split; more than two classes by name, and -1, which stands for no label, as a missing one."""
+    check_size(f"{name} {key}", cells=split.num_rows * len(split.features), unpacked=split.data.nbytes)
     columns: dict[str, list[Any]] = split.to_dict()
     for column, feature in split.features.items():
         names = getattr(feature, "names", None)

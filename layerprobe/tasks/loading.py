@@ -1,7 +1,7 @@
 """Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from layerprobe.errors import TaskError
@@ -12,7 +12,7 @@ from layerprobe.tasks.examples import SPLITS, Row, kind_of, parsed, read_rows, t
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.splitting import check_ratios
-from layerprobe.tasks.tables import Table, check_file, read_table, read_text
+from layerprobe.tasks.tables import Table, check_file, read_lines, read_table
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task, TextFile
 
@@ -105,7 +105,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     if file.suffix.lower() == ".txt" and documents is not None:
         raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
     if file.suffix.lower() == ".txt" and columns is None:
-        return texts_of_lines(path, read_text(file))
+        return texts_of_lines(path)
     table = hub_tables(str(path))["train"] if on_hub else read_table(file)
     if documents is not None and not documents.isdecimal():
         table = table.with_header()
@@ -114,13 +114,13 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     return _text_file(path, [(row[i], None if label is None else row[label]) for row in table.rows for i in indices])
 
 
-def texts_of_lines(path: str | Path, text: str) -> TextFile:
-    """Return the lines of a file, cleaned, as its texts; raise TaskError if there is none."""
-    lines = text.removesuffix("\n").split("\n")
-    return _text_file(path, [(line.removesuffix("\r"), None) for line in lines])
+def texts_of_lines(path: str | Path) -> TextFile:
+    """Return the lines of a file, cleaned, as its texts; raise TaskError if there is none, or it cannot be read."""
+    lines = read_lines(from_home(path))
+    return _text_file(path, ((line.removesuffix("\n").removesuffix("\r"), None) for _, line in lines))
 
 
-def _text_file(path: str | Path, cells: Sequence[tuple[str, str | None]]) -> TextFile:
+def _text_file(path: str | Path, cells: Iterable[tuple[str, str | None]]) -> TextFile:
     """Return the texts of a file, each with its document where it has such a column."""
     file, cleaner = str(from_home(path)), Cleaner()
     kept = [(text, document) for cell, document in cells if cleaner.keeps(text := cleaner.clean(cell))]

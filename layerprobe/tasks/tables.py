@@ -5,14 +5,16 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from layerprobe.errors import TaskError
+from layerprobe.errors import DataError, TaskError
+from layerprobe.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
+from layerprobe.serialisation import parse_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ def read_table(path: Path) -> Table:
     CSV is quoted as in RFC 4180; TSV has no quoting, a lone `"` is text. Blank lines are left out.
 
     Raises:
-        TaskError: If the file is missing, empty, not UTF-8, of another kind, or a line is malformed.
+        TaskError: If the file is missing, empty, not UTF-8, of another kind, too large, or a line is malformed.
     """
     check_file(path)
     table = _READERS[path.suffix.lower()](path)
@@ -62,18 +64,14 @@ def read_table(path: Path) -> Table:
     return table
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a file without its byte-order mark; raise TaskError if it is not readable UTF-8."""
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield what `text_lines` does; raise TaskError if the file is too large or not readable UTF-8."""
     try:
-        data = path.read_bytes()
-        return data.decode("utf-8-sig")
+        yield from text_lines(path)
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise TaskError(
-            f"{path} is not UTF-8 (byte 0x{data[error.start]:02x} in line {line}): save it as UTF-8"
-        ) from error
+    except DataError as error:
+        raise TaskError(str(error)) from error
 
 
 def check_file(path: Path) -> None:
@@ -86,6 +84,15 @@ def check_file(path: Path) -> None:
         raise TaskError(f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)}")
 
 
+def check_size(name: object, *, cells: int = 0, unpacked: int = 0) -> None:
+    """Raise TaskError if a table has more cells or bytes than `CELLS` and `BYTES` allow."""
+    try:
+        CELLS.check(cells, name)
+        BYTES.check(unpacked, name)
+    except DataError as error:
+        raise TaskError(str(error)) from error
+
+
 def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     """Return a table of columns that have names."""
     rows = tuple(zip(*([_cell(value) for value in values] for values in columns.values()), strict=True))
@@ -96,12 +103,18 @@ def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
 
 
 def _read_csv(path: Path) -> Table:
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    source = _Records(path)
+    reader = csv.reader(source, strict=True)
     records: list[tuple[int, list[str]]] = []
     start, limit = 1, csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    cells, most = 0, CELLS.value
     try:
-        for cells in reader:
-            records.append((start, cells))
+        for record in reader:
+            source.size = 0
+            cells += len(record)
+            if cells > most:
+                check_size(path, cells=cells)
+            records.append((start, record))
             start = reader.line_num + 1
     except csv.Error as error:
         raise TaskError(f"{path}, line {start}: malformed CSV ({error}): check the quotes") from error
@@ -110,10 +123,31 @@ def _read_csv(path: Path) -> Table:
     return _table(path, records, 'put fields with a comma or a line break in "quotes"')
 
 
+class _Records:
+    """The lines of a CSV file, which a lone carriage return ends too; a record of several may not be too long."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.longest = path, RECORD.value
+        self.size = 0
+        """Characters of the record that is being read; its reader sets it to 0."""
+
+    def __iter__(self) -> Iterator[str]:
+        for _, whole in read_lines(self.path):
+            for line in io.StringIO(whole, newline="") if "\r" in whole else (whole,):
+                self.size += len(line)
+                if self.size > self.longest:
+                    raise TaskError(f"a row of {self.path} {RECORD.exceeded()}; is a quote not closed?")
+                yield line
+
+
 def _read_tsv(path: Path) -> Table:
     # Not str.splitlines and not the csv module: both cut a text at characters that end no line of a TSV.
-    lines = enumerate(read_text(path).split("\n"), 1)
-    records = ((number, line.removesuffix("\r").split("\t")) for number, line in lines)
+    records, cells, most = [], 0, CELLS.value
+    for number, line in read_lines(path):
+        records.append((number, line.removesuffix("\n").removesuffix("\r").split("\t")))
+        cells += len(records[-1][1])
+        if cells > most:
+            check_size(path, cells=cells)
     return _table(path, records, "separate fields by one tab")
 
 
@@ -128,32 +162,86 @@ def _table(path: Path, records: Iterable[tuple[int, list[str]]], repair: str) ->
 
 
 def _read_jsonl(path: Path) -> Table:
-    records: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
+    records: dict[int, dict[str, str]] = {}
+    names: dict[str, None] = {}
+    most = CELLS.value
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         try:
-            records[number] = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            record = parse_json(line)
+        except DataError as error:
             raise TaskError(f"{path}, line {number}: expected one JSON object a line: {error}") from error
-        if not isinstance(records[number], dict):
+        if not isinstance(record, dict):
             raise TaskError(f"{path}, line {number}: expected a JSON object, got {line.strip()[:40]}")
-    header = tuple(dict.fromkeys(name for record in records.values() for name in record))
-    rows = tuple(tuple(_cell(record.get(name)) for name in header) for record in records.values())
-    return Table(name=str(path), header=header, rows=rows, numbers=tuple(records))
+        records[number] = {name: _cell(value) for name, value in record.items()}
+        names |= dict.fromkeys(record)
+        if len(records) * len(names) > most:
+            check_size(path, cells=len(records) * len(names))
+    rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
+    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records))
 
 
 def _read_parquet(path: Path) -> Table:
     import pandas
 
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
+            _measure_parquet(file, path)
+            file.seek(0)
             frame = pandas.read_parquet(file)
-    except (OSError, ValueError) as error:  # pyarrow's errors are children of these
-        reason = str(error).partition("\n")[0]
+        if twice := [name for name, n in Counter(map(str, frame.columns)).items() if n > 1]:
+            raise DataError(f"two columns are called {twice[0][:40]!r}")
+        present = frame.astype(object).where(frame.notna(), None)
+        return table_of_columns(str(path), {str(name): list(present[name]) for name in present.columns})
+    except TaskError:
+        raise
+    except Exception as error:
+        # whatever the bytes lead pyarrow and pandas to: their own errors, a KeyError, a RuntimeError, no memory
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise TaskError(f"{path} cannot be read as Parquet: {reason}") from error
-    present = frame.astype(object).where(frame.notna(), None)
-    return table_of_columns(str(path), {str(name): list(present[name]) for name in present.columns})
+
+
+def _measure_parquet(file: BinaryIO, path: Path) -> None:
+    """Raise TaskError if the cells are too many, or too large when unpacked, before all of them are in memory.
+
+    A few bytes can say "this text a million times" (a dictionary), or "as the text before, and a letter" (a delta).
+    So texts are read as dictionaries, and the others in batches of at most a quarter of `BYTES`.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    metadata = ParquetFile(file).metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+    check_size(path, cells=max(metadata.num_rows, sum(column.num_values for column in columns)))
+    check_size(path, unpacked=sum(column.total_uncompressed_size for column in columns))
+    deltas = {column.path_in_schema for column in columns if "DELTA_BYTE_ARRAY" in column.encodings}
+    longest = [column.total_uncompressed_size for column in columns if column.path_in_schema in deltas]
+    longest += [metadata.schema.column(i).length or 1 for i in range(metadata.num_columns)]  # of a fixed length
+    texts = {column.path_in_schema for column in columns if column.physical_type == "BYTE_ARRAY"} - deltas
+    file.seek(0)
+    table = ParquetFile(file, read_dictionary=sorted(texts), page_checksum_verification=True)
+    rows, size = min(65536, max(1, BYTES.value // 4 // max(longest, default=1))), 0
+    for batch in table.iter_batches(batch_size=rows, use_threads=False):
+        size += sum(map(_unpacked_bytes, batch.columns))
+        check_size(path, unpacked=size)
+
+
+def _unpacked_bytes(array: Any) -> int:
+    """Return how many bytes the values of an Arrow array are, each value of a dictionary as often as it is there."""
+    import pyarrow
+    from pyarrow import compute
+
+    kind = array.type
+    if pyarrow.types.is_dictionary(kind):
+        return int(compute.sum(compute.binary_length(array.dictionary).take(array.indices)).as_py() or 0)
+    if pyarrow.types.is_map(kind):
+        return _unpacked_bytes(array.keys) + _unpacked_bytes(array.items)
+    if pyarrow.types.is_struct(kind):
+        return sum(map(_unpacked_bytes, array.flatten()))
+    if pyarrow.types.is_nested(kind):
+        return _unpacked_bytes(array.flatten())
+    return int(array.nbytes)
 
 
 def _cell(value: Any) -> str:

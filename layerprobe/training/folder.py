@@ -14,6 +14,7 @@ from huggingface_hub import ModelCardData
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
 from layerprobe.folders import folder_errors, new_folder
+from layerprobe.inputs import read_document
 from layerprobe.serialisation import from_json, to_bytes
 from layerprobe.training.run_directory import RunDirectory
 
@@ -97,7 +98,7 @@ class ModelFolder(Generic[R]):
             if not any(target.iterdir()):
                 return target, None
         try:
-            record = from_json(self.kind, (target / self.record).read_text(encoding="utf-8"))
+            record = from_json(self.kind, read_document(target / self.record).decode())
         except (OSError, ValueError) as error:  # DataError is a ValueError
             raise DataError(
                 f"{out} is not empty and holds no {self.what}, so it is not replaced: choose another folder"

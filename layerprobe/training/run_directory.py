@@ -19,6 +19,7 @@ from torch import Tensor
 from layerprobe.errors import DataError, StoreError
 from layerprobe.files import make_directory, remove_leftovers, store_errors
 from layerprobe.folders import folder_errors, new_folder
+from layerprobe.inputs import read_document
 from layerprobe.serialisation import from_json, to_bytes
 from layerprobe.training.values import StepMetrics
 
@@ -96,7 +97,7 @@ class RunDirectory:
         """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
         for step in reversed(self._steps()):
             try:
-                saved = from_json(SavedStep, (step / STATE).read_text(encoding="utf-8"))
+                saved = from_json(SavedStep, read_document(step / STATE).decode())
                 if saved.fingerprint == self.fingerprint:
                     self.last = saved, load_file(step / TENSORS)
                     return

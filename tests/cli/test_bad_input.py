@@ -108,6 +108,10 @@ def test_a_bad_task(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_name_that_no_disk_takes(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
+    refused(layerprobe("score", pair[0], "-t", "a" * 300 + ".csv"), "cannot use aaa", "too long", "check the path")
+
+
 def test_fewer_than_four_texts(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\nc d\ne f\n")

@@ -48,6 +48,18 @@ def test_columns_by_name_or_index(columns):
     assert named.rows == (("1", "x", "y"),)
 
 
+@pytest.mark.parametrize("columns", [None, "sentence1,sentence2,score"])
+def test_a_name_of_two_columns_is_no_name(columns):
+    twice = table("sentence1|sentence2|score|score", "a|b|1|5")
+    with pytest.raises(TaskError, match=r"t\.csv has several columns 'score': rename them, or name columns by index"):
+        task_columns(twice.with_header(), columns, None)
+    assert task_columns(twice, "0,1,3", None)[1] == (0, 1, 3)
+
+
+def test_a_column_that_is_not_used_may_come_twice():
+    assert text_columns(table("text|x|x", "a|1|2"), None)[1] == (0,)
+
+
 def test_columns_by_index_without_header():
     unnamed, found = task_columns(table("x|1|y", "x|2|y"), "0,2,1", None)
     assert found == (0, 2, 1)
