@@ -2,10 +2,13 @@
 
 import contextlib
 import errno
+import functools
 import hashlib
 import os
 import secrets
 import shutil
+import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,6 +47,23 @@ def from_home(path: str | Path) -> Path:
         '~nobody-of-that-name/x.toml'
     """
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path.expanduser raises for unknown users
+
+
+def inside(root: Path, path: Path) -> Path:
+    """Return `path`, which lies below `root`, if neither it nor any folder between the two is a link.
+
+    So nothing that is written or removed there lies elsewhere. The root itself and what it lies in may be links.
+
+    Raises:
+        StoreError: If there is a link; names where it leads.
+    """
+    with store_errors("read", path):
+        real = Path(os.path.realpath(path))
+        if real != Path(os.path.realpath(root)) / os.path.relpath(path, root):
+            raise StoreError(
+                f"expected {path} itself, got a link to {real}: remove it, only the folder {root} itself may be one"
+            )
+    return path
 
 
 def make_directory(path: Path) -> None:
@@ -104,11 +124,15 @@ def sync(path: Path) -> None:
 def remove_leftovers(folder: Path) -> None:
     """Remove what a killed process left half-written in a folder; only where no other process writes there."""
     for left in folder.glob(f"{TEMPORARY}*"):
-        if left.is_dir():
+        if left.is_dir() and not left.is_symlink():
             shutil.rmtree(left, ignore_errors=True)
         else:
             with contextlib.suppress(OSError):  # it is in nobody's way
                 left.unlink()
+
+
+# Seconds after its last change within which a file can change again without another time.
+_RECENT = 2.0
 
 
 def sha256_of(path: Path) -> str:
@@ -117,14 +141,43 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def problem_with(path: Path, *, size: int, sha256: str | None) -> str | None:
-    """Return what is wrong with a file, or None; without a sha256 only the size is compared."""
+def known_sha256(path: Path) -> str:
+    """Return the sha256 of a file's bytes, read once in this process for as long as nothing wrote to the file.
+
+    That is told by its inode, its size and the times of its last changes, of which one cannot be set back by hand.
+    Nothing is remembered from one process to the next: a disk that loses a bit changes no time.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    found = path.stat()
+    changed = max(found.st_mtime_ns, found.st_ctime_ns)
+    identity = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    if abs(time.time_ns() - changed) < _RECENT * 1e9:
+        return sha256_of(path)
+    return _sha256_at(path, identity)
+
+
+@functools.lru_cache(maxsize=2**16)
+def _sha256_at(path: Path, identity: tuple[int, ...]) -> str:
+    return sha256_of(path)
+
+
+def problem_with(path: Path, *, size: int | None = None, sha256: str | None = None, again: bool = False) -> str | None:
+    """Return what is wrong with a file, or None; what is not given is not compared.
+
+    With `again` its bytes are read even if this process knows their sha256, see `known_sha256`.
+    """
     try:
-        on_disk = path.stat().st_size
-        if on_disk != size:
-            return f"{size} bytes expected, {on_disk} found"
-        if sha256 is not None and sha256_of(path) != sha256:
-            return "its checksum is not that of the manifest"
+        if path.is_symlink():
+            return "it is a link"
+        on_disk = path.stat()
+        if not stat.S_ISREG(on_disk.st_mode):
+            return "it is no file"
+        if size is not None and on_disk.st_size != size:
+            return f"{size} bytes expected, {on_disk.st_size} found"
+        if sha256 is not None and (sha256_of if again else known_sha256)(path) != sha256:
+            return "its checksum is not the one that was written down"
     except FileNotFoundError:
         return "the file is missing"
     except OSError as error:

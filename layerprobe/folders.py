@@ -1,7 +1,11 @@
-"""Folders written whole or not at all. Knows bytes and paths, not what is in them."""
+"""Folders written whole or not at all, with a list of checksums. Knows bytes and paths, not what is in them.
+
+The list is `SHA256SUMS`, which `sha256sum --check` reads; its first line, a comment, is the checksum of the others.
+"""
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -9,7 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from layerprobe.errors import StoreError
-from layerprobe.files import sync, temporary_path
+from layerprobe.files import problem_with, sha256_of, sync, temporary_path
+
+SUMS = "SHA256SUMS"
+"""The list of checksums in a folder."""
+FREE = ("README.md", SUMS)
+"""Files that are not in it: a model card is there to be edited."""
 
 # Rust libraries (safetensors, tokenizers) report a failed write in exceptions of their own, with this at the end.
 _RUST_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -20,7 +29,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     """Give a folder beside `path` to write to; when all is written and durable, it becomes `path`.
 
-    If anything is raised meanwhile, an interruption too, nothing of it is left and `path` is as it was.
+    It gets a list of checksums, see `folder_problems`. If anything is raised meanwhile, an interruption too, nothing of
+    it is left and `path` is as it was.
 
     Args:
         path: The folder to make, with its parents. An empty one may be there.
@@ -34,6 +44,7 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         temporary.mkdir()
         yield temporary
+        _write_sums(temporary)
         for written in (*temporary.rglob("*"), temporary):
             sync(written)
         if replace and path.is_dir() and any(path.iterdir()):
@@ -48,6 +59,41 @@ def new_folder(path: Path, *, replace: bool = False) -> Iterator[Path]:
         # a failure to tidy up must not hide the failure itself
         for left in (temporary, old):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def folder_problems(path: Path, *, again: bool = False) -> Iterator[str]:
+    """Yield what is wrong with the files of a folder by its list of checksums, a line a file; nothing without a list.
+
+    With `again` all bytes are read, even if this process knows their checksums.
+    """
+    file = path / SUMS
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return
+    except (OSError, UnicodeDecodeError) as error:
+        yield f"{file}: it cannot be read ({error})"
+        return
+    first, _, lines = text.partition("\n")
+    if first != _headed(lines):
+        yield f"{file}: it was damaged, or changed by hand"
+        return
+    for line in lines.splitlines():
+        sha256, _, name = line.partition("  ")
+        # the cache of the hub has links to what it keeps
+        real = Path(os.path.realpath(path / name))
+        if problem := problem_with(real, sha256=sha256, again=again):
+            yield f"{path / name}: {problem}"
+
+
+def _write_sums(folder: Path) -> None:
+    files = [(path.relative_to(folder).as_posix(), path) for path in folder.rglob("*") if path.is_file()]
+    lines = "".join(f"{sha256_of(path)}  {name}\n" for name, path in sorted(files) if name not in FREE)
+    (folder / SUMS).write_text(f"{_headed(lines)}\n{lines}", encoding="utf-8", newline="\n")
+
+
+def _headed(lines: str) -> str:
+    return f"# {hashlib.sha256(lines.encode()).hexdigest()} of the lines below"
 
 
 @contextlib.contextmanager

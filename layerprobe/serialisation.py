@@ -11,11 +11,27 @@ import math
 import types
 import typing
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
 
 T = TypeVar("T")
+
+CHECKSUM = "checksum"
+"""The field of a kept result that says where it is kept and what its sha256 is."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Checksum:
+    """What a kept result says of itself."""
+
+    name: str
+    """Where it is kept: the end of its path, such as similarity/KEY.json; empty where it may lie anywhere."""
+    files: dict[str, str]
+    """sha256 of files that belong to it, by their names in its folder."""
+    sha256: str
+    """Of the result, the name and the files, by `digest`."""
 
 
 def to_dict(value: Any) -> Any:
@@ -55,10 +71,10 @@ def to_bytes(value: Any, *, indent: int | None = 2) -> bytes:
 
 
 def from_json(kind: type[T], text: str) -> T:
-    """Return the value of type `kind` that `to_json` wrote.
+    """Return the value of type `kind` that `to_json` or `sealed` wrote.
 
     Raises:
-        DataError: If the text is not JSON, or not of that type.
+        DataError: If the text is not JSON, not of that type, or not what its checksum is of.
 
     Examples:
         >>> from layerprobe.finetuning.values import Protocol
@@ -66,7 +82,7 @@ def from_json(kind: type[T], text: str) -> T:
         3
     """
     try:
-        return typing.cast(T, _build(kind, parse_json(text)))
+        return typing.cast(T, _build(kind, unsealed(parse_json(text))[0]))
     except (ValueError, TypeError, RecursionError) as error:
         raise DataError(f"expected a {kind.__name__} as JSON: {error}") from error
 
@@ -78,7 +94,7 @@ def parse_json(text: str | bytes) -> Any:
         DataError: If it is no JSON, nested too deeply for Python, has a number that is not finite or of too many
             digits, or names a key twice.
 
-    Example:
+    Examples:
         >>> parse_json('{"layers": [3, 6]}')
         {'layers': [3, 6]}
     """
@@ -102,6 +118,32 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return values
 
 
+def sealed(value: Any, *, name: str = "", files: Mapping[str, str] | None = None, indent: int | None = 2) -> bytes:
+    """Return a value as `to_bytes` does, a JSON object with its `Checksum` as one more field.
+
+    Raises:
+        DataError: If a number is not finite.
+    """
+    content = json.loads(to_bytes(value))  # as it will be read
+    about = {"name": name, "files": dict(files or {})}
+    return to_bytes({**content, CHECKSUM: {**about, "sha256": digest([content, about])}}, indent=indent)
+
+
+def unsealed(data: Any) -> tuple[Any, Checksum | None]:
+    """Return what `sealed` wrote, parsed, without its checksum, and that; None where there is none.
+
+    Raises:
+        DataError: If the checksum is not that of the content.
+    """
+    if not isinstance(data, dict) or CHECKSUM not in data:
+        return data, None
+    content = {key: value for key, value in data.items() if key != CHECKSUM}
+    checksum: Checksum = from_dict(Checksum, data[CHECKSUM])
+    if digest([content, {"name": checksum.name, "files": checksum.files}]) != checksum.sha256:
+        raise DataError("its checksum is not that of its content, which was damaged or changed by hand")
+    return content, checksum
+
+
 def from_dict(kind: Any, data: Any) -> Any:
     """Return the value of type `kind` that `to_dict` gave.
 
@@ -116,6 +158,8 @@ def from_dict(kind: Any, data: Any) -> Any:
 
 def _build(kind: Any, data: Any) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return data
     if origin in (types.UnionType, typing.Union):  # a Literal | None is the latter
         if data is None:
             return None

@@ -9,8 +9,10 @@ from importlib import metadata
 
 __version__ = "0.1.0"
 
-FORMAT_VERSION = 1
-"""Of the store's files: manifest and shards."""
+FORMAT_VERSION = 2
+"""Of the store's files: manifest and shards. Format 1 had no checksum of the whole manifest; it is read."""
+EMBEDDING_VERSION = 1
+"""Of pooled embeddings."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
 SIMILARITY_VERSION = 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,9 +118,39 @@ def test_what_is_wrong_with_a_file(tmp_path: Path) -> None:
     assert problem_with(path, size=4, sha256=sha256) == "4 bytes expected, 3 found"
     path.write_bytes(b"abd")
     assert problem_with(path, size=3, sha256=None) is None
-    assert problem_with(path, size=3, sha256=sha256) == "its checksum is not that of the manifest"
+    assert problem_with(path, size=3, sha256=sha256) == "its checksum is not the one that was written down"
     assert problem_with(tmp_path / "b", size=3, sha256=None) == "the file is missing"
     assert str(problem_with(tmp_path / "a" / "b", size=3, sha256=None)).startswith("it cannot be read")
+
+
+def test_a_checksum_is_remembered_while_nothing_writes_to_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A time of change that is set back by hand, as copying tools do, hides nothing."""
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    read: list[Path] = []
+
+    def counting(path: Path) -> str:
+        read.append(path)
+        return sha256_of(path)
+
+    monkeypatch.setattr(files, "sha256_of", counting)
+    for _ in range(2):
+        assert files.known_sha256(path) == sha256_of(path)
+    assert len(read) == 2  # it was written just now, and could be written again without another time
+    monkeypatch.setattr(files, "_RECENT", 0.0)
+    for _ in range(2):
+        assert files.known_sha256(path) == sha256_of(path)
+    assert len(read) == 3
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    time.sleep(0.05)
+    path.write_bytes(b"abd")
+    os.utime(path, ns=times)
+    assert files.known_sha256(path) == sha256_of(path)
+    assert len(read) == 4
+    assert problem_with(path, sha256=sha256_of(path), again=True) is None
+    assert len(read) == 5
 
 
 NOWHERE = "~nobody-of-that-name"

@@ -1,5 +1,6 @@
 """A model and texts -> the same model, gone on with masked language modelling on them."""
 
+import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -16,8 +17,8 @@ from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
 from layerprobe.encoders.saving import save_encoder
-from layerprobe.errors import DataError, TrainingError
-from layerprobe.files import make_directory, store_errors
+from layerprobe.errors import DamagedStoreError, DataError, TrainingError
+from layerprobe.files import inside, make_directory, store_errors
 from layerprobe.progress import Progress, silent
 from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
@@ -30,6 +31,8 @@ from layerprobe.training.objective import MaskedLanguageModelling
 from layerprobe.training.run_directory import RunDirectory
 from layerprobe.training.values import StepMetrics
 from layerprobe.versions import ADAPTATION_VERSION, __version__, versions
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_EVERY = 50
 
@@ -169,8 +172,16 @@ def stored_adaptation(
         DataError: If there is something else at that place.
     """
     name = _fingerprint(model, tuple(dict.fromkeys(texts.texts)), protocol, seed, options)[:32]
-    path = Store(options.cache_dir).root / "adapted" / name
-    return path, FOLDER.check(path)[1]
+    root = Store(options.cache_dir).root
+    path = inside(root, root / "adapted" / name)
+    try:
+        adaptation = FOLDER.read(path)
+        if adaptation is not None and adaptation.fingerprint[:32] != name:
+            raise DamagedStoreError(f"{path} holds another adapted model, {adaptation.fingerprint[:32]}")
+    except DamagedStoreError as error:
+        logger.warning("%s: it is adapted again", error)
+        return path, None
+    return path, adaptation
 
 
 def adapt_in_store(
@@ -191,12 +202,15 @@ def adapt_in_store(
     if stored is not None:
         return path, stored
     make_directory(path.parent)
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    lock = FileLock(inside(path.parent, path.with_name(f"{path.name}.lock")))
     with store_errors("lock", Path(lock.lock_file)):
         held = lock.acquire()
     with held:
-        adaptation = adapt(model, texts, path, protocol=protocol, seed=seed, options=options, progress=progress)
-    return path, adaptation
+        path, stored = stored_adaptation(model, texts, protocol=protocol, seed=seed, options=options)
+        # what is there now is not as it was written
+        return path, stored or adapt(
+            model, texts, path, protocol=protocol, seed=seed, options=options, overwrite=True, progress=progress
+        )
 
 
 def _fingerprint(

@@ -12,7 +12,7 @@ from layerprobe.encoders.loading import resolve_device
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.serialisation import digest, to_json
+from layerprobe.serialisation import digest
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES
 from layerprobe.similarity.cka import estimate_cka
@@ -31,7 +31,6 @@ from layerprobe.similarity.values import (
 )
 from layerprobe.store.key import texts_digest
 from layerprobe.store.shards import StoredLayer
-from layerprobe.store.stored import stored_result
 from layerprobe.versions import SIMILARITY_VERSION
 
 
@@ -120,7 +119,7 @@ def compare_all(
             clusters,
         ]
     )
-    result = stored_result(model.store, "similarity", key, Comparisons)
+    result = model.store.load_result("similarity", key, Comparisons)
     if result is None:
         result = _compared(
             model,
@@ -132,7 +131,7 @@ def compare_all(
             device=device,
             progress=progress,
         )
-        model.store.save_result("similarity", key, to_json(result))
+        model.store.save_result("similarity", key, result)
     if permutations:
         nulls = [
             _null(
@@ -258,14 +257,14 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     """
     kind = tuple[LayerDiagnostics, ...]
     key = digest([SIMILARITY_VERSION, embeddings.fingerprint])
-    by_layer: tuple[LayerDiagnostics, ...] | None = stored_result(embeddings.store, "diagnostics", key, kind)
+    by_layer: tuple[LayerDiagnostics, ...] | None = embeddings.store.load_result("diagnostics", key, kind)
     if by_layer is None:
         name, norm = embeddings.model.name, embeddings.model.norm
         by_layer = tuple(
             diagnose(embeddings.layer(layer), name=f"layer {layer} of {name}", norm=norm)
             for layer in range(embeddings.n_layers)
         )
-        embeddings.store.save_result("diagnostics", key, to_json(by_layer))
+        embeddings.store.save_result("diagnostics", key, by_layer)
     return by_layer
 
 
@@ -296,7 +295,7 @@ def _null(
     measure, values = similarities.measure, similarities.values
     assert isinstance(measure, CKA)
     key = digest([SIMILARITY_VERSION, model.fingerprint, reference.fingerprint, measure, permutations, level, values])
-    null = stored_result(model.store, "null", key, PermutationNull)
+    null = model.store.load_result("null", key, PermutationNull)
     if null is None:
         null = permutation_null(
             _layers(model),
@@ -308,7 +307,7 @@ def _null(
             device=_torch_device(device),
             progress=progress,
         )
-        model.store.save_result("null", key, to_json(null))
+        model.store.save_result("null", key, null)
     return null
 
 

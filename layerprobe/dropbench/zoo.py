@@ -7,7 +7,8 @@ from layerprobe.dropbench.values import Zoo, ZooProvenance
 from layerprobe.errors import DataError
 from layerprobe.files import write_whole
 from layerprobe.inputs import read_document
-from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.kept import parsed_as, warn_of_older
+from layerprobe.serialisation import sealed
 
 SHIPPED = Path(__file__).parent / "zoos"
 """The zoos that come with layerprobe, each beside the lab study that made it."""
@@ -56,16 +57,16 @@ def write_zoo(zoo: Zoo, path: str | Path) -> None:
         DataError: If a number is not finite.
         StoreError: If it cannot be written.
     """
-    write_whole(Path(path), to_bytes(zoo, indent=None))
+    write_whole(Path(path), sealed(zoo, indent=None))
 
 
 def _read(file: Path) -> Zoo:
     try:
-        text = read_document(file).decode()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
-        raise DataError(f"cannot read {file} as a zoo: {reason}") from error
-    try:
-        return from_json(Zoo, text)
+        zoo, checksum = parsed_as(Zoo, read_document(file))
+    except OSError as error:
+        raise DataError(f"cannot read {file} as a zoo: {error.strerror}") from error
     except DataError as error:
         raise DataError(f"{file} holds no zoo: {error}") from error
+    if checksum is None:
+        warn_of_older(str(file))
+    return zoo

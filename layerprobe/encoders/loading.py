@@ -35,7 +35,8 @@ from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, find_final_norm, i
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription, check_attn
 from layerprobe.errors import ModelError
-from layerprobe.files import from_home, sha256_of
+from layerprobe.files import from_home, known_sha256, sha256_of
+from layerprobe.folders import SUMS, folder_problems
 
 logger = logging.getLogger(__name__)
 
@@ -106,6 +107,8 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
     with one_line_errors(name), quiet_transformers():
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
         is_folder = Path(source).is_dir()
+        if is_folder:
+            _check_folder(Path(source))
         commit = None if is_folder else Path(hf_hub_download(source, "config.json", revision=revision)).parent.name
         # configuration, tokenizer and weights all come from this commit
         options = {"revision": commit, "trust_remote_code": trust_remote_code}
@@ -335,6 +338,12 @@ def _slow_settings(settings: dict[str, Any]) -> dict[str, Any]:
     return kept | {k: sha256_of(Path(value)) if value and Path(value).is_file() else None for k, value in files.items()}
 
 
+def _check_folder(folder: Path) -> None:
+    """Raise ModelError if a folder that layerprobe wrote is not as it was written."""
+    for problem in folder_problems(folder):
+        raise ModelError(f"{problem}: make the folder again, or remove its {SUMS} if you changed the model yourself")
+
+
 def folder_digest(folder: Path) -> str:
     """Return a sha256 of a local model's configuration, weights and code.
 
@@ -343,7 +352,7 @@ def folder_digest(folder: Path) -> str:
     total = hashlib.sha256()
     files = [file for pattern in ("config.json", *WEIGHT_FILES, "*.py") for file in sorted(folder.glob(pattern))]
     for file in files:
-        total.update(bytes.fromhex(sha256_of(file)))
+        total.update(bytes.fromhex(known_sha256(file)))
     return f"sha256:{total.hexdigest()[:32]}"
 
 

@@ -18,11 +18,10 @@ from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.serialisation import digest, from_dict, to_dict, to_json
+from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
-from layerprobe.store.stored import stored_result
 from layerprobe.tasks.values import Task
 from layerprobe.versions import TOKENS_VERSION
 
@@ -158,7 +157,7 @@ def measure_tokens(
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options)
     name = digest([TOKENS_VERSION, key.fingerprint])
-    kept = stored_result(store, "tokens", name, TokenMetrics)
+    kept = store.load_result("tokens", name, TokenMetrics)
     if kept is not None:
         return kept
     encoder = load(checkpoint, options)
@@ -181,7 +180,7 @@ def measure_tokens(
         )
         measured(rows, part)
     metrics = _token_metrics(numbers[0], numbers[1], checkpoint.label)
-    store.save_result("tokens", name, to_json(metrics))
+    store.save_result("tokens", name, metrics)
     return metrics
 
 

@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from layerprobe.errors import DataError
-from layerprobe.files import store_errors, write_whole
+from layerprobe.files import inside, store_errors, write_whole
 from layerprobe.metrics.names import Split
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def read_outputs(directory: Path) -> RunOutputs | None:
     Raises:
         StoreError: If the disk does not let them be read.
     """
-    file = directory / OUTPUTS
+    file = inside(directory, directory / OUTPUTS)
     with store_errors("read", file):
         if not file.is_file():
             return None

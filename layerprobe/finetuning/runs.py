@@ -11,29 +11,25 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
-from layerprobe.files import make_directory, remove_leftovers, store_errors, write_whole
+from layerprobe.errors import InsufficientMemoryError, TrainingError
+from layerprobe.files import inside, make_directory, remove_leftovers, store_errors
 from layerprobe.finetuning.joint import fine_tune_jointly
-from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, write_outputs
+from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.results import FAILED, R, load_failure, load_finished, runs_root, save_failure, save_finished
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.progress import Progress, part_of, silent
-from layerprobe.serialisation import digest, from_json, to_bytes
+from layerprobe.serialisation import digest
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions
 
 logger = logging.getLogger(__name__)
-
-T = TypeVar("T", FineTuningRun, JointRun, FailedRun)
-R = TypeVar("R", FineTuningRun, JointRun)
-RESULT, FAILED = "result.json", "failed.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +57,7 @@ class RunFolder:
         """
         given = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
         key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *given]
-        return cls(path=root / "runs" / digest(key)[:32])
+        return cls(path=inside(root, root / "runs" / digest(key)[:32]))
 
     def run_path(self, layer: int, seed: int) -> Path:
         """Return the directory of one run."""
@@ -72,33 +68,12 @@ class RunFolder:
         return self.path / f"{weighting}-seed-{seed}"
 
     def load(self, layer: int, seed: int) -> FineTuningRun | None:
-        """Return the finished run, or None; a garbled result, or one without its outputs, counts as unfinished."""
+        """Return the finished run, or None; one that is not as it was written, with its outputs, is unfinished."""
         return load_finished(FineTuningRun, self.run_path(layer, seed))
 
     def load_failure(self, layer: int, seed: int) -> FailedRun | None:
         """Return why the run failed, or None; a garbled mark, or one of other versions of the libraries, is none."""
-        return _load_failure(self.run_path(layer, seed))
-
-
-def load_finished(kind: type[R], directory: Path) -> R | None:
-    """Return the finished run of a directory, or None; a garbled one, or one without its outputs, is unfinished."""
-    run = _read(kind, directory / RESULT)
-    return run if run is not None and (directory / OUTPUTS).is_file() else None
-
-
-def _load_failure(directory: Path) -> FailedRun | None:
-    failed = _read(FailedRun, directory / FAILED)
-    return failed if failed is not None and failed.versions == versions() else None
-
-
-def _read(kind: type[T], file: Path) -> T | None:
-    try:
-        with store_errors("read", file):
-            text = file.read_text(encoding="utf-8") if file.exists() else None
-        return None if text is None else from_json(kind, text)
-    except (DataError, UnicodeDecodeError) as error:
-        logger.warning("%s cannot be read (%s): the run is done again", file, error)
-        return None
+        return load_failure(self.run_path(layer, seed))
 
 
 def fine_tune_layers(
@@ -290,8 +265,8 @@ def _once(
 
     if run := finished():
         return run
-    make_directory(directory)
-    lock = FileLock(directory / "lock")
+    make_directory(inside(runs_root(directory), directory))
+    lock = FileLock(inside(directory, directory / "lock"))
     with store_errors("lock", Path(lock.lock_file)):
         try:
             held = lock.acquire(timeout=0)
@@ -303,7 +278,7 @@ def _once(
     with held:
         if run := finished():
             return run
-        if not retry_failed and (failed := _load_failure(directory)):
+        if not retry_failed and (failed := load_failure(directory)):
             mark = directory / FAILED
             raise TrainingError(f"{failed.message} (it failed before: to try again, remove {mark})", step=failed.step)
         encoder = load()
@@ -321,10 +296,9 @@ def _once(
                 step=error.step,
                 versions=versions(),
             )
-            write_whole(directory / FAILED, to_bytes(failed))
+            save_failure(directory, failed)
             raise
-        write_outputs(directory, outputs)  # before the result, which says that all is there
-        write_whole(directory / RESULT, to_bytes(run))
+        save_finished(directory, run, outputs)
         with store_errors("remove", directory / FAILED):
             (directory / FAILED).unlink(missing_ok=True)
         return run

@@ -4,7 +4,8 @@ Knows a run's directory; knows nothing of how it was trained.
 """
 
 import contextlib
-import json
+import logging
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,17 @@ import transformers
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.values import ModelDescription
-from layerprobe.errors import DataError, UnsupportedArchitectureError
-from layerprobe.files import store_errors
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
+from layerprobe.files import inside, store_errors
+from layerprobe.finetuning.results import RESULT, load_finished, runs_root
 from layerprobe.finetuning.values import FineTuningRun, JointRun
-from layerprobe.folders import folder_errors, new_folder
-from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.folders import folder_errors, folder_problems, new_folder
+from layerprobe.kept import parsed, read_kept
+from layerprobe.serialisation import sealed
+from layerprobe.store.key import is_fingerprint
 from layerprobe.tasks.values import Task
+
+logger = logging.getLogger(__name__)
 
 MODEL = "model"
 ORIGIN = "layerprobe.json"
@@ -56,8 +62,26 @@ class SavedRun:
 
 
 def has_model(directory: Path) -> bool:
-    """Return whether a run's directory holds its weights; the origin is written last."""
-    return (directory / MODEL / ORIGIN).is_file()
+    """Return whether a run's directory holds its weights as they were written; warns where they are not."""
+    if not (directory / MODEL / ORIGIN).is_file():  # it is written last
+        return False
+    try:
+        _read_origin(directory, root=runs_root(directory))
+    except DamagedStoreError as error:
+        logger.warning("%s: expected the weights of the run, which are made again", error)
+        return False
+    return True
+
+
+def _read_origin(directory: Path, *, root: Path) -> RunOrigin:
+    """Return what the run of a directory with weights started from; DamagedStoreError if weights are not as written."""
+    folder = inside(root, directory / MODEL)
+    for problem in folder_problems(folder):
+        raise DamagedStoreError(problem)
+    origin = read_kept(RunOrigin, folder / ORIGIN, root=root)
+    if origin is None:
+        raise DamagedStoreError(f"{folder / ORIGIN} is missing")
+    return origin
 
 
 @contextlib.contextmanager
@@ -82,10 +106,12 @@ def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: 
         pairs=(len(task.train), len(task.validation), len(task.test)),
         prompt=prompt,
     )
-    with folder_errors(directory / MODEL, advice=_ADVICE), new_folder(directory / MODEL, replace=True) as folder:
+    target = inside(runs_root(directory), directory / MODEL)
+    name = (target / ORIGIN).relative_to(runs_root(directory)).as_posix()
+    with folder_errors(target, advice=_ADVICE), new_folder(target, replace=True) as folder:
         with _no_bars():
             yield folder
-        (folder / ORIGIN).write_bytes(to_bytes(origin))
+        (folder / ORIGIN).write_bytes(sealed(origin, name=name))
 
 
 @contextlib.contextmanager
@@ -108,30 +134,42 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
 
     Raises:
         DataError: If its weights were not kept, what it holds cannot be read, or a joint run has no such layer.
+        DamagedStoreError: If the result or the weights are not as they were written.
         StoreError: If the disk does not let it be read.
     """
-    result, origin = directory / "result.json", directory / MODEL / ORIGIN
+    directory = Path(os.path.realpath(directory))
+    # elsewhere it is a copy that somebody made and named
+    root = runs_root(directory) if is_fingerprint(directory.parent.name) else directory
+    result = directory / RESULT
     if not result.is_file():
         return None
-    if not has_model(directory):
+    if not (directory / MODEL / ORIGIN).is_file():
         raise DataError(
             f"the run {directory} was not asked to keep its weights: repeat `layerprobe finetune` or `layerprobe scan` "
             "with --save-models"
         )
-    with store_errors("read", directory):
-        texts = result.read_bytes(), origin.read_bytes()
     try:
-        result_text, started_from = texts[0].decode(), from_json(RunOrigin, texts[1].decode())
-        joint = from_json(JointRun, result_text) if "weighting" in json.loads(result_text) else None
-        run = from_json(FineTuningRun, result_text) if joint is None else None
-    except (ValueError, TypeError) as error:  # DataError is a ValueError
-        raise DataError(f"the run {directory} cannot be read: {error}") from error
-    if joint is not None:
+        origin, joint = _read_origin(directory, root=root), _is_joint(result)
+        read: FineTuningRun | JointRun | None = (
+            read_kept(JointRun, result, root=root) if joint else read_kept(FineTuningRun, result, root=root)
+        )
+    except DamagedStoreError as error:
+        raise DamagedStoreError(
+            f"{error}: repeat `layerprobe finetune` or `layerprobe scan` with --save-models, which makes it again"
+        ) from error
+    if isinstance(read, JointRun):
         if layer is None:
-            raise DataError(f"expected a layer to truncate the joint run at: give --layer, 0 to {joint.n_layers - 1}")
-        run = joint.truncated(layer)
-    assert run is not None
-    return SavedRun(path=directory / MODEL, run=run, origin=started_from, joint=joint is not None)
+            raise DataError(f"expected a layer to truncate the joint run at: give --layer, 0 to {read.n_layers - 1}")
+        read = read.truncated(layer)
+    assert isinstance(read, FineTuningRun)
+    return SavedRun(path=directory / MODEL, run=read, origin=origin, joint=joint)
+
+
+def _is_joint(result: Path) -> bool:
+    with store_errors("read", result), contextlib.suppress(DataError):
+        content, _ = parsed(result.read_bytes())
+        return isinstance(content, dict) and "weighting" in content
+    return False
 
 
 def runs_of_layer(saved: SavedRun) -> list[FineTuningRun]:
@@ -140,9 +178,9 @@ def runs_of_layer(saved: SavedRun) -> list[FineTuningRun]:
     runs = {run.seed: run}
     if saved.joint:
         return [run]
-    for file in directory.parent.glob(f"layer-{run.layer:03d}-seed-*/result.json"):
-        with contextlib.suppress(OSError, ValueError):  # DataError is one
-            other = from_json(FineTuningRun, file.read_text(encoding="utf-8"))
-            if (other.layer, other.protocol, other.primary) == (run.layer, run.protocol, run.primary):
+    for other_directory in directory.parent.glob(f"layer-{run.layer:03d}-seed-*"):
+        with contextlib.suppress(StoreError):
+            other = load_finished(FineTuningRun, other_directory)
+            if other and (other.layer, other.protocol, other.primary) == (run.layer, run.protocol, run.primary):
                 runs.setdefault(other.seed, other)
     return [runs[seed] for seed in sorted(runs)]

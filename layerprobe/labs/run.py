@@ -25,12 +25,12 @@ from layerprobe.dropbench.values import Zoo, ZooEntry, ZooProvenance
 from layerprobe.dropbench.zoo import write_zoo
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
-from layerprobe.errors import DataError, LayerProbeError, TrainingError
-from layerprobe.files import make_directory, store_errors, write_whole
-from layerprobe.finetuning.runs import load_finished
+from layerprobe.errors import DamagedStoreError, DataError, LayerProbeError, TrainingError
+from layerprobe.files import inside, make_directory, store_errors
+from layerprobe.finetuning.results import load_finished
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder
 from layerprobe.finetuning.values import JointRun
-from layerprobe.inputs import read_document
+from layerprobe.kept import read_kept, write_kept
 from layerprobe.labs.effects import objective_effects
 from layerprobe.labs.values import LANGUAGE, LabFailure, LabModel, LabPlan, LabResult, LabStudy, LabTask, PlannedModel
 from layerprobe.pool import Lost, pooled
@@ -39,7 +39,7 @@ from layerprobe.pretraining.folder import RECORD
 from layerprobe.pretraining.run import pretrain, texts_of
 from layerprobe.pretraining.values import Pretraining
 from layerprobe.progress import Progress, silent
-from layerprobe.serialisation import digest, from_json, to_bytes
+from layerprobe.serialisation import digest
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
@@ -93,13 +93,13 @@ def run_lab(
     if workers < 1:
         raise DataError(f"expected at least one process, got {workers}")
     run = _LabRun.of(study, Path(out), options)
-    make_directory(run.out / "entries")
+    make_directory(inside(run.out, run.out / "entries"))
     if workers == 1:
         run.make_all(progress)
     else:
         _share(run, workers, progress)
     result = run.result(level)
-    write_whole(run.out / RESULTS, to_bytes(result))
+    write_kept(run.out / RESULTS, result, root=run.out)
     return result
 
 
@@ -153,7 +153,7 @@ class _LabRun:
     # ---- where things are --------------------------------------------------------------------------------
 
     def folder(self, model: LabModel) -> Path:
-        return self.out / "models" / model.name
+        return inside(self.out, self.out / "models" / model.name)
 
     def file(self, job: Job) -> Path:
         return self.out / "entries" / f"{self.study.entry_name(*job)}.json"
@@ -161,8 +161,9 @@ class _LabRun:
     @contextlib.contextmanager
     def lock(self, name: str, *, wait: bool) -> Iterator[bool]:
         """Keep other processes away; yields False where one has the lock and is not waited for."""
-        make_directory(self.out / "locks")
-        lock = FileLock(self.out / "locks" / f"{name}.lock")
+        path = inside(self.out, self.out / "locks" / f"{name}.lock")
+        make_directory(path.parent)
+        lock = FileLock(path)
         with store_errors("lock", Path(lock.lock_file)):
             try:
                 lock.acquire(timeout=-1 if wait else 0)
@@ -236,7 +237,7 @@ class _LabRun:
             progress=labelled,
         )
         made = LabEntry(fingerprint=fingerprint, model=model.name, pretraining=pretraining, entry=entry)
-        write_whole(self.file(job), to_bytes(made))
+        write_kept(self.file(job), made, root=self.out)
         write_zoo(self.zoo([each.entry for each in self.all_stored()]), self.out / ZOO)
 
     def pretrained(self, model: LabModel, progress: Progress) -> Pretraining:
@@ -265,17 +266,16 @@ class _LabRun:
         return digest([LAB_VERSION, pretraining.fingerprint, references, *how])
 
     def stored(self, job: Job, fingerprint: str | None = None) -> LabEntry | None:
-        """Return the entry of a model and task; None where there is none, it is garbled or of another study."""
+        """Return the entry of a model and task; None where there is none, it is damaged or of another study."""
         file = self.file(job)
-        if not file.exists():
-            return None
         try:
-            with store_errors("read", file):
-                entry = from_json(LabEntry, read_document(file).decode())
-        except (DataError, UnicodeDecodeError) as error:
-            logger.warning("%s cannot be read (%s): it is made again", file, error)
+            entry = read_kept(LabEntry, file, root=self.out)
+            if entry is not None and entry.model != job[0].name:
+                raise DamagedStoreError(f"{file} cannot be read (it is of {entry.model})")
+        except DamagedStoreError as error:
+            logger.warning("%s: it is made again", error)
             return None
-        return entry if fingerprint in (None, entry.fingerprint) else None
+        return entry if entry is not None and fingerprint in (None, entry.fingerprint) else None
 
     # ---- all of them -------------------------------------------------------------------------------------
 

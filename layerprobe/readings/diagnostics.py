@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
-from layerprobe.serialisation import digest, to_json
+from layerprobe.serialisation import digest
 from layerprobe.similarity.ranks import rank_influences
-from layerprobe.store.stored import stored_result
 from layerprobe.versions import RANK_VERSION
 
 if TYPE_CHECKING:
@@ -42,12 +41,12 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
     values = tuple(layer.effective_rank for layer in diagnostics(embeddings))  # refuses layers that have no rank
     clusters = None if documents is None else cluster_numbers(embeddings.texts, documents)
     key = digest([RANK_VERSION, embeddings.fingerprint, level, clusters])
-    kept = stored_result(embeddings.store, "ranks", key, LayerCurve)
+    kept = embeddings.store.load_result("ranks", key, LayerCurve)
     if kept is not None:
         return kept
     influences = [rank_influences(embeddings.layer(layer))[1] for layer in range(embeddings.n_layers)]
     curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
-    embeddings.store.save_result("ranks", key, to_json(curve))
+    embeddings.store.save_result("ranks", key, curve)
     return curve
 
 

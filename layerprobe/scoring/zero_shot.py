@@ -15,8 +15,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
-from layerprobe.serialisation import digest, to_json
-from layerprobe.store.stored import stored_result
+from layerprobe.serialisation import digest
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Examples, Task, check_task
@@ -77,7 +76,7 @@ def probed(
         raise DataError(f"expected a task of a kind with a probe, one of {kinds}, got {task.kind}")
     fitted = fitted or embeddings
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
-    if (kept := stored_result(embeddings.store, probe.kept, key, LayerScores)) is not None:
+    if (kept := embeddings.store.load_result(probe.kept, key, LayerScores)) is not None:
         return kept
     train, examples = task.train, task.split(split)
     if len(train) < 2:
@@ -93,7 +92,7 @@ def probed(
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
         progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
     scores = _layer_scores(task, split, "probe", by_layer)
-    embeddings.store.save_result(probe.kept, key, to_json(scores))
+    embeddings.store.save_result(probe.kept, key, scores)
     return scores
 
 

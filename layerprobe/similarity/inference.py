@@ -100,7 +100,7 @@ def effective_share(parts: Array, *, clusters: NDArray[np.intp] | None = None) -
 
     Source: Kish 1965, Survey Sampling, section 11.7.
 
-    Example:
+    Examples:
         >>> effective_share(np.array([1.0, 1.0, 0.0, 0.0, 0.0]))
         0.4
     """

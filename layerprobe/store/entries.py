@@ -1,15 +1,14 @@
 """What is in the store and in what state. Knows manifests and checksums, not arrays."""
 
 import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from layerprobe.errors import DamagedStoreError, StoreVersionError
+from layerprobe.errors import StoreError, StoreVersionError
 from layerprobe.files import store_errors
 from layerprobe.store.manifest import Manifest, read_manifest
-from layerprobe.store.shards import damaged, opened
+from layerprobe.store.shards import opened
 
 State = Literal["complete", "partial", "damaged", "newer"]
 
@@ -57,22 +56,10 @@ def entry_of(directory: Path) -> Entry:
     try:
         manifest = read_manifest(directory)
         if manifest is not None and manifest.complete:
-            opened(directory, manifest)
+            opened(directory, manifest, checksums=False)
             state = "complete"
     except StoreVersionError:
         state = "newer"
-    except DamagedStoreError:
+    except StoreError:
         state = "damaged"
     return Entry(directory=directory, state=state, bytes=size, modified=modified, manifest=manifest)
-
-
-def problems_of(directory: Path) -> Iterator[str]:
-    """Yield what is wrong with an entry, one line a file, reading all of them."""
-    try:
-        manifest = read_manifest(directory)
-    except (DamagedStoreError, StoreVersionError) as error:
-        yield str(error)
-        return
-    for file in (manifest.samples, *manifest.shards) if manifest is not None else ():
-        if problem := file.problem(directory):
-            yield str(damaged(directory / file.name, problem))

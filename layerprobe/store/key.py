@@ -1,11 +1,12 @@
 """What the numbers of an extraction depend on. Knows digests, not files."""
 
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from layerprobe.serialisation import digest, to_dict
-from layerprobe.versions import FORMAT_VERSION
+from layerprobe.versions import EMBEDDING_VERSION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,8 +38,18 @@ class StoreKey:
 
     @property
     def fingerprint(self) -> str:
-        """32 hexadecimal digits of the sha256 of all fields and the format version; names the directory."""
-        return digest({"format": FORMAT_VERSION, **to_dict(self)})[:32]
+        """32 hexadecimal digits of the sha256 of all fields and of a version; names the directory."""
+        return digest({"format": EMBEDDING_VERSION, **to_dict(self)})[:32]
+
+
+def is_fingerprint(name: str) -> bool:
+    """Return whether a name is one that a `StoreKey` gives.
+
+    Examples:
+        >>> is_fingerprint("notes")
+        False
+    """
+    return re.fullmatch("[0-9a-f]{32}", name) is not None
 
 
 def texts_digest(texts: Sequence[str]) -> str:

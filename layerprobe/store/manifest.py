@@ -1,6 +1,5 @@
 """What is written down about an entry. Knows the manifest's format, not the embeddings."""
 
-import dataclasses
 import hashlib
 import json
 from dataclasses import dataclass, field
@@ -8,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError
-from layerprobe.files import problem_with, store_errors, write_whole
-from layerprobe.serialisation import digest, from_json, to_bytes, to_dict
+from layerprobe.files import inside, problem_with, store_errors
+from layerprobe.kept import write_kept
+from layerprobe.serialisation import digest, from_dict, unsealed
 from layerprobe.store.key import StoreKey
 from layerprobe.versions import FORMAT_VERSION
 
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"
-DESCRIPTION_DIGEST = "description_sha256"
+_DESCRIPTION_DIGEST = "description_sha256"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,9 +26,13 @@ class StoredFile:
     bytes: int
     sha256: str
 
-    def problem(self, directory: Path, *, checksum: bool = True) -> str | None:
-        """Return what is wrong with the file, or None; without the checksum only its size is compared."""
-        return problem_with(directory / self.name, size=self.bytes, sha256=self.sha256 if checksum else None)
+    def problem(self, directory: Path, *, checksum: bool = True, again: bool = False) -> str | None:
+        """Return what is wrong with the file, or None; without the checksum only its size is compared.
+
+        With `again` its bytes are read even if this process knows their checksum.
+        """
+        sha256 = self.sha256 if checksum else None
+        return problem_with(directory / self.name, size=self.bytes, sha256=sha256, again=again)
 
 
 def stored_file(name: str, data: bytes) -> StoredFile:
@@ -97,14 +101,12 @@ class Manifest:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest, whole or not at all, with a checksum of its description, which has no types to check.
+    """Write the manifest, whole or not at all, with its checksum.
 
     Raises:
         StoreError: If it cannot be written.
     """
-    description = json.loads(to_bytes(manifest.description))  # as it will be read
-    data = to_dict(manifest) | {"description": description, DESCRIPTION_DIGEST: digest(description)}
-    write_whole(directory / MANIFEST, to_bytes(data))
+    write_kept(directory / MANIFEST, manifest, root=directory.parent)
 
 
 def read_manifest(directory: Path) -> Manifest | None:
@@ -115,14 +117,14 @@ def read_manifest(directory: Path) -> Manifest | None:
         StoreVersionError: If a newer layerprobe wrote it.
         StoreError: If it cannot be read.
     """
-    path = directory / MANIFEST
+    path = inside(directory, directory / MANIFEST)
     with store_errors("read", path):
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return None
     try:
-        manifest = _parsed(json.loads(data), path)
+        manifest = _parsed(data, path)
     except (ValueError, TypeError, RecursionError) as error:
         raise DamagedStoreError(f"{path} is garbled ({error}): extract again to start this entry afresh") from error
     if manifest.key.fingerprint != directory.name:
@@ -130,16 +132,20 @@ def read_manifest(directory: Path) -> Manifest | None:
     return manifest
 
 
-def _parsed(data: Any, path: Path) -> Manifest:
-    if not isinstance(data, dict) or type(data.get("format")) is not int:
+def _parsed(data: bytes, path: Path) -> Manifest:
+    raw = json.loads(data.decode())
+    if not isinstance(raw, dict) or type(raw.get("format")) is not int:
         raise DataError("it has no format version")
-    if data["format"] > FORMAT_VERSION:
+    if raw["format"] > FORMAT_VERSION:  # whose checksum may be of another kind
         raise StoreVersionError(
-            f"{path} has format {data['format']}, this layerprobe reads up to {FORMAT_VERSION}:"
+            f"{path} has format {raw['format']}, this layerprobe reads up to {FORMAT_VERSION}:"
             " upgrade layerprobe, or choose another folder with --cache-dir"
         )
-    description = data.pop("description", None)
-    if not isinstance(description, dict) or digest(description) != data.pop(DESCRIPTION_DIGEST, None):
+    content, checksum = unsealed(raw)
+    # format 1 had a checksum of its description alone; all else of it that numbers depend on is in names and headers
+    if content["format"] == 1 and content.pop(_DESCRIPTION_DIGEST, None) != digest(content.get("description")):
         raise DataError("its description is not the one that was written")
-    # The description is free, everything else has the types of the fields.
-    return dataclasses.replace(from_json(Manifest, json.dumps(data)), description=description)
+    if content["format"] != 1 and checksum is None:
+        raise DataError("it has no checksum")
+    manifest: Manifest = from_dict(Manifest, content)
+    return manifest

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,13 @@ from safetensors.numpy import save
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files import TEMPORARY, make_directory, store_errors, write_whole
 from layerprobe.store.manifest import SAMPLES, Manifest, read_manifest, stored_file, write_manifest
+from layerprobe.versions import FORMAT_VERSION
 
 log = logging.getLogger(__name__)
 
 ITEM_BYTES = 4
+# That compute checksums at a time.
+MAX_THREADS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -42,7 +46,7 @@ class StoredEmbeddings:
 
         Raises:
             DataError: If there is no such layer.
-            DamagedStoreError: If a shard is missing or cut short.
+            DamagedStoreError: If a shard is missing, or was altered since it was opened.
         """
         parts = self._parts(layer)
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
@@ -56,6 +60,7 @@ class StoredEmbeddings:
     def _parts(self, layer: int) -> list[NDArray[np.float32]]:
         if not 0 <= layer < self.n_layers:
             raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
+        check_files(self.directory, self.manifest)
         return [
             np.memmap(path, dtype="<f4", mode="r", offset=offsets[layer], shape=shape)
             for path, shape, offsets in _headers(self.directory, self.manifest)
@@ -158,10 +163,12 @@ def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
     with store_errors("tidy up", directory):
         for path in directory.glob("*" if on_disk is None else f"{TEMPORARY}*"):
             path.unlink()
-    manifest = on_disk or new
+    manifest = dataclasses.replace(on_disk or new, format=FORMAT_VERSION)
     data = json.dumps(ids).encode()
     samples = stored_file(SAMPLES, data)
-    if samples.problem(directory):
+    if problem := samples.problem(directory):
+        if on_disk is not None:
+            log.warning("%s is damaged, %s: it is redone", directory / SAMPLES, problem)
         write_whole(directory / SAMPLES, data)
     intact = []
     for shard in manifest.shards:
@@ -193,15 +200,32 @@ def _resumable(directory: Path, new: Manifest) -> Manifest | None:
     return on_disk
 
 
-def opened(directory: Path, manifest: Manifest) -> StoredEmbeddings:
-    """Return the embeddings of a complete entry after a cheap look at every file: size and headers.
+def check_files(directory: Path, manifest: Manifest, *, checksums: bool = True) -> None:
+    """Raise unless every file of an entry is as it was written; without the checksums only sizes are compared.
+
+    A file that did not change since this process read it last is not read again.
 
     Raises:
-        DamagedStoreError: If a file is missing, cut short or has another header; names it.
+        DamagedStoreError: If one is not; names it.
     """
-    for file in (manifest.samples, *manifest.shards):
-        if problem := file.problem(directory, checksum=False):
-            raise damaged(directory / file.name, problem)
+    files = (manifest.samples, *manifest.shards)
+    # sha256 lets other threads run
+    with ThreadPoolExecutor(MAX_THREADS) as threads:
+        problems = threads.map(lambda file: file.problem(directory, checksum=checksums), files)
+        for file, problem in zip(files, problems, strict=True):
+            if problem:
+                raise damaged(directory / file.name, problem)
+
+
+def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> StoredEmbeddings:
+    """Return the embeddings of a complete entry, all files of it as they were written.
+
+    Without the checksums only sizes and headers are looked at, which costs little.
+
+    Raises:
+        DamagedStoreError: If a file is missing, cut short, altered or has another header; names it.
+    """
+    check_files(directory, manifest, checksums=checksums)
     for _ in _headers(directory, manifest):
         pass  # a header that is garbled raises
     return StoredEmbeddings(directory=directory, manifest=manifest, sample_ids=_read_samples(directory, manifest))
@@ -222,10 +246,13 @@ def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[i
             length = int.from_bytes(file.read(8), "little")
             size = path.stat().st_size
             header = json.loads(file.read(min(length, size)))
+        names = {f"layer.{layer}" for layer in range(n_layers)}
+        if header.keys() - {"__metadata__"} != names:
+            raise ValueError(f"expected {n_layers} layers, got {len(header)}")
         return [_offset(header[f"layer.{layer}"], shape, 8 + length, size) for layer in range(n_layers)]
     except OSError as error:
         raise damaged(path, f"it cannot be read ({error.strerror})") from error
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise damaged(path, f"its header is garbled ({error})") from error
 
 

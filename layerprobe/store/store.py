@@ -6,7 +6,6 @@ root/locks/<fingerprint>.lock
 """
 
 import contextlib
-import json
 import logging
 import math
 import os
@@ -17,17 +16,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 
-from layerprobe.errors import DataError, StoreError
-from layerprobe.files import from_home, make_directory, store_errors, write_whole
-from layerprobe.store.entries import Entry, entry_of, problems_of
-from layerprobe.store.key import StoreKey, sample_ids, texts_digest
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.files import from_home, inside, make_directory, store_errors
+from layerprobe.kept import read_kept, write_kept
+from layerprobe.serialisation import from_dict
+from layerprobe.store.entries import Entry, entry_of
+from layerprobe.store.key import StoreKey, is_fingerprint, sample_ids, texts_digest
 from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
 from layerprobe.store.shards import ITEM_BYTES, ShardWriter, StoredEmbeddings, begin, opened
+from layerprobe.store.verification import Verification, verify
 from layerprobe.versions import FORMAT_VERSION, __version__
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,9 @@ log = logging.getLogger(__name__)
 SHARD_BYTES = 64 * 2**20
 MIN_SHARD_ROWS, MAX_SHARD_ROWS = 256, 65536
 DAY = 86400
+_RESULT = "result"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,10 +70,10 @@ class Store:
     def open(self, key: StoreKey) -> StoredEmbeddings | None:
         """Return the complete entry of a key, None where there is none.
 
-        Looks at sizes and headers only; `verify` compares checksums.
+        All its files are read and their checksums compared, once in a process for as long as nothing changes them.
 
         Raises:
-            DamagedStoreError: If a file is missing, cut short or garbled; `writer` then redoes it.
+            DamagedStoreError: If a file is missing, cut short or altered; `writer` then redoes it.
             StoreVersionError: If a newer layerprobe wrote the entry.
             StoreError: If it cannot be read.
         """
@@ -123,13 +128,16 @@ class Store:
         """
         return sorted(map(entry_of, self._directories()), key=lambda entry: -entry.modified)
 
-    def verify(self, fingerprint: str | None = None) -> list[str]:
-        """Return what is wrong, one line a file, after reading every file of one entry or of all.
+    def verify(self, fingerprint: str | None = None) -> Verification:
+        """Return what is wrong after reading every file of one entry, or all that is kept: results and runs, too.
 
         Raises:
-            StoreError: If there is no such entry.
+            StoreError: If there is no such entry, or a folder cannot be read.
         """
-        return [problem for directory in self._directories(fingerprint) for problem in problems_of(directory)]
+        self._directories(fingerprint)  # raises where there is none
+        if not self.root.exists():
+            return Verification(problems=(), checked=0, unchecked=())
+        return verify(self.root if fingerprint is None else self._directory(fingerprint))
 
     def prune(
         self,
@@ -166,52 +174,55 @@ class Store:
 
     # ---- results ------------------------------------------------------------------------------------------
 
-    def load_result(self, kind: str, key: str) -> str | None:
-        """Return a cached JSON text; None where there is none, or where it is damaged and has to be made again.
+    def load_result(self, kind: str, key: str, result: type[T]) -> T | None:
+        """Return a result; None where there is none, or where it is damaged, which is logged: it has to be made again.
+
+        One without a checksum, written by an older layerprobe, counts as damaged.
 
         Raises:
             DataError: If kind or key is no plain name.
             StoreError: If it cannot be read.
         """
         path = self._result(kind, key)
-        if not path.is_file():
-            return None
-        with store_errors("read", path):
-            data = path.read_bytes()
         try:
-            text = data.decode()
-            json.loads(text)
-        except ValueError as error:
-            log.warning("%s is damaged (%s): it is made again", path, error)
+            # what is kept has one field, since a checksum goes with an object
+            kept = read_kept(dict[str, Any], path, root=self.root, older=False)
+            return None if kept is None else cast("T", from_dict(result, kept.get(_RESULT)))
+        except (DamagedStoreError, DataError) as error:
+            log.warning("%s: it is made again", error)
             return None
-        return text
 
-    def save_result(self, kind: str, key: str, text: str) -> None:
-        """Cache a JSON text, such as `to_json` gives, whole or not at all.
+    def save_result(self, kind: str, key: str, result: Any) -> None:
+        """Keep what `to_dict` can make JSON of, whole or not at all.
 
         Raises:
-            DataError: If kind or key is no plain name.
+            DataError: If kind or key is no plain name, or a number is not finite.
             StoreError: If it cannot be written.
         """
         path = self._result(kind, key)
         make_directory(path.parent)
-        write_whole(path, text.encode())
+        write_kept(path, {_RESULT: result}, root=self.root)
 
     # ---- paths and locks ----------------------------------------------------------------------------------
 
     def _directory(self, fingerprint: str) -> Path:
-        return self.root / "embeddings" / fingerprint
+        return inside(self.root, self.root / "embeddings" / fingerprint)
 
     def _directories(self, fingerprint: str | None = None) -> list[Path]:
-        folder = self.root / "embeddings"
+        if self.root.exists() and not self.root.is_dir():
+            raise StoreError(f"expected the folder of a store, got the file {self.root}: choose another --cache-dir")
+        folder = inside(self.root, self.root / "embeddings")
         directories = []
         if folder.exists():
             with store_errors("read", folder):
-                names = [path for path in folder.iterdir() if re.fullmatch("[0-9a-f]{32}", path.name)]
-                directories = sorted(path for path in names if path.is_dir() and not path.is_symlink())
+                names = sorted(path for path in folder.iterdir() if is_fingerprint(path.name))
+                directories = [path for path in names if path.is_dir() and not path.is_symlink()]
+            for path in names:
+                if path.is_symlink():
+                    log.warning("%s is a link, so it is no entry: remove it", path)
         if fingerprint is None:
             return directories
-        if self._directory(fingerprint) not in directories:
+        if folder / fingerprint not in directories:
             raise StoreError(f"no entry {fingerprint!r} in {self.root}: expected one of those that are listed")
         return [self._directory(fingerprint)]
 
@@ -219,11 +230,12 @@ class Store:
         for name in (kind, key):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", name):
                 raise DataError(f"expected a name of letters, digits, dots and hyphens, got {name!r}")
-        return self.root / "results" / kind / f"{key}.json"
+        return inside(self.root, self.root / "results" / kind / f"{key}.json")
 
     def _lock(self, fingerprint: str) -> FileLock:
-        make_directory(self.root / "locks")
-        return FileLock(self.root / "locks" / f"{fingerprint}.lock")
+        path = inside(self.root, self.root / "locks" / f"{fingerprint}.lock")
+        make_directory(path.parent)
+        return FileLock(path)
 
     @contextlib.contextmanager
     def _locked(self, fingerprint: str) -> Iterator[None]:
@@ -255,11 +267,11 @@ class Store:
         return True
 
     def _remove_results(self, *, dry_run: bool) -> int:
-        folder = self.root / "results"
+        folder = inside(self.root, self.root / "results")
         if not folder.is_dir():
             return 0
         with store_errors("remove", folder):
-            freed = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+            freed = sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
             if not dry_run:
                 shutil.rmtree(folder)
         return freed

@@ -5,7 +5,7 @@ from pathlib import Path
 from layerprobe.errors import DataError
 from layerprobe.files import from_home
 from layerprobe.inputs import read_document
-from layerprobe.serialisation import from_json
+from layerprobe.kept import parsed_as, warn_of_older
 from layerprobe.study.values import Study
 
 
@@ -16,9 +16,12 @@ def read_study(path: str | Path) -> Study:
         DataError: If the file cannot be read or is no study.
     """
     try:
-        return from_json(Study, read_document(from_home(path)).decode())
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        study, checksum = parsed_as(Study, read_document(from_home(path)))
+    except OSError as error:
+        reason = error.strerror or error
         raise DataError(f"cannot read {path}: {reason}; expected the study.json of `layerprobe run`") from error
     except DataError as error:
         raise DataError(f"{path} is no study: {error}; expected the study.json of `layerprobe run`") from error
+    if checksum is None:
+        warn_of_older(str(path))
+    return study

@@ -11,11 +11,12 @@ from typing import Generic, Protocol, TypeVar
 
 from huggingface_hub import ModelCardData
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DamagedStoreError, DataError
 from layerprobe.files import from_home
-from layerprobe.folders import folder_errors, new_folder
-from layerprobe.inputs import read_document
-from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.folders import SUMS, folder_errors, folder_problems, new_folder
+from layerprobe.kept import read_kept
+from layerprobe.serialisation import sealed
+from layerprobe.store.key import is_fingerprint
 from layerprobe.training.run_directory import RunDirectory
 
 
@@ -79,7 +80,9 @@ class ModelFolder(Generic[R]):
             advice = f"choose another place for the {self.what}"
             with folder_errors(target, advice=advice), new_folder(target, replace=overwrite) as folder:
                 save_model(folder)
-                (folder / self.record).write_bytes(to_bytes(record))
+                # a folder of the store is named by what it holds, one of a user as it pleases
+                name = f"{target.name}/{self.record}" if is_fingerprint(target.name) else ""
+                (folder / self.record).write_bytes(sealed(record, name=name))
                 (folder / "README.md").write_bytes(self.card(record).encode("utf-8", "backslashreplace"))
             run_directory.clear()
         return record
@@ -87,7 +90,12 @@ class ModelFolder(Generic[R]):
     def check(self, out: str | Path, *, overwrite: bool = False, source: Path | None = None) -> tuple[Path, R | None]:
         """Return the real path of a folder that may be written, and the numbers of the model that is there.
 
-        DataError if there is something else, or a file; StoreError if the folder cannot be read.
+        With `overwrite` there are none of a model that is not as it was written.
+
+        Raises:
+            DataError: If there is something else, or a file.
+            DamagedStoreError: If such a model is there that is not as it was written, unless it is to be replaced.
+            StoreError: If the folder cannot be read.
         """
         target = Path(os.path.realpath(from_home(out)))
         with folder_errors(Path(out), advice=f"choose another place for the {self.what}"):
@@ -97,15 +105,33 @@ class ModelFolder(Generic[R]):
                 raise DataError(f"expected a folder for the {self.what}, got the file {out}")
             if not any(target.iterdir()):
                 return target, None
+        # a list of checksums beside the record is our hand, whatever became of both
+        ours = (target / self.record).is_file() and (target / SUMS).is_file()
+        record = None
         try:
-            record = from_json(self.kind, read_document(target / self.record).decode())
-        except (OSError, ValueError) as error:  # DataError is a ValueError
+            record = self.read(target)
+        except DamagedStoreError as error:
+            if ours and not overwrite:
+                advice = f"remove {out}, or where there is --overwrite, replace it with that"
+                raise DamagedStoreError(f"{error}: {advice}") from error
+        if record is None and not ours:
             raise DataError(
                 f"{out} is not empty and holds no {self.what}, so it is not replaced: choose another folder"
-            ) from error
+            )
         if overwrite and source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
             raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
         return target, record
+
+    def read(self, folder: Path) -> R | None:
+        """Return the numbers of the model in a folder, None where there are none.
+
+        Raises:
+            DamagedStoreError: If the model is not as it was written.
+            StoreError: If it cannot be read.
+        """
+        for problem in folder_problems(folder):
+            raise DamagedStoreError(problem)
+        return read_kept(self.kind, folder / self.record, root=folder.parent)
 
 
 def model_card(tags: Sequence[str], *parts: str, base_model: str | None = None) -> str:

@@ -16,11 +16,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from layerprobe.errors import DataError, StoreError
-from layerprobe.files import make_directory, remove_leftovers, store_errors
-from layerprobe.folders import folder_errors, new_folder
-from layerprobe.inputs import read_document
-from layerprobe.serialisation import from_json, to_bytes
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.files import inside, make_directory, remove_leftovers, store_errors
+from layerprobe.folders import folder_errors, folder_problems, new_folder
+from layerprobe.kept import read_kept
+from layerprobe.serialisation import sealed
 from layerprobe.training.values import StepMetrics
 
 logger = logging.getLogger(__name__)
@@ -63,8 +63,8 @@ class RunDirectory:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes away, or raise StoreError; a directory without a saved step is removed in the end."""
-        make_directory(self.path)
-        lock = FileLock(self.path / "lock")
+        make_directory(inside(self.out.parent, self.path))
+        lock = FileLock(inside(self.path, self.path / "lock"))
         busy = f"another process {self.doing} for {self.out}: wait until it is done, or choose another folder"
         with store_errors("lock", Path(lock.lock_file)):
             try:
@@ -88,7 +88,7 @@ class RunDirectory:
         with folder_errors(target, advice=_ADVICE):
             with new_folder(target, replace=True) as folder:
                 save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
-                (folder / STATE).write_bytes(to_bytes(saved))
+                (folder / STATE).write_bytes(sealed(saved, name=f"{self.path.name}/{target.name}/{STATE}"))
             for old in self._steps():
                 if old != target:
                     shutil.rmtree(old)
@@ -97,11 +97,15 @@ class RunDirectory:
         """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
         for step in reversed(self._steps()):
             try:
-                saved = from_json(SavedStep, read_document(step / STATE).decode())
+                for problem in folder_problems(step):
+                    raise DamagedStoreError(problem)
+                saved = read_kept(SavedStep, step / STATE, root=self.out.parent)
+                if saved is None:
+                    raise DamagedStoreError(f"{step / STATE} is missing")
                 if saved.fingerprint == self.fingerprint:
                     self.last = saved, load_file(step / TENSORS)
                     return
-            except (OSError, ValueError, SafetensorError) as error:  # DataError is a ValueError
+            except (DamagedStoreError, OSError, ValueError, SafetensorError) as error:
                 logger.warning("%s cannot be read (%s): the run begins anew", step, error)
                 shutil.rmtree(step, ignore_errors=True)
                 continue

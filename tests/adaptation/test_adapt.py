@@ -84,7 +84,7 @@ def test_the_folder_is_an_ordinary_checkpoint(folder: Path, uninterrupted: Unint
     assert encoder.description.parameters == load_encoder(before, device="cpu").description.parameters
     stored = extract(out, TEXTS[:8], options=Options(device="cpu", cache_dir=tmp_path))
     assert stored.n_layers == 4
-    assert sorted(path.suffix for path in out.iterdir()) == [".json"] * 4 + [".md", ".safetensors"]
+    assert sorted(path.suffix for path in out.iterdir()) == ["", *[".json"] * 4, ".md", ".safetensors"]
     card = (out / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: transformers")
     assert str(folder.parent) not in card
@@ -165,7 +165,8 @@ def test_a_killed_run_goes_on_to_the_same_weights(folder: Path, tmp_path: Path, 
     assert not out.exists()
     kept = tmp_path / "out.adapting"
     assert [path.name for path in kept.glob("step-*")] == ["step-000000006"]
-    assert sorted(path.name for path in (kept / "step-000000006").iterdir()) == ["state.json", "tensors.safetensors"]
+    files = sorted(path.name for path in (kept / "step-000000006").iterdir())
+    assert files == ["SHA256SUMS", "state.json", "tensors.safetensors"]
     steps: list[float] = []
     found = job(folder, out, progress=lambda task, done, total: steps.append(done) if task == "adapting" else None)
     assert steps == [6, 7, 8, 9, 10, 11, 12]

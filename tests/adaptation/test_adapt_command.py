@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.serialisation import unsealed
 from tests.adaptation.jobs import TEXTS
 from tests.cli.conftest import Layerprobe
 
@@ -36,7 +37,7 @@ def test_the_folder_is_a_model_of_every_other_command(
     assert lines[-1] == f"Folder: {out}"
     assert "warning: the checkpoint lacks 6 weights of the head" in done.err
     again = layerprobe("adapt", folder, "--texts", texts, "--out", out, *QUICK, "--json")
-    assert again.json == json.loads((out / "adaptation.json").read_text())
+    assert again.json == unsealed(json.loads((out / "adaptation.json").read_text()))[0]
     plain = tmp_path / "plain.txt"
     plain.write_text("\n".join(TEXTS))
     found = layerprobe("compare", folder, out, "--texts", plain, "--json").json["comparisons"][0]

@@ -10,7 +10,7 @@ from layerprobe_cli.main import PANELS, app
 from typer.testing import CliRunner
 
 from layerprobe.encoders.loading import load_encoder
-from layerprobe.serialisation import from_json
+from layerprobe.serialisation import from_json, sealed
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding, Study
 
@@ -342,9 +342,38 @@ def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_f
     assert (entry["fingerprint"], entry["state"], entry["layers"]) == (fingerprint, "complete", 4)
     assert layerprobe("cache", "info", fingerprint[:6], "--json").json["pooling"] == "mean"
     assert layerprobe("cache", "verify").code == 0
+    assert "everything is as it was written: 1 extractions" in layerprobe("cache", "verify", fingerprint[:6]).out
     assert layerprobe("cache", "prune", fingerprint[:6], "--dry-run", "--json").json["removed"] == [fingerprint]
     assert layerprobe("cache", "prune", "--all", "--json").json["removed"] == [fingerprint]
     assert layerprobe("cache", "list", "--json").json == []
+
+
+def test_cache_verify_reads_any_folder_or_file(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    assert layerprobe("export", pair[0], tmp_path / "out", "--layer", "1").code == 0
+    (tmp_path / "study.json").write_bytes(sealed({"x": 1}))
+    (tmp_path / "older.json").write_text("{}")
+    found = layerprobe("cache", "verify", tmp_path, "--json").json
+    assert found == {"problems": [], "checked": 2, "unchecked": [str(tmp_path / "older.json")]}
+    assert f"{tmp_path / 'older.json'} has no checksum: it cannot" in layerprobe("cache", "verify", tmp_path).out
+    (tmp_path / "study.json").write_text((tmp_path / "study.json").read_text().replace('"x": 1', '"x": 2'))
+    (tmp_path / "out" / "config.json").write_text("{}")
+    for path, name in ((tmp_path, "study.json"), (tmp_path / "out", "config.json"), (tmp_path / "study.json", "study")):
+        done = layerprobe("cache", "verify", path)
+        assert done.code == 1
+        assert name in done.err
+    refused = layerprobe("extract", tmp_path / "out", "-t", pairs_file)
+    assert "config.json: its checksum is not the one that was written down: make the folder again" in refused.err
+    assert "no extraction whose fingerprint begins with" in layerprobe("cache", "verify", tmp_path / "none").err
+
+
+def test_a_cache_that_is_a_file_is_one_line(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for command in ("list", "verify"):
+        done = layerprobe("cache", command, "--cache-dir", tmp_path / "file")
+        assert (done.code, done.out) == (1, "")
+        assert f"expected the folder of a store, got the file {tmp_path / 'file'}" in done.err
 
 
 def test_data_on_stdout_and_the_rest_on_stderr(pair: tuple[Path, Path], tmp_path: Path) -> None:

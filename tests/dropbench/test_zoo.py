@@ -113,7 +113,7 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="as a zoo: Is a directory"):
         read_zoo(tmp_path)
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(DataError, match="as a zoo: it is no UTF-8"):
+    with pytest.raises(DataError, match="holds no zoo: expected a Zoo as JSON: it is no UTF-8"):
         read_zoo(tmp_path / "bytes.json")
     with pytest.raises(StoreError, match="cannot write"):
         write_zoo(known_zoo(), tmp_path / "nowhere" / "zoo.json")
@@ -171,7 +171,12 @@ def test_numbers_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
         write_zoo(data, tmp_path / "zoo.json")
     assert not list(tmp_path.iterdir())
     write_zoo(known_zoo(), tmp_path / "zoo.json")
-    text = (tmp_path / "zoo.json").read_text()
-    (tmp_path / "zoo.json").write_text(text.replace(json.dumps(80.0), "NaN"))
+    text = (tmp_path / "zoo.json").read_text().replace(json.dumps(80.0), "NaN")
+    (tmp_path / "zoo.json").write_text(text)
+    with pytest.raises(
+        DataError, match="its checksum is not that of its content, which was damaged or changed by hand"
+    ):
+        read_zoo(tmp_path / "zoo.json")
+    (tmp_path / "zoo.json").write_text(text.replace(text[text.index(', "checksum"') :], "}"))
     with pytest.raises(DataError, match="finite number"):
         read_zoo(tmp_path / "zoo.json")

@@ -16,7 +16,7 @@ from transformers import AutoConfig
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
-from layerprobe.errors import DataError, StoreError, UnsupportedArchitectureError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, UnsupportedArchitectureError
 from layerprobe.export.run import export_model
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.saved import has_model, load_saved_run
@@ -199,10 +199,15 @@ def test_runs_without_weights_and_damaged_ones(bert: Path, tmp_path: Path) -> No
     damaged = tmp_path / "damaged"
     shutil.copytree(directories[0], damaged)
     (damaged / "model" / "layerprobe.json").write_text(json.dumps({"model": 1}))
-    with pytest.raises(DataError, match=r"the run .*damaged cannot be read: expected a RunOrigin as JSON"):
+    with pytest.raises(
+        DamagedStoreError, match=r"damaged/model/layerprobe\.json: its checksum is not .*: repeat `layer"
+    ):
         export_model(damaged, tmp_path / "out")
+    (damaged / "model" / "SHA256SUMS").unlink()
+    with pytest.raises(DamagedStoreError, match=r"damaged/model/layerprobe\.json cannot be read \(RunOrigin lacks"):
+        load_saved_run(damaged)
     (damaged / "model" / "layerprobe.json").write_bytes(b"\xff\xfe")
-    with pytest.raises(DataError, match=r"the run .*damaged cannot be read"):
+    with pytest.raises(DamagedStoreError, match=r"damaged/model/layerprobe\.json cannot be read"):
         load_saved_run(damaged)
 
 

@@ -226,7 +226,7 @@ def test_a_folder_is_durable_before_it_has_its_name(tmp_path: Path, monkeypatch:
     with new_folder(tmp_path / "out") as folder:
         (folder / "sub").mkdir()
         (folder / "sub" / "file").write_text("text")
-    assert sorted(synced[:-1]) == ["file", "folder", "folder"]
+    assert sorted(synced[:-1]) == ["SHA256SUMS", "file", "folder", "folder"]
     assert synced[-1] == "parent"
 
 

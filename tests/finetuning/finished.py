@@ -6,13 +6,13 @@ import numpy as np
 from filelock import FileLock
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
-from layerprobe.files import make_directory, write_whole
+from layerprobe.files import make_directory
 from layerprobe.finetuning.losses import Loss
-from layerprobe.finetuning.outputs import RunOutputs, write_outputs
-from layerprobe.finetuning.runs import FAILED, RESULT, RunFolder
+from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.results import save_failure, save_finished
+from layerprobe.finetuning.runs import RunFolder
 from layerprobe.finetuning.tmft import PreparedExamples, evaluate, fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
-from layerprobe.serialisation import to_bytes
 from layerprobe.tasks.evaluation import Evaluation
 
 Tuned = tuple[FineTuningRun, RunOutputs]
@@ -34,15 +34,14 @@ def save_run(folder: RunFolder, run: FineTuningRun) -> None:
     """Write a result with some outputs."""
     directory = folder.run_path(run.layer, run.seed)
     make_directory(directory)
-    write_outputs(directory, outputs_of(run.layer))
-    write_whole(directory / RESULT, to_bytes(run))
+    save_finished(directory, run, outputs_of(run.layer))
 
 
 def mark_failed(folder: RunFolder, failed: FailedRun) -> None:
     """Mark a run as failed."""
     directory = folder.run_path(failed.layer, failed.seed)
     make_directory(directory)
-    write_whole(directory / FAILED, to_bytes(failed))
+    save_failure(directory, failed)
 
 
 def lock_of(folder: RunFolder, layer: int, seed: int) -> FileLock:

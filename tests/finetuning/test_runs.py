@@ -24,7 +24,8 @@ from layerprobe.errors import InsufficientMemoryError, ModelError, StoreError, T
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
-from layerprobe.serialisation import to_json
+from layerprobe.kept import warn_of_older
+from layerprobe.serialisation import CHECKSUM, to_dict, unsealed
 from layerprobe.versions import versions
 from tests.finetuning.finished import Tuned, lock_of, mark_failed, outputs_of, save_run
 from tests.finetuning.sweeps import LAYERS, PROTOCOL, SEEDS, STEPS, TASK, folder_of, sweep
@@ -176,6 +177,100 @@ def test_a_garbled_result_is_made_again(
     assert finished.load(3, 0) is not None
 
 
+def text_of(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text()))
+
+
+def without_checksum(file: Path, **changes: Any) -> None:
+    """Make a result one of an older layerprobe."""
+    file.write_text(json.dumps({name: value for name, value in text_of(file).items() if name != CHECKSUM} | changes))
+
+
+def test_a_score_that_was_edited_is_made_again(
+    folder: Path,
+    tmp_path: Path,
+    finished: RunFolder,
+    uninterrupted: list[FineTuningRun],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    file = finished.run_path(3, 0) / "result.json"
+    data = text_of(file)
+    data["test"]["spearman"] = 250.0
+    file.write_text(json.dumps(data))
+    assert finished.load(3, 0) is None
+    assert (
+        f"{file} cannot be read (its checksum is not that of its content, which was damaged or changed" in caplog.text
+    )
+    assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["directories", "results"])
+def test_runs_that_changed_places_are_made_again(
+    folder: Path, tmp_path: Path, finished: RunFolder, uninterrupted: list[FineTuningRun], whole: bool
+) -> None:
+    first, second = finished.run_path(1, 0), finished.run_path(3, 1)
+    if not whole:
+        first, second = first / "result.json", second / "result.json"
+    third = first.with_name("third")
+    first.rename(third)
+    second.rename(first)
+    third.rename(second)
+    assert [finished.load(layer, seed) is None for layer, seed in JOBS] == [True, False, False, True]
+    assert numbers(sweep(folder, tmp_path)) == numbers(uninterrupted)
+
+
+def test_outputs_that_changed_places_are_made_again(finished: RunFolder, caplog: pytest.LogCaptureFixture) -> None:
+    other = finished.run_path(1, 0) / "outputs.safetensors"
+    (finished.run_path(3, 0) / "outputs.safetensors").write_bytes(other.read_bytes())
+    assert finished.load(3, 0) is None
+    assert "result.json cannot be read (outputs.safetensors, which belongs to it: its checksum is not" in caplog.text
+
+
+def test_runs_of_an_older_layerprobe_are_kept(
+    folder: Path,
+    tmp_path: Path,
+    finished: RunFolder,
+    trained: list[tuple[int, int]],
+    uninterrupted: list[FineTuningRun],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """They took hours: they are read, of their directory alone, and it is said once."""
+    warn_of_older.cache_clear()
+    for layer, seed in JOBS:
+        without_checksum(finished.run_path(layer, seed) / "result.json")
+    assert sweep(folder, tmp_path) == uninterrupted
+    assert trained == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"result.json below {finished.path} has no checksum: an older layerprobe wrote it, and it is read as it is"
+    ]
+    without_checksum(finished.run_path(1, 0) / "result.json", layer=2)
+    without_checksum(finished.run_path(3, 0) / "result.json", seed=1)
+    assert [finished.load(layer, seed) is None for layer, seed in JOBS] == [True, True, False, False]
+    assert (
+        "layer-001-seed-0/result.json cannot be read (it is of layer-002-seed-0): the run is done again" in caplog.text
+    )
+    damaged = finished.run_path(1, 1) / "outputs.safetensors"
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"!")
+    assert finished.load(1, 1) is None
+
+
+@pytest.mark.parametrize("name", ["layer-001-seed-0", "layer-001-seed-0/result.json", "layer-001-seed-0/lock", ""])
+def test_a_run_that_is_a_link_is_refused(
+    folder: Path, tmp_path: Path, finished: RunFolder, tmp_path_factory: pytest.TempPathFactory, name: str
+) -> None:
+    kept, elsewhere = finished.path / name, tmp_path_factory.mktemp("elsewhere") / "mine"
+    if name.endswith("lock"):
+        elsewhere.write_text("mine")
+        (finished.run_path(1, 0) / "result.json").unlink()
+    else:
+        kept.rename(elsewhere)
+    before = {path: path.stat() for path in [elsewhere, *elsewhere.rglob("*")]}
+    kept.symlink_to(elsewhere)
+    with pytest.raises(StoreError, match=rf"expected .* itself, got a link to {elsewhere}.*: remove it"):
+        sweep(folder, tmp_path)
+    assert {path: path.stat() for path in [elsewhere, *elsewhere.rglob("*")]} == before
+
+
 def test_a_result_that_cannot_be_read_is_an_error(finished: RunFolder, trained: list[tuple[int, int]]) -> None:
     """Not a reason to train again: the same disk would have to take the result."""
     file = finished.run_path(3, 0) / "result.json"
@@ -284,7 +379,11 @@ def test_a_run_says_the_same_after_the_disk(uninterrupted: list[FineTuningRun], 
     where = RunFolder(path=tmp_path)
     save_run(where, uninterrupted[0])
     assert where.load(1, 0) == uninterrupted[0]
-    assert (where.run_path(1, 0) / "result.json").read_text() == to_json(uninterrupted[0])
+    content, checksum = unsealed(json.loads((where.run_path(1, 0) / "result.json").read_text()))
+    assert content == to_dict(uninterrupted[0])
+    assert checksum is not None
+    assert checksum.name == f"{tmp_path.name}/layer-001-seed-0/result.json"
+    assert list(checksum.files) == ["outputs.safetensors"]
     assert where.load(1, 1) is None
 
 

@@ -35,7 +35,7 @@ def test_an_entry_without_manifest_is_partial(store, texts, fill, key_of):
     (directory / "manifest.json").unlink()
     assert store.open(key_of(texts)) is None
     assert [(entry.state, entry.manifest) for entry in store.entries()] == [("partial", None)]
-    assert store.verify() == []
+    assert store.verify().problems == ()
 
 
 def test_prune_by_condition(store, texts, fill, key_of):
@@ -59,12 +59,12 @@ def test_prune_by_condition(store, texts, fill, key_of):
 
 def test_prune_everything_takes_results_too(store, texts, fill):
     fill(store, texts)
-    store.save_result("study", "k", "{}")
-    size = store.entries()[0].bytes + 2
+    store.save_result("study", "k", {"x": 1})
+    size = store.entries()[0].bytes + (store.root / "results" / "study" / "k.json").stat().st_size
     assert store.prune(everything=True, dry_run=True).bytes == size
-    assert store.load_result("study", "k") == "{}"
+    assert store.load_result("study", "k", dict[str, int]) == {"x": 1}
     assert store.prune(everything=True).bytes == size
-    assert store.load_result("study", "k") is None
+    assert store.load_result("study", "k", dict[str, int]) is None
     assert store.prune(everything=True).bytes == 0
 
 
@@ -93,40 +93,59 @@ def test_links_are_no_entries(store, texts, fill, tmp_path):
 
 # ---- results ------------------------------------------------------------------------------------------
 
+RESULT = dict[str, str]
+
 
 def test_results_come_back(store):
-    assert store.load_result("cka", "a.b-c_1") is None
-    store.save_result("cka", "a.b-c_1", '{"x": "é"}')
-    store.save_result("cka", "a.b-c_1", '{"x": "비"}')
-    assert store.load_result("cka", "a.b-c_1") == '{"x": "비"}'
-    assert store.load_result("other", "a.b-c_1") is None
+    assert store.load_result("cka", "a.b-c_1", RESULT) is None
+    store.save_result("cka", "a.b-c_1", {"x": "é"})
+    store.save_result("cka", "a.b-c_1", {"x": "비"})
+    assert store.load_result("cka", "a.b-c_1", RESULT) == {"x": "비"}
+    assert store.load_result("other", "a.b-c_1", RESULT) is None
     assert [path.name for path in (store.root / "results" / "cka").iterdir()] == ["a.b-c_1.json"]
 
 
-@pytest.mark.parametrize("data", [b"", b'{"x": ', b"\xff\xfe"])
+def test_a_result_may_be_a_list(store):
+    store.save_result("cka", "k", (1.0, 2.5))
+    assert store.load_result("cka", "k", tuple[float, ...]) == (1.0, 2.5)
+
+
+@pytest.mark.parametrize("data", [b"", b'{"x": ', b"\xff\xfe", b"[" * 100_000, b"5", b'{"result": {"x": "y"}}'])
 def test_a_damaged_result_is_made_again(store, data, caplog):
-    store.save_result("cka", "k", "{}")
+    store.save_result("cka", "k", {"x": "y"})
     (store.root / "results" / "cka" / "k.json").write_bytes(data)
-    assert store.load_result("cka", "k") is None
-    assert "k.json is damaged" in caplog.text
+    assert store.load_result("cka", "k", RESULT) is None
+    assert "k.json cannot be read (" in caplog.text
+    assert "): it is made again" in caplog.text
+
+
+def test_results_that_changed_places_are_made_again(store, caplog):
+    for key in "ab":
+        store.save_result("cka", key, {"x": key})
+    first, second = (store.root / "results" / "cka" / f"{key}.json" for key in "ab")
+    first.rename(first.with_name("c"))
+    second.rename(first)
+    first.with_name("c").rename(second)
+    assert [store.load_result("cka", key, RESULT) for key in "ab"] == [None, None]
+    assert "a.json cannot be read (it was kept as results/cka/b.json: moved, or written over by another)" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "", ".hidden", "a" * 300, "a\x00"])
 def test_result_names_stay_in_the_store(store, name):
     for kind, key in ((name, "k"), ("k", name)):
         with pytest.raises(DataError, match="expected a name of letters, digits, dots and hyphens, got"):
-            store.save_result(kind, key, "{}")
+            store.save_result(kind, key, {})
         with pytest.raises(DataError, match="expected a name of letters"):
-            store.load_result(kind, key)
+            store.load_result(kind, key, RESULT)
 
 
 def test_results_are_never_half_written(store):
-    texts = [f'"{letter * 200_000}"' for letter in "abcd"]
+    results = [{"x": letter * 200_000} for letter in "abcd"]
 
-    def save(text):
+    def save(result):
         for _ in range(5):
-            store.save_result("cka", "k", text)
-            assert store.load_result("cka", "k") in texts
+            store.save_result("cka", "k", result)
+            assert store.load_result("cka", "k", RESULT) in results
 
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(save, texts))
+        list(pool.map(save, results))

@@ -36,7 +36,7 @@ def test_what_was_written_comes_back(key_of, data):
         assert stored.manifest.description == {"note": ["x", 1]}
         for layer in range(n_layers):
             np.testing.assert_array_equal(stored.layer(layer), values[layer])
-        assert store.verify() == []
+        assert store.verify().problems == ()
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ def test_a_killed_search_goes_on_to_the_same_finding(
     stop: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    write = runs.write_outputs
+    write = runs.save_finished
 
     def killed(*arguments: Any) -> None:
         if len(made) == stop:
@@ -123,7 +123,7 @@ def test_a_killed_search_goes_on_to_the_same_finding(
         write(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "write_outputs", killed)
+        patch.setattr(runs, "save_finished", killed)
         with pytest.raises(KeyboardInterrupt):
             found(six, tmp_path, budget=0.3, against_last=2)
     again = found(six, tmp_path, budget=0.3, against_last=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
 
 Fingerprint = Annotated[
     str, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default=False)
-]
-OptionalFingerprint = Annotated[
-    str | None, typer.Argument(help="As `cache list` shows it; its beginning is enough.", show_default="all")
 ]
 
 
@@ -62,23 +60,45 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
         print_values(summary)
 
 
-def _verify(fingerprint: OptionalFingerprint = None, cache_dir: CacheDir = None, json: Json = False) -> None:
-    """Read every file and compare checksums. Exits with 1 if something is damaged; extracting again mends it.
+def _verify(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[FINGERPRINT|PATH]",
+            help="The beginning of a fingerprint; or any folder or file that layerprobe wrote: a run, a model, a lab, "
+            "a study.json.",
+            show_default="all that is kept",
+        ),
+    ] = None,
+    cache_dir: CacheDir = None,
+    json: Json = False,
+) -> None:
+    """Read every file and compare checksums. Exits with 1 if something is damaged.
+
+    What is damaged is made again by the command that made it, when it is asked for.
 
     Example:  [bold]layerprobe cache verify[/bold]
+
+    Example:  [bold]layerprobe cache verify layerprobe-report[/bold]
     """
     from layerprobe.store.store import Store
+    from layerprobe.store.verification import verify
 
     store = Store(cache_dir)
-    whole = None if fingerprint is None else _entry(store.entries(), fingerprint).fingerprint
-    problems = store.verify(whole)
+    if what is not None and Path(what).exists():
+        found = verify(Path(what))
+    else:
+        found = store.verify(None if what is None else _entry(store.entries(), what).fingerprint)
     if json:
-        print_json({"problems": problems})
-    elif not problems:
-        typer.echo("everything is as it was written")
-    for problem in [] if json else problems:
-        fail(problem)
-    if problems:
+        print_json(found)
+    else:
+        for problem in found.problems:
+            fail(problem)
+        for path in found.unchecked:
+            typer.echo(f"{path} has no checksum: it cannot be verified")
+        if not found.problems:
+            typer.echo(f"everything is as it was written: {found.checked} extractions, results, runs and models")
+    if found.problems:
         raise typer.Exit(1)
 
 

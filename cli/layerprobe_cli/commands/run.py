@@ -125,10 +125,10 @@ def save_study(study: Study, folder: Path) -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
     from layerprobe.files import replace_file
     from layerprobe.report.page import write_report
-    from layerprobe.serialisation import to_bytes
+    from layerprobe.serialisation import sealed
 
     with errors_of_output(folder):
-        replace_file(folder / "study.json", to_bytes(study))
+        replace_file(folder / "study.json", sealed(study))
     return write_report(study, folder / "report.html")
 
 

@@ -1,0 +1,68 @@
+"""What a run leaves in its directory: its result with its outputs, or why it failed.
+
+Knows files and their checksums; knows nothing of how a run is made.
+"""
+
+import logging
+from pathlib import Path
+from typing import TypeVar
+
+from layerprobe.errors import DamagedStoreError
+from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun
+from layerprobe.kept import read_kept, write_kept
+from layerprobe.versions import versions
+
+logger = logging.getLogger(__name__)
+
+R = TypeVar("R", FineTuningRun, JointRun)
+RESULT, FAILED = "result.json", "failed.json"
+
+
+def load_finished(kind: type[R], directory: Path) -> R | None:
+    """Return the finished run of a directory, or None; one not as it was written, with its outputs, is unfinished.
+
+    One without a checksum, of an older layerprobe, is read if it is of this directory and its outputs are whole.
+    """
+    try:
+        run = read_kept(kind, directory / RESULT, root=runs_root(directory))
+        if run is not None and directory.name != (expected := _directory_name(run)):
+            raise DamagedStoreError(f"{directory / RESULT} cannot be read (it is of {expected})")
+    except DamagedStoreError as error:
+        logger.warning("%s: the run is done again", error)
+        return None
+    return run if run is not None and read_outputs(directory) is not None else None
+
+
+def save_finished(directory: Path, run: FineTuningRun | JointRun, outputs: RunOutputs) -> None:
+    """Write a run into its directory: outputs first, then the result, which says that all is there.
+
+    Raises:
+        StoreError: If they cannot be written.
+    """
+    write_outputs(directory, outputs)
+    write_kept(directory / RESULT, run, root=runs_root(directory), files=[OUTPUTS])
+
+
+def save_failure(directory: Path, failed: FailedRun) -> None:
+    """Mark the run of a directory as failed; StoreError if that cannot be written."""
+    write_kept(directory / FAILED, failed, root=runs_root(directory))
+
+
+def load_failure(directory: Path) -> FailedRun | None:
+    """Return why the run of a directory failed, or None; a garbled mark, or one of other libraries, is none."""
+    try:
+        failed = read_kept(FailedRun, directory / FAILED, root=runs_root(directory))
+    except DamagedStoreError as error:
+        logger.warning("%s: the run is done again", error)
+        return None
+    return failed if failed is not None and failed.versions == versions() else None
+
+
+def runs_root(directory: Path) -> Path:
+    """Return the folder of all runs, of whatever model and task."""
+    return directory.parent.parent
+
+
+def _directory_name(run: FineTuningRun | JointRun) -> str:
+    return f"{run.weighting}-seed-{run.seed}" if isinstance(run, JointRun) else f"layer-{run.layer:03d}-seed-{run.seed}"

@@ -1,0 +1,111 @@
+"""Whether all that is kept in a folder is as it was written. Knows manifests and checksums, not what they are of."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
+from layerprobe.files import TEMPORARY, store_errors
+from layerprobe.folders import SUMS, folder_problems
+from layerprobe.kept import parsed, problems_of
+from layerprobe.store.key import is_fingerprint
+from layerprobe.store.manifest import read_manifest
+from layerprobe.store.shards import damaged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was found in a folder."""
+
+    problems: tuple[str, ...]
+    """What is wrong, one line a file."""
+    checked: int
+    """Entries, results and folders that carry checksums."""
+    unchecked: tuple[str, ...]
+    """Results that carry none: written by an older layerprobe, or by something else."""
+
+
+def verify(path: Path) -> Verification:
+    """Return what is wrong in a folder, or with a file, after reading all that is kept there; nothing is remembered.
+
+    A folder may be a store, an entry, a run, a model that layerprobe wrote, or hold any of these.
+
+    Raises:
+        StoreError: If it is not there, or cannot be read.
+    """
+    problems: list[str] = []
+    unchecked: list[str] = []
+    checked = 0
+    for kept, found in _kept_in(path.absolute()):  # the names of folders say what is in them
+        if found is None:
+            unchecked.append(str(kept))
+        else:
+            checked += 1
+            problems += found
+    return Verification(problems=tuple(problems), checked=checked, unchecked=tuple(unchecked))
+
+
+def _kept_in(root: Path) -> Iterator[tuple[Path, list[str] | None]]:
+    """Yield what is kept and what is wrong with it; None where it carries no checksum."""
+    if root.is_file():
+        yield root, _result_problems(root, root.parent)
+        return
+    with store_errors("read", root):
+        os.scandir(root).close()
+
+    def fail(error: OSError) -> None:
+        with store_errors("read", Path(error.filename)):
+            raise error
+
+    listed: set[Path] = set()
+    for name, folders, files in os.walk(root, onerror=fail):
+        folder = Path(name)
+        # what another process is writing has no name yet
+        folders[:] = sorted(each for each in folders if not each.startswith(TEMPORARY))
+        for each in sorted((*folders, *files)):
+            if (link := folder / each).is_symlink():
+                yield link, [f"{link} is a link: expected none in what layerprobe keeps"]
+        if is_fingerprint(folder.name) and folder.parent.name == "embeddings":
+            yield folder, list(_entry_problems(folder))
+            folders.clear()
+            continue
+        if SUMS in files:
+            yield folder, list(folder_problems(folder, again=True))
+        if SUMS in files or folder.parent in listed:
+            listed.add(folder)
+        for each in sorted(files):
+            path = folder / each
+            if path.suffix == ".json" and not path.is_symlink() and not each.startswith(TEMPORARY):
+                found = _result_problems(path, root, listed=folder in listed)
+                if found is not None or folder not in listed:
+                    yield path, found
+
+
+def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[str] | None:
+    """Return what is wrong with a result, None where it carries no checksum.
+
+    With `listed` its bytes were compared with a list, and may be no result at all; it can still be of another place.
+    """
+    with store_errors("read", path):
+        data = path.read_bytes()
+    try:
+        _, checksum = parsed(data)
+    except DataError as error:
+        return None if listed else [f"{path} cannot be read ({error})"]
+    if checksum is None:
+        return None
+    return [f"{path} cannot be read ({problem})" for problem in problems_of(path, checksum, root=root, again=True)]
+
+
+def _entry_problems(directory: Path) -> Iterator[str]:
+    try:
+        manifest = read_manifest(directory)
+    except (DamagedStoreError, StoreVersionError) as error:
+        yield str(error)
+        return
+    except StoreError:
+        return  # a link, which was told
+    for file in (manifest.samples, *manifest.shards) if manifest is not None else ():
+        if problem := file.problem(directory, again=True):
+            yield str(damaged(directory / file.name, problem))
