@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 FORMAT_VERSION = 1
 """Of the store's files: manifest and shards."""
+FIRST_USE_VERSION = 1
+"""Of what is looked at when a model is first used."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
 SIMILARITY_VERSION = 4

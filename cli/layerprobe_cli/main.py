@@ -63,7 +63,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             message = "interrupted; what is done is kept, the same command goes on from there"
         except (MemoryError, RuntimeError) as error:
-            from layerprobe.finetuning.memory import is_out_of_memory
+            from layerprobe.encoders.failures import is_out_of_memory
 
             if not is_out_of_memory(error):
                 raise

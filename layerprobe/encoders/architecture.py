@@ -5,6 +5,7 @@ Knows configurations; loads no weights.
 
 import copy
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -19,9 +20,6 @@ from transformers import (
 )
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
-
-# Lists in a configuration that have one entry a block.
-PER_BLOCK_LISTS = ("layer_types", "mlp_layer_types", "attention_window", "no_rope_layers")
 
 
 def check_supported(config: PreTrainedConfig) -> None:
@@ -67,22 +65,44 @@ def count_blocks(config: PreTrainedConfig) -> int:
     return int(config.num_hidden_layers)
 
 
-def truncated_config(config: PreTrainedConfig, layer: int) -> PreTrainedConfig:
-    """Return the configuration of the model that keeps the embeddings and blocks 1 .. `layer`.
+def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrainedConfig]:
+    """Yield configurations of the model that keeps the embeddings and blocks 1 .. `layer`, the likeliest first.
+
+    What has an entry a block is cut. A list can be as long by chance, so that others of these configurations leave one
+    of them, or all, as they are.
 
     Raises:
-        ModelError: If the model has no such layer.
+        ModelError: If the model has no such layer, or each configuration is refused by its own class.
         UnsupportedArchitectureError: If the architecture cannot be truncated.
     """
     check_supported(config)
     check_layer(config, layer)
-    shorter = copy.deepcopy(config)
-    shorter.num_hidden_layers = layer
-    for name in PER_BLOCK_LISTS:
-        values = getattr(config, name, None)
-        if isinstance(values, list) and len(values) == count_blocks(config):
-            setattr(shorter, name, values[:layer])
-    return shorter
+    values = {name: _first_blocks(value, layer, count_blocks(config)) for name, value in vars(config).items()}
+    cut = {name: value for name, value in values.items() if value is not None}
+    for kept in dict.fromkeys(((), *((name,) for name in cut), tuple(cut))):
+        shorter = copy.deepcopy(config)
+        shorter.num_hidden_layers = layer
+        for name in cut.keys() - set(kept):
+            setattr(shorter, name, cut[name])
+        yield shorter
+
+
+def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:
+    """Return what a setting says of the first `layer` blocks, in the form that it has; None where it has no such form.
+
+    The forms are an entry a block, and repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks.
+    """
+    if not isinstance(value, list | tuple):
+        return None
+    if len(value) == n_blocks:
+        return value[:layer]
+    repeats = [each for each in value if isinstance(each, list | tuple) and len(each) == 2]
+    if not value or len(repeats) < len(value) or not all(isinstance(n, int) for _, n in repeats):
+        return None
+    if not all(isinstance(entries, list | tuple) for entries, _ in repeats):
+        return None
+    entries = [entry for pattern, n in repeats for entry in list(pattern) * n]
+    return [[entries[:layer], 1]] if len(entries) == n_blocks else None
 
 
 def check_layer(config: PreTrainedConfig, layer: int) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, BartConfig, EsmConfig, FunnelConfig, T5EncoderModel
 
-from layerprobe.encoders.architecture import check_supported, truncated_config
+from layerprobe.encoders.architecture import check_supported, truncated_configs
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
@@ -218,14 +218,14 @@ def test_layer_out_of_range(layer: int, loaded: Loaded) -> None:
     with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
         TruncatedEncoder(loaded("bert"), layer)
     with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
-        truncated_config(tiny_config("bert"), layer)
+        next(truncated_configs(tiny_config("bert"), layer))
 
 
 def test_lists_with_an_entry_a_block_are_cut() -> None:
     config = tiny_config("modernbert")
     assert len(config.layer_types) == N_BLOCKS
     for layer in LAYERS:
-        shorter = truncated_config(config, layer)
+        shorter = next(truncated_configs(config, layer))
         assert shorter.layer_types == config.layer_types[:layer]
         assert shorter.num_hidden_layers == layer
     assert len(config.layer_types) == N_BLOCKS
