@@ -3,6 +3,7 @@
 Knows configurations; loads no weights.
 """
 
+import contextlib
 import copy
 import inspect
 from collections.abc import Iterator
@@ -30,23 +31,18 @@ def check_supported(config: PreTrainedConfig) -> None:
     """
     reason = _refusal(config)
     if reason:
-        raise UnsupportedArchitectureError(
-            f"{config.model_type} cannot be truncated layer by layer: {reason}; "
-            "expected an encoder that is a plain stack of blocks, such as BERT, ELECTRA or ModernBERT"
-        )
+        raise refusal(config.model_type, reason)
+
+
+def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
+    """Return the error for a model whose layers cannot be had by cutting off its blocks."""
+    return UnsupportedArchitectureError(
+        f"{name} cannot be truncated layer by layer: {reason}; "
+        "expected an encoder that is a plain stack of blocks, such as BERT, ELECTRA or ModernBERT"
+    )
 
 
 def _refusal(config: PreTrainedConfig) -> str | None:
-    kind = config.model_type
-    if kind == "funnel":
-        return "its blocks shorten the sequence, so its layers do not belong to the same tokens"
-    if kind == "esm":
-        return "its contact head is as wide as the number of blocks, so a shorter checkpoint does not load"
-    if kind == "albert" and (config.num_hidden_groups > 1 or config.inner_group_num > 1):
-        return (
-            f"which of its {config.num_hidden_groups} weight groups of {config.inner_group_num} a block uses "
-            "depends on the number of blocks, so a truncated model computes something else"
-        )
     if config.is_encoder_decoder and not has_encoder_alone(config):
         return "it is an encoder-decoder whose hidden states come from two stacks"
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
@@ -68,41 +64,63 @@ def count_blocks(config: PreTrainedConfig) -> int:
 def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrainedConfig]:
     """Yield configurations of the model that keeps the embeddings and blocks 1 .. `layer`, the likeliest first.
 
-    What has an entry a block is cut. A list can be as long by chance, so that others of these configurations leave one
-    of them, or all, as they are.
+    What has an entry a block is cut, as in the file that is saved, so that the configuration's class checks it. A list
+    can be as long by chance: those whose length follows the depth are cut first, then all, then all but one, then none.
+    What the class refuses is left out; if it refuses all, what it says of the first is raised.
 
     Raises:
-        ModelError: If the model has no such layer, or each configuration is refused by its own class.
+        ModelError: If the model has no such layer.
         UnsupportedArchitectureError: If the architecture cannot be truncated.
     """
     check_supported(config)
     check_layer(config, layer)
-    values = {name: _first_blocks(value, layer, count_blocks(config)) for name, value in vars(config).items()}
+    n_blocks, settings = count_blocks(config), config.to_dict()
+    values = {name: _first_blocks(value, layer, n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
-    for kept in dict.fromkeys(((), *((name,) for name in cut), tuple(cut))):
-        shorter = copy.deepcopy(config)
-        shorter.num_hidden_layers = layer
-        for name in cut.keys() - set(kept):
-            setattr(shorter, name, cut[name])
+    unclear = tuple(name for name in cut if not _follows_depth(config, name))
+    settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
+    errors: list[Exception] = []
+    n_made = 0
+    for kept in dict.fromkeys((unclear, (), *((name,) for name in cut), tuple(cut))):
+        try:
+            shorter = type(config).from_dict({**settings, **{name: cut[name] for name in cut.keys() - set(kept)}})
+        except Exception as error:  # configurations raise anything
+            errors.append(error)
+            continue
+        shorter._attn_implementation = config._attn_implementation  # not in the file
+        n_made += 1
         yield shorter
+    if not n_made:
+        raise errors[0]
+
+
+def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
+    """Return whether a setting that is left at its default has an entry a block, however many there are."""
+    config_class: Any = type(config)
+    try:
+        return all(
+            len(getattr(config_class(num_hidden_layers=depth), name)) == depth
+            for depth in (count_blocks(config), count_blocks(config) + 1)
+        )
+    except Exception:  # it has no length, or there is no such configuration
+        return False
 
 
 def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:
     """Return what a setting says of the first `layer` blocks, in the form that it has; None where it has no such form.
 
-    The forms are an entry a block, and repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks.
+    The forms are an entry a block; repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks; and entries
+    by the number of the block.
     """
-    if not isinstance(value, list | tuple):
-        return None
-    if len(value) == n_blocks:
-        return value[:layer]
-    repeats = [each for each in value if isinstance(each, list | tuple) and len(each) == 2]
-    if not value or len(repeats) < len(value) or not all(isinstance(n, int) for _, n in repeats):
-        return None
-    if not all(isinstance(entries, list | tuple) for entries, _ in repeats):
-        return None
-    entries = [entry for pattern, n in repeats for entry in list(pattern) * n]
-    return [[entries[:layer], 1]] if len(entries) == n_blocks else None
+    match value:
+        case [*entries] if len(entries) == n_blocks:
+            return entries[:layer]
+        case [[[*_], int()], *_]:
+            entries = [entry for pattern, times in value for entry in pattern * times]
+            return [[entries[:layer], 1]] if len(entries) == n_blocks else None
+        case dict() if value and all(str(key).isdigit() and isinstance(value[key], dict) for key in value):
+            return {key: entry for key, entry in value.items() if int(key) < layer}
+    return None
 
 
 def check_layer(config: PreTrainedConfig, layer: int) -> None:
@@ -149,17 +167,23 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     check_supported(config)
     with torch.device("meta"):
         model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)
-    counts = {name: p.numel() for name, p in model.named_parameters() if "pooler" not in name.split(".")}
-    total = sum(counts.values())
-    sizes = _block_sizes(model, count_blocks(config))
+        sizes = _block_sizes(model, count_blocks(config))
+        if len(sizes) == 1:  # it may be shared by all blocks
+            with contextlib.suppress(Exception):  # models that do not run without a block
+                less = empty_model(next(truncated_configs(config, 0)), trust_remote_code=trust_remote_code)
+                sizes = [count_weights(model) - count_weights(less)]
+    total = count_weights(model)
     return tuple(total - sum(sizes[layer:]) for layer in range(len(sizes) + 1))
+
+
+def count_weights(model: nn.Module) -> int:
+    """Return the parameters of a model without its pooler."""
+    return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name.split("."))
 
 
 def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
     """Return the parameters of every block; zeros where all blocks share their weights, as in ALBERT."""
     sizes = [0] * n_blocks
-    if model.config.model_type == "albert":
-        return sizes
     seen: set[nn.Module] = set()
     for blocks in model.modules():
         # the outermost lists only: a block of T5 is itself a list; XLM has one list for every part of a block

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from layerprobe.encoders.architecture import check_layer, pooler_option, truncated_configs
+from layerprobe.encoders.architecture import check_layer, count_weights, pooler_option, refusal, truncated_configs
 from layerprobe.encoders.batching import Batch, TokenizedTexts, tokenize
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.stack import Stack
@@ -56,6 +56,8 @@ class Encoder:
     """Where its layers are."""
     padding_invariant: bool
     """Whether a text's states are the same alone and in a padded batch."""
+    rewritten: bool
+    """Whether a short text changed the model for good, as it does BigBird, whose attention is sparse until then."""
 
     @property
     def n_layers(self) -> int:
@@ -126,6 +128,14 @@ def reads_token_types(model: PreTrainedModel) -> bool:
 
 
 # ---- what a freshly loaded model does --------------------------------------------------------------------
+
+
+@torch.inference_mode()
+def is_rewritten_by(model: PreTrainedModel, batch: Batch) -> bool:
+    """Run a batch; return whether the model is made of other modules then."""
+    before = [type(module) for module in model.modules()]
+    model(**batch)
+    return [type(module) for module in model.modules()] != before
 
 
 @torch.inference_mode()
@@ -237,54 +247,68 @@ def save_checkpoint(model: PreTrainedModel, tokenizer: Any, folder: Path, *, nam
 
 
 def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
-    """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder.
+    """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder."""
+    with model_errors(encoder.description.name, f"making a model of {n_blocks} blocks"):
+        shorter, weights = _of_fewer_blocks(encoder, n_blocks), encoder.model.state_dict()
+        shorter.load_state_dict({name: weights[name] for name in shorter.state_dict()}, assign=True)
+        for name, value in shorter.named_buffers():
+            # no checkpoint holds them; some are made where weights are drawn, which is left out here
+            if name not in weights:
+                value.copy_(encoder.model.get_buffer(name))
+        shorter.tie_weights()
+        nn.Module.to(shorter, encoder.model.device, encoder.model.dtype)
+        shorter.train(False)
+        if encoder.rewritten:
+            _run(shorter)
+    return shorter
 
-    Which lists of the configuration have an entry a block is not always clear, so configurations are tried until a
-    model has the parameters that it should have.
+
+def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
+    """Return a model of `n_blocks` blocks whose weights are whatever was in the memory.
+
+    Which settings have an entry a block is not always clear: the first model that can be, and has the right weights.
     """
-    with model_errors(encoder.description.name, f"truncation to {n_blocks} blocks", advice="take another layer"):
-        made: list[PreTrainedModel] = []
-        errors: list[Exception] = []
-        for config in truncated_configs(encoder.model.config, n_blocks):
-            try:
-                made.append(_built(encoder.model, config))
-            except Exception as error:  # models raise anything
-                errors.append(error)
-                continue
-            if _count(made[-1]) == encoder.description.parameters[n_blocks]:
-                return made[-1]
-        if not made:
-            raise errors[0]
-        return made[0]
+    expected, weights = encoder.description.parameters[n_blocks], encoder.model.state_dict()
+    problems: list[Exception] = []
+    for config in truncated_configs(encoder.model.config, n_blocks):
+        model_class: Any = type(encoder.model)
+        try:
+            with torch.random.fork_rng(devices=[]), no_init_weights():
+                model = cast(PreTrainedModel, model_class(config, **pooler_option(model_class)))
+            model.tie_weights()
+        except Exception as error:  # models raise anything
+            problems.append(error)
+            continue
+        shapes = {name: fresh.shape for name, fresh in model.state_dict().items()}
+        odd = next((name for name, shape in shapes.items() if shape != _shape(weights.get(name))), None)
+        if odd is not None:
+            reason = f"a model of {n_blocks} blocks has weights that it lacks, such as {odd}"
+        elif (count := count_weights(model)) != expected:
+            reason = (
+                f"a model of {n_blocks} blocks has {count} weights, where its embeddings and blocks have {expected}"
+            )
+        else:
+            return model
+        problems.append(refusal(encoder.description.name, reason))
+    raise problems[0]
 
 
-def _built(model: PreTrainedModel, config: PreTrainedConfig) -> PreTrainedModel:
-    """Return a model of another configuration with the weights of `model`, shared."""
-    model_class: Any = type(model)
-    type(config).from_dict(config.to_dict())  # where a configuration checks itself
-    with torch.random.fork_rng(devices=[]), no_init_weights():
-        shorter: Any = model_class(config, **pooler_option(model_class))
-    weights = {name: tensor for name, tensor in model.state_dict().items() if name in shorter.state_dict()}
-    shorter.load_state_dict(weights, assign=True)
-    for name, value in shorter.named_buffers():
-        # those that no checkpoint holds are made anew, or by the weights' initialisation, which is left out here
-        if name not in weights:
-            value.copy_(model.get_buffer(name))
-    shorter.tie_weights()
-    return cast(PreTrainedModel, shorter.to(device=model.device, dtype=model.dtype).eval())
-
-
-def _count(model: PreTrainedModel) -> int:
-    return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name.split("."))
+def _shape(weight: Tensor | None) -> torch.Size | None:
+    return None if weight is None else weight.shape
 
 
 def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:
     """Return a model without any block, or None where that cannot be built or does not run."""
     try:
         shorter = _truncated(encoder, 0)
-        with torch.inference_mode():
-            token = torch.ones((1, 1), dtype=torch.long, device=encoder.device)
-            shorter(input_ids=token, attention_mask=token)
+        _run(shorter)
     except Exception:  # whatever goes wrong where a first block was taken for granted
         return None
     return shorter
+
+
+@torch.inference_mode()
+def _run(model: PreTrainedModel) -> None:
+    """Run a single token through a model."""
+    token = torch.ones((1, 1), dtype=torch.long, device=model.device)
+    model(input_ids=token, attention_mask=token)

@@ -16,7 +16,7 @@ _NO_MEMORY = (
     "STATUS_ALLOC_FAILED",  # of cuBLAS, cuDNN, cuSPARSE and so on
     "MPS backend out of memory",
 )
-ADVICE = "run `layerprobe doctor` on it, or take another checkpoint"
+ADVICE = "take another model, or see where with --traceback"
 
 
 @contextlib.contextmanager

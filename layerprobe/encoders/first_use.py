@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.batching import Batch, collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder
-from layerprobe.encoders.stack import refusal
 
 TRUNCATION_TOLERANCE = 1e-4
 """Of the largest feature of a layer."""

@@ -29,7 +29,7 @@ from layerprobe.encoders.architecture import (
     pooler_option,
 )
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, tokenize_for
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.stack import find_stack
@@ -164,6 +164,8 @@ def load_encoder(
         probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(PROBE_TEXTS)), place)
     alone = [collate(probe, [row], place) for row in range(len(PROBE_TEXTS))]
+    with model_errors(checkpoint.label, "a forward pass"):
+        rewritten = is_rewritten_by(model, alone[0])  # before all else is looked at
     stack = find_stack(model, together, n_blocks=count_blocks(config), name=checkpoint.label)
     with model_errors(checkpoint.label, "a forward pass"):
         padding_invariant = is_padding_invariant(model, alone, together)
@@ -191,6 +193,7 @@ def load_encoder(
         autocast=autocast,
         stack=stack,
         padding_invariant=padding_invariant,
+        rewritten=rewritten,
     )
 
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from layerprobe.encoders.architecture import refusal
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.failures import model_errors
-from layerprobe.errors import UnsupportedArchitectureError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +109,6 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
             name, f"its blocks read {shapes[0][-1]} features a token where its output is made of {into_tail.shape[-1]}"
         )
     return stack
-
-
-def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
-    """Return the error for a model whose layers are not those of its truncations."""
-    return UnsupportedArchitectureError(
-        f"{name} cannot be truncated layer by layer: {reason}; "
-        "expected an encoder that is a plain stack of blocks, such as BERT, ELECTRA or ModernBERT"
-    )
 
 
 @dataclass(slots=True)

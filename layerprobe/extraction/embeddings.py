@@ -295,4 +295,6 @@ def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[
         warnings.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
     if not encoder.padding_invariant:
         warnings.append("padding would change the states: texts were batched by equal length")
+    if encoder.rewritten:
+        warnings.append("short texts change the model for good, so long ones were read as short ones are")
     return warnings

@@ -38,7 +38,7 @@ os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", HF_HUB_DIS
 import torch  # noqa: E402
 import transformers  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
-from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, PreTrainedConfig  # noqa: E402
+from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedConfig  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 
 from layerprobe.encoders.options import Options  # noqa: E402
@@ -57,7 +57,10 @@ TEXT_HEADS = ("CAUSAL_LM", "MASKED_LM", "TEXT_ENCODING", "SEQUENCE_CLASSIFICATIO
 # What configurations call their sizes: the first pattern that the whole name of an integer matches gives its value.
 SIZES: tuple[tuple[str, int], ...] = (
     (r"(.*_)?vocab_size(_per_layer_input)?|vocab_size", len(VOCABULARY)),
-    (r"hidden_size|d_model|n_embd|embedding_size|emb_dim|dim_model|linear_attn_dim|lru_width|attention_hidden_size", 32),
+    (
+        r"hidden_size|d_model|n_embd|embedding_size|emb_dim|dim_model|linear_attn_dim|lru_width|attention_hidden_size",
+        32,
+    ),
     (r"num_hidden_layers|num_layers|n_layers?|n_head_layers", N_BLOCKS),
     (r".*key_value_heads|num_kv_heads|n_kv_heads", 2),
     (r"num_attention_heads|n_heads?|num_heads|encoder_attention_heads|swa_num_attention_heads|index_n_heads", 4),
@@ -227,6 +230,7 @@ def attack_one(kind: str) -> tuple[str, str]:
         folder = Path(place) / "model"
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder)  # some architectures have a class of their own
         model = factory(model.config).from_pretrained(folder, dtype=torch.float32).eval()
         expected = [oracle(model, tokenizer(text, return_tensors="pt")["input_ids"]) for text in TEXTS]
         options = Options(device="cpu", cache_dir=Path(place) / "store")
@@ -272,7 +276,10 @@ def check_export(folder: Path, expected: list[list[Tensor] | None], options: Opt
     out = folder.parent / "exported"
     export_model(str(folder), out, layer=EXPORTED)
     config = AutoConfig.from_pretrained(out)
-    model, tokenizer = factory(config).from_pretrained(out, dtype=torch.float32).eval(), tiny_tokenizer()
+    model, tokenizer = (
+        factory(config).from_pretrained(out, dtype=torch.float32).eval(),
+        AutoTokenizer.from_pretrained(out),
+    )
     with torch.inference_mode():
         batches = [tokenizer(text, return_tensors="pt") for text in TEXTS]
         inputs = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
@@ -312,7 +319,10 @@ def in_child(kind: str) -> tuple[str, str]:
             found = attack_one(kind)
         except BaseException as error:
             where = traceback.extract_tb(error.__traceback__)[-1]
-            found = "traceback", f"{type(error).__name__}: {str(error)[:300]!r} ({Path(where.filename).name}:{where.lineno})"
+            found = (
+                "traceback",
+                f"{type(error).__name__}: {str(error)[:300]!r} ({Path(where.filename).name}:{where.lineno})",
+            )
         with os.fdopen(writing, "wb") as pipe:
             pickle.dump(found, pipe)
         os._exit(0)
