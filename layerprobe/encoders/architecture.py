@@ -78,6 +78,7 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     values = {name: _first_blocks(value, layer, n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))
+    settings.update({name: layer for name, value in settings.items() if value == n_blocks and _is_depth(config, name)})
     settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
     errors: list[Exception] = []
     n_made = 0
@@ -96,14 +97,22 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
 
 def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
     """Return whether a setting that is left at its default has an entry a block, however many there are."""
+    return all(isinstance(value, list | tuple) and len(value) == depth for depth, value in _defaults(config, name))
+
+
+def _is_depth(config: PreTrainedConfig, name: str) -> bool:
+    """Return whether a setting that is left at its default is the number of blocks, however many there are."""
+    return all(type(value) is int and value == depth for depth, value in _defaults(config, name))
+
+
+def _defaults(config: PreTrainedConfig, name: str) -> Iterator[tuple[int, Any]]:
+    """Yield two numbers of blocks, and what a setting is for each; None where there is no such configuration."""
     config_class: Any = type(config)
-    try:
-        return all(
-            len(getattr(config_class(num_hidden_layers=depth), name)) == depth
-            for depth in (count_blocks(config), count_blocks(config) + 1)
-        )
-    except Exception:  # it has no length, or there is no such configuration
-        return False
+    for depth in (count_blocks(config), count_blocks(config) + 1):
+        try:
+            yield depth, getattr(config_class(num_hidden_layers=depth), name)
+        except Exception:  # configurations raise anything
+            yield depth, None
 
 
 def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:

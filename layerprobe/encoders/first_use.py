@@ -35,9 +35,9 @@ class FirstUse:
             raise refusal(name, self.reason)
 
 
-def probe_batch(encoder: Encoder) -> Batch:
-    """Return the texts on which a model is looked at."""
-    return collate(encoder.tokenize(PROBE_TEXTS), range(len(PROBE_TEXTS)), encoder.device)
+def probe_batch(encoder: Encoder, *, n_texts: int = len(PROBE_TEXTS), max_length: int | None = None) -> Batch:
+    """Return texts of unequal lengths on which a model is looked at."""
+    return collate(encoder.tokenize(PROBE_TEXTS[:n_texts], max_length=max_length), range(n_texts), encoder.device)
 
 
 @torch.inference_mode()
@@ -49,7 +49,7 @@ def look(encoder: Encoder) -> FirstUse:
     Raises:
         ModelError: If the model's own code fails.
     """
-    batch = probe_batch(encoder)
+    batch = probe_batch(encoder, n_texts=2, max_length=16)
     states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
     wrong = [
         layer for layer, error in truncation_errors(encoder, states, batch).items() if error > TRUNCATION_TOLERANCE

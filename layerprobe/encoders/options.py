@@ -5,6 +5,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_args
 
+import torch
+import transformers
+
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
@@ -13,7 +16,7 @@ from layerprobe.errors import DataError, StoreError
 from layerprobe.serialisation import digest, to_json
 from layerprobe.store.store import Store
 from layerprobe.store.stored import stored_result
-from layerprobe.versions import FIRST_USE_VERSION, __version__, versions
+from layerprobe.versions import FIRST_USE_VERSION, __version__
 
 logger = logging.getLogger(__name__)
 
@@ -87,16 +90,16 @@ def first_use(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, Encod
     """
     store = Store(options.cache_dir)
     folder = checkpoint.revision.startswith("sha256:")
-    libraries = {name: version for name, version in versions().items() if name in ("torch", "transformers")}
     key = digest(
         {
             "model": "" if folder else checkpoint.source,
             **checkpoint.identity,
             "attn": options.attn,
             "device": resolve_device(options.device).type,
-            "layerprobe": __version__,
             "version": FIRST_USE_VERSION,
-            **libraries,
+            "layerprobe": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
         }
     )
     encoder = None
@@ -107,7 +110,7 @@ def first_use(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, Encod
         try:
             store.save_result("first-use", key, to_json(found))
         except StoreError as error:
-            logger.warning("%s was looked at, and will be at every use: %s", checkpoint.label, error)
+            logger.warning("%s is looked at whenever it is used: %s", checkpoint.label, error)
     found.check(checkpoint.label)
     return found, encoder
 

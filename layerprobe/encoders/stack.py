@@ -23,7 +23,8 @@ class Stack:
     """The blocks of a model and what follows them, by the names of its modules: those of a truncated copy, too."""
 
     blocks: str | None
-    """The list whose modules run once a block, one after another; None in a model without blocks."""
+    """The list whose modules run once a block, one after another; None where there is none that can be watched, as in
+    SqueezeBERT: then layers are the hidden states that transformers hands out."""
     tail: tuple[str, ...] = ()
     """What the last block's output goes through, in order: the final norm of pre-norm models; often nothing."""
     texts_second: bool = False
@@ -34,8 +35,8 @@ class Stack:
     def states(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Iterator[Tensor]:
         """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them.
 
-        A layer is what goes into the next block, and from there through the tail. Blocks hand out what they compute
-        in many forms, and the hidden states that some models of transformers hand out are not those of their layers.
+        A layer is what goes into the next block, and from there through the tail. Blocks give what they compute in
+        many forms, and the hidden states that transformers hands out are not those of the layers in all its models.
 
         Args:
             model: The model, or a truncated one.
@@ -58,13 +59,14 @@ class Stack:
                 hook = _before(lambda args, kwargs: before_tail.append(args[0]))
                 hooks.enter_context(tail[0].register_forward_pre_hook(hook, with_kwargs=True))
             with model_errors(name, "a forward pass"):
-                output: Tensor = model(**batch).last_hidden_state
-        for state in inputs:
+                output = model(**batch, output_hidden_states=self.blocks is None)
+                last: Tensor = output.last_hidden_state
+        for state in inputs if self.blocks else output.hidden_states[:-1]:
             if not raw:
                 for module in tail:
                     state = module(state)
             yield self.of_tokens(state, width)
-        yield self.of_tokens(before_tail[0], width) if before_tail else output
+        yield self.of_tokens(before_tail[0], width) if before_tail else last
 
     def of_tokens(self, state: Tensor, width: int) -> Tensor:
         """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
@@ -93,10 +95,10 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
         with model_errors(name, "a forward pass"):
             last: Tensor = model(**batch).last_hidden_state
     blocks = record.blocks(n_blocks)
-    if blocks is None:
+    states = record.states(blocks) if blocks else _handed_out(model, batch, name)
+    if len(states) != n_blocks:
         raise refusal(name, f"none of its lists of modules runs once for each of its {n_blocks} blocks")
     size, width = batch["input_ids"].shape
-    states = record.states(blocks)
     shapes = list(dict.fromkeys(tuple(state.shape) if isinstance(state, Tensor) else () for state in states))
     stack = _laid_out(Stack(blocks=blocks), shapes[0], size, width)
     if len(shapes) > 1 or stack is None:
@@ -109,6 +111,12 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
             name, f"its blocks read {shapes[0][-1]} features a token where its output is made of {into_tail.shape[-1]}"
         )
     return stack
+
+
+def _handed_out(model: PreTrainedModel, batch: Batch, name: str) -> list[Any]:
+    """Return the hidden states that transformers hands out, without the last."""
+    with model_errors(name, "a forward pass"):
+        return list(model(**batch, output_hidden_states=True).hidden_states or ())[:-1]
 
 
 @dataclass(slots=True)
@@ -156,16 +164,15 @@ class _Record:
     def states(self, blocks: str) -> list[Any]:
         return [state for path, state in self.entered if path == blocks]
 
-    def after(self, blocks: str) -> list[tuple[str, Any, Any]]:
+    def after(self, blocks: str | None) -> list[tuple[str, Any, Any]]:
         """Return the modules outside of lists that ran after the last block, the last first."""
-        begun = max(number for number, (path, _) in enumerate(self.entered) if path == blocks)
+        begun = max((number for number, (path, _) in enumerate(self.entered) if path == blocks), default=-1)
         return [(path, given, out) for number, path, given, out in reversed(self.outside) if number > begun]
 
     def n_before(self, stack: Stack, last: Tensor) -> int:
         """Return at which position inside the model the tokens of the output begin."""
-        assert stack.blocks is not None
         width = last.shape[1]
-        inner = [out for *_, out in self.after(stack.blocks)] + [self.last.get(stack.blocks)]
+        inner = [out for *_, out in self.after(stack.blocks)] + [self.last.get(stack.blocks or "")]
         for state in inner:
             if isinstance(state, Tensor) and state.ndim == last.ndim:
                 for start in range(state.shape[0 if stack.texts_second else 1] - width + 1):
@@ -175,7 +182,6 @@ class _Record:
 
     def tail(self, stack: Stack, last: Tensor) -> tuple[Stack, Tensor]:
         """Return the stack with its tail, and what goes into that."""
-        assert stack.blocks is not None
         width = last.shape[1]
         tail: list[str] = []
         for path, given, out in self.after(stack.blocks):

@@ -49,23 +49,23 @@ from layerprobe.extraction.embeddings import extract  # noqa: E402
 from tests.models import VOCABULARY, tiny_tokenizer  # noqa: E402
 
 N_BLOCKS, EXPORTED = 4, 2
-SECONDS, PARAMETERS = 60, 2_000_000
+SECONDS, PARAMETERS = 60, 3_000_000
 TOLERANCE = 1e-3
 TEXTS = ("a", "layers of a model", "the quick brown fox, and all of the others.", "it is short.")
 TEXT_HEADS = ("CAUSAL_LM", "MASKED_LM", "TEXT_ENCODING", "SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION")
 
 # What configurations call their sizes: the first pattern that the whole name of an integer matches gives its value.
 SIZES: tuple[tuple[str, int], ...] = (
-    (r"(.*_)?vocab_size(_per_layer_input)?|vocab_size", len(VOCABULARY)),
+    (r"(.*_)?vocab_size(_per_layer_input)?", len(VOCABULARY)),
     (
         r"hidden_size|d_model|n_embd|embedding_size|emb_dim|dim_model|linear_attn_dim|lru_width|attention_hidden_size",
         32,
     ),
     (r"num_hidden_layers|num_layers|n_layers?|n_head_layers", N_BLOCKS),
     (r".*key_value_heads|num_kv_heads|n_kv_heads", 2),
-    (r"num_attention_heads|n_heads?|num_heads|encoder_attention_heads|swa_num_attention_heads|index_n_heads", 4),
-    (r".*(intermediate_size|ffn_dim|ffn_hidden_size|dim_ff|d_ff|n_inner|ffn_size|inner_size)", 24),
-    (r".*(head_dim|d_kv|kv_channels|head_size|dim_head)", 8),
+    (r"num_attention_heads|n_heads?|num_heads|(en|de)coder_attention_heads|swa_num_attention_heads|index_n_heads", 4),
+    (r".*(intermediate_size|ffn_dim|ffn_hidden_size|dim_ff|d_ff|dff|n_inner|ffn_size|inner_size)", 24),
+    (r".*(head_dim|d_kv|kv_channels|head_size|dim_head)|rotary_dim", 8),
     (r".*lora_rank", 8),
     (r"(n|num|moe_num|zero)_(routed_|local_)?experts?(_num)?|num_experts", 4),
     (r".*(experts_per_tok|moe_k|moe_topk|top_k_experts|num_experts_per_token)", 2),
@@ -74,10 +74,12 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r".*(mamba_n_heads|mamba_num_heads|n_mamba_heads)", 8),
     (r"hidden_size_per_layer_input|altup_num_inputs|num_kv_shared_layers", 2),
     (r".*(max_position_embeddings|n_positions|n_ctx|max_sequence_length|position_embedding_size|max_seq_len)", 128),
+    (r"attention_window", 8),
     (r"pad_token_id", 0),
     (r"bos_token_id|sep_token_id|cls_token_id", 2),
     (r"eos_token_id|mask_token_id", 3),
 )
+ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 # What is tried on top of them, one after another, until a model is built, is small and runs.
 TRIES: tuple[dict[str, Any], ...] = (
     {},
@@ -86,10 +88,17 @@ TRIES: tuple[dict[str, Any], ...] = (
     {"num_key_value_heads": 4, "mamba_n_heads": 8, "mamba_d_head": 8, "num_heads": 8, "head_dim": 8, "expand": 2},
     {"intermediate_size": 64, "num_experts": 4, "num_key_value_heads": 4},
     {"attention_types": [[["global", "local"], N_BLOCKS // 2]]},
-    {"num_hidden_layers": N_BLOCKS, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 24},
     {"num_kv_shared_layers": 0},
     {"axial_pos_shape": [8, 16], "axial_pos_embds_dim": [16, 16], "attn_layers": ["local", "lsh"] * (N_BLOCKS // 2)},
-    {"word_embed_proj_dim": 32},
+    {"hidden_size": 48},
+    {"layer_types": ["conv", "full_attention"] * (N_BLOCKS // 2), "num_dense_layers": 1},
+    {"layers_block_type": ["mamba", "hybrid"] * (N_BLOCKS // 2), "num_key_value_heads": 4},
+    {"layers_block_type": ["mamba", "mamba", "hybrid", "hybrid"], "num_key_value_heads": 4, "mamba_headdim": 8},
+    {"rope_parameters": {**ROPE, "mrope_section": [1, 1, 2]}},
+    {"rope_parameters": {**ROPE, "mrope_section": [1, 1, 0], "partial_rotary_factor": 0.5}},
+    {"num_experts_per_tok": 1},
+    {"default_language": "en_XX"},
+    {"block_sizes": [2, 2]},
 )
 Result = Literal["survived", "refused", "silent", "traceback"]
 
@@ -119,6 +128,7 @@ def tiny(kind: str) -> Any:
     for changes in TRIES:
         with contextlib.suppress(Exception):
             config = tiny_config(kind, changes)
+            config.use_cache = False
             with torch.device("meta"):
                 if sum(p.numel() for p in factory(config).from_config(config).parameters()) > PARAMETERS:
                     continue
@@ -139,15 +149,18 @@ def tiny_config(kind: str, changes: dict[str, Any]) -> PreTrainedConfig:
     own = {name: value for name, value in vars(default).items() if type(value) in (int, type(None))}
     own.update({alias: getattr(default, alias, None) for alias in default.attribute_map})
     sizes = {name: size for name in own for pattern, size in SIZES[::-1] if re.fullmatch(pattern, name)}
-    settings = {name: size for name, size in sizes.items() if own[name] is not None or name.endswith("token_id")}
+    settings = {
+        name: size for name, size in sizes.items() if own[name] is not None or "token_id" in name or "vocab" in name
+    }
     settings.update({name: value for name, value in changes.items() if hasattr(default, name)})
     return AutoConfig.for_model(kind, **settings)
 
 
 def factory(config: PreTrainedConfig) -> Any:
     """Return the auto class of the bare model: of an encoder-decoder, its encoder."""
-    alone = config.model_type in modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES and config.is_encoder_decoder
-    return AutoModelForTextEncoding if alone else AutoModel
+    encoder = modeling_auto.MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type)
+    whole = modeling_auto.MODEL_MAPPING_NAMES.get(config.model_type)
+    return AutoModelForTextEncoding if encoder not in (None, whole) else AutoModel
 
 
 # ---- the oracle ------------------------------------------------------------------------------------------

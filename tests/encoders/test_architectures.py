@@ -263,9 +263,9 @@ def test_a_list_that_is_as_long_by_chance_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_encoder_decoders_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedArchitectureError, match="bart cannot be truncated .* encoder-decoder"):
+    with pytest.raises(UnsupportedArchitectureError, match=r"bart cannot be truncated .* encoder-decoder"):
         check_supported(BartConfig())
     BartConfig().save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedArchitectureError, match="bart cannot be truncated .* encoder-decoder") as raised:
+    with pytest.raises(UnsupportedArchitectureError, match=r"bart cannot be truncated .* encoder-decoder") as raised:
         load_encoder(str(tmp_path))
     assert "\n" not in str(raised.value)
