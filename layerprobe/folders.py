@@ -106,10 +106,16 @@ def folder_errors(path: Path, *, advice: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        number = error.errno if isinstance(error, OSError) else None
-        if number is None and (match := _RUST_ERROR.search(str(error))):
-            number = int(match[1])
+        number = error_number(error)
         if number is None:
             raise
         first = "free space, or " if number in _FULL else ""
         raise StoreError(f"cannot write the folder {path}: {os.strerror(number)}: {first}{advice}") from error
+
+
+def error_number(error: Exception) -> int | None:
+    """Return the number that the operating system gave an error, also one of a library in Rust; None where none."""
+    if isinstance(error, OSError):
+        return error.errno
+    match = _RUST_ERROR.search(str(error))
+    return int(match[1]) if match else None

@@ -13,6 +13,8 @@ FORMAT_VERSION = 2
 """Of the store's files: manifest and shards. Format 1 had no checksum of the whole manifest; it is read."""
 EMBEDDING_VERSION = 1
 """Of pooled embeddings."""
+FIRST_USE_VERSION = 1
+"""Of what is looked at when a model is first used."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
 SIMILARITY_VERSION = 5

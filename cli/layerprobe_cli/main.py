@@ -68,7 +68,7 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             # a name that no disk takes, a folder that may not be looked into: wherever it is, it is not ours
             message = f"cannot use {error.filename}: {error.strerror}: check the path and its permissions"
         except (MemoryError, RuntimeError) as error:
-            from layerprobe.finetuning.memory import is_out_of_memory
+            from layerprobe.encoders.failures import is_out_of_memory
 
             if not is_out_of_memory(error):
                 raise

@@ -205,7 +205,7 @@ class _LoadedChain:
         """Refuse layer 0, before any training, where later steps or CKA need a checkpoint that it does not have."""
         if 0 not in self.layers or not (self.chain.cka or len(self.chain.finetunings) > 1):
             return
-        if TruncatedEncoder(load(self.start, self.options), 0).reads_input_of_block:
+        if TruncatedEncoder(load(self.start, self.options), 0, share=True).reads_input_of_block:
             raise UnsupportedArchitectureError(
                 f"{self.start.config.model_type} does not run without a block, so layer 0 has no checkpoint for "
                 "further steps and CKA: expected layers from 1"

@@ -1,4 +1,4 @@
 """Hugging Face encoders: resolved, loaded, understood, truncated.
 
-Knows models and tokenizers; knows no tasks, no similarity and no store.
+Knows models and tokenizers; keeps in the store what is found when one is first used; knows no tasks and no similarity.
 """

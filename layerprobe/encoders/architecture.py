@@ -3,8 +3,10 @@
 Knows configurations; loads no weights.
 """
 
+import contextlib
 import copy
 import inspect
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -20,9 +22,6 @@ from transformers import (
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
 
-# Lists in a configuration that have one entry a block.
-PER_BLOCK_LISTS = ("layer_types", "mlp_layer_types", "attention_window", "no_rope_layers")
-
 
 def check_supported(config: PreTrainedConfig) -> None:
     """Refuse architectures whose blocks cannot be cut off one by one.
@@ -32,23 +31,18 @@ def check_supported(config: PreTrainedConfig) -> None:
     """
     reason = _refusal(config)
     if reason:
-        raise UnsupportedArchitectureError(
-            f"{config.model_type} cannot be truncated layer by layer: {reason}; "
-            "expected an encoder that is a plain stack of blocks, such as BERT, ELECTRA or ModernBERT"
-        )
+        raise refusal(config.model_type, reason)
+
+
+def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
+    """Return the error for a model whose layers cannot be had by cutting off its blocks."""
+    return UnsupportedArchitectureError(
+        f"{name} cannot be truncated layer by layer: {reason}; "
+        "expected an encoder that is a plain stack of blocks, such as BERT, ELECTRA or ModernBERT"
+    )
 
 
 def _refusal(config: PreTrainedConfig) -> str | None:
-    kind = config.model_type
-    if kind == "funnel":
-        return "its blocks shorten the sequence, so its layers do not belong to the same tokens"
-    if kind == "esm":
-        return "its contact head is as wide as the number of blocks, so a shorter checkpoint does not load"
-    if kind == "albert" and (config.num_hidden_groups > 1 or config.inner_group_num > 1):
-        return (
-            f"which of its {config.num_hidden_groups} weight groups of {config.inner_group_num} a block uses "
-            "depends on the number of blocks, so a truncated model computes something else"
-        )
     if config.is_encoder_decoder and not has_encoder_alone(config):
         return "it is an encoder-decoder whose hidden states come from two stacks"
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
@@ -67,8 +61,12 @@ def count_blocks(config: PreTrainedConfig) -> int:
     return int(config.num_hidden_layers)
 
 
-def truncated_config(config: PreTrainedConfig, layer: int) -> PreTrainedConfig:
-    """Return the configuration of the model that keeps the embeddings and blocks 1 .. `layer`.
+def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrainedConfig]:
+    """Yield configurations of the model that keeps the embeddings and blocks 1 .. `layer`, the likeliest first.
+
+    What has an entry a block is cut, as in the file that is saved, so that the configuration's class checks it. A list
+    can be as long by chance: those whose length follows the depth are cut first, then all, then all but one, then none.
+    What the class refuses is left out; if it refuses all, what it says of the first is raised.
 
     Raises:
         ModelError: If the model has no such layer.
@@ -76,13 +74,62 @@ def truncated_config(config: PreTrainedConfig, layer: int) -> PreTrainedConfig:
     """
     check_supported(config)
     check_layer(config, layer)
-    shorter = copy.deepcopy(config)
-    shorter.num_hidden_layers = layer
-    for name in PER_BLOCK_LISTS:
-        values = getattr(config, name, None)
-        if isinstance(values, list) and len(values) == count_blocks(config):
-            setattr(shorter, name, values[:layer])
-    return shorter
+    n_blocks, settings = count_blocks(config), config.to_dict()
+    values = {name: _first_blocks(value, layer, n_blocks) for name, value in settings.items()}
+    cut = {name: value for name, value in values.items() if value is not None}
+    unclear = tuple(name for name in cut if not _follows_depth(config, name))
+    settings.update({name: layer for name, value in settings.items() if value == n_blocks and _is_depth(config, name)})
+    settings[config.attribute_map.get("num_hidden_layers", "num_hidden_layers")] = layer
+    errors: list[Exception] = []
+    n_made = 0
+    for kept in dict.fromkeys((unclear, (), *((name,) for name in cut), tuple(cut))):
+        try:
+            shorter = type(config).from_dict({**settings, **{name: cut[name] for name in cut.keys() - set(kept)}})
+        except Exception as error:  # configurations raise anything
+            errors.append(error)
+            continue
+        shorter._attn_implementation = config._attn_implementation  # not in the file
+        n_made += 1
+        yield shorter
+    if not n_made:
+        raise errors[0]
+
+
+def _follows_depth(config: PreTrainedConfig, name: str) -> bool:
+    """Return whether a setting that is left at its default has an entry a block, however many there are."""
+    return all(isinstance(value, list | tuple) and len(value) == depth for depth, value in _defaults(config, name))
+
+
+def _is_depth(config: PreTrainedConfig, name: str) -> bool:
+    """Return whether a setting that is left at its default is the number of blocks, however many there are."""
+    return all(type(value) is int and value == depth for depth, value in _defaults(config, name))
+
+
+def _defaults(config: PreTrainedConfig, name: str) -> Iterator[tuple[int, Any]]:
+    """Yield two numbers of blocks, and what a setting is for each; None where there is no such configuration."""
+    config_class: Any = type(config)
+    for depth in (count_blocks(config), count_blocks(config) + 1):
+        try:
+            yield depth, getattr(config_class(num_hidden_layers=depth), name)
+        except Exception:  # configurations raise anything
+            yield depth, None
+
+
+def _first_blocks(value: Any, layer: int, n_blocks: int) -> Any:
+    """Return what a setting says of the first `layer` blocks, in the form that it has; None where it has no such form.
+
+    The forms are an entry a block; repeats, such as [[["global", "local"], 12]] of GPT Neo for 24 blocks; and entries
+    by the number of the block.
+    """
+    match value:
+        case [*entries] if len(entries) == n_blocks:
+            return entries[:layer]
+        case [[[*_], int()], *_]:
+            entries = [entry for pattern, times in value for entry in pattern * times]
+            return [[entries[:layer], 1]] if len(entries) == n_blocks else None
+        case dict() if value and all(str(key).isdigit() and isinstance(value[key], dict) for key in value):
+            return {key: entry for key, entry in value.items() if int(key) < layer}
+    return None
 
 
 def check_layer(config: PreTrainedConfig, layer: int) -> None:
@@ -129,17 +176,23 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
     check_supported(config)
     with torch.device("meta"):
         model = empty_model(copy.deepcopy(config), trust_remote_code=trust_remote_code)
-    counts = {name: p.numel() for name, p in model.named_parameters() if "pooler" not in name.split(".")}
-    total = sum(counts.values())
-    sizes = _block_sizes(model, count_blocks(config))
+        sizes = _block_sizes(model, count_blocks(config))
+        if len(sizes) == 1:  # it may be shared by all blocks
+            with contextlib.suppress(Exception):  # models that do not run without a block
+                less = empty_model(next(truncated_configs(config, 0)), trust_remote_code=trust_remote_code)
+                sizes = [count_weights(model) - count_weights(less)]
+    total = count_weights(model)
     return tuple(total - sum(sizes[layer:]) for layer in range(len(sizes) + 1))
+
+
+def count_weights(model: nn.Module) -> int:
+    """Return the parameters of a model without its pooler."""
+    return sum(p.numel() for name, p in model.named_parameters() if "pooler" not in name.split("."))
 
 
 def _block_sizes(model: PreTrainedModel, n_blocks: int) -> list[int]:
     """Return the parameters of every block; zeros where all blocks share their weights, as in ALBERT."""
     sizes = [0] * n_blocks
-    if model.config.model_type == "albert":
-        return sizes
     seen: set[nn.Module] = set()
     for blocks in model.modules():
         # the outermost lists only: a block of T5 is itself a list; XLM has one list for every part of a block

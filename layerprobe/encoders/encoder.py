@@ -7,18 +7,22 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.initialization import no_init_weights
 
-from layerprobe.encoders.architecture import check_layer, count_blocks, pooler_option, truncated_config
+from layerprobe.encoders.architecture import check_layer, count_weights, pooler_option, refusal, truncated_configs
 from layerprobe.encoders.batching import Batch, TokenizedTexts, tokenize
+from layerprobe.encoders.failures import model_errors
+from layerprobe.encoders.stack import Stack
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.folders import error_number
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (
@@ -48,10 +52,12 @@ class Encoder:
     """Where the model is."""
     autocast: torch.dtype | None
     """The reduced precision of the forward pass; None for float32."""
-    final_norm: nn.Module | None
-    """The norm between the last block and the output, where there is one."""
+    stack: Stack
+    """Where its layers are."""
     padding_invariant: bool
     """Whether a text's states are the same alone and in a padded batch."""
+    rewritten: bool
+    """Whether a short text changed the model for good, as it does BigBird, whose attention is sparse until then."""
 
     @property
     def n_layers(self) -> int:
@@ -70,7 +76,8 @@ class Encoder:
             DataError: If the maximum length leaves no room for words, or a text has no token.
             ModelError: If the tokenizer knows words that the model does not.
         """
-        return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
+        with model_errors(self.description.name, "tokenizing", advice="take another checkpoint, or drop odd texts"):
+            return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
 
     def tokenizer_to_save(self) -> Any:
         """Return a copy of the tokenizer without the truncation and padding of its last call, which saving keeps."""
@@ -87,20 +94,13 @@ class Encoder:
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
-        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them."""
-        # transformers hands out the last hidden state only behind the final norm
-        before_norm: list[Tensor] = []
+        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them.
 
-        def keep(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-            before_norm[:] = inputs[:1]
-
-        hook = self.final_norm.register_forward_pre_hook(keep) if self.final_norm else contextlib.nullcontext()
-        with hook:
-            output = self.model(**batch, output_hidden_states=True)
-        norm = self.final_norm if self.description.norm == "final" else None
-        for state in output.hidden_states[:-1]:
-            yield norm(state) if norm else state
-        yield before_norm[0] if self.description.norm == "raw" and before_norm else output.last_hidden_state
+        Raises:
+            ModelError: If the model's own code fails.
+        """
+        description = self.description
+        return self.stack.states(self.model, batch, name=description.name, raw=description.norm == "raw")
 
 
 def tokenize_for(
@@ -131,36 +131,11 @@ def reads_token_types(model: PreTrainedModel) -> bool:
 
 
 @torch.inference_mode()
-def find_final_norm(model: PreTrainedModel, batch: Batch) -> nn.Module | None:
-    """Return the module that norms the last block's output, or None for post-norm encoders.
-
-    It is the norm outside all blocks whose output is the model's output: no table of architectures.
-
-    Raises:
-        UnsupportedArchitectureError: If the model does not hand out one state a block and one more.
-    """
-    if count_blocks(model.config) == 0:
-        return None  # its only layer is its output
-    inside = {m for blocks in model.modules() if isinstance(blocks, nn.ModuleList) for m in blocks.modules()}
-    outputs: dict[nn.Module, Any] = {}
-
-    def remember(module: nn.Module, inputs: Any, output: Any) -> None:
-        outputs[module] = output
-
-    with contextlib.ExitStack() as hooks:
-        for module in model.modules():
-            if "norm" in type(module).__name__.lower() and module not in inside:
-                hooks.enter_context(module.register_forward_hook(remember))
-        result = model(**batch, output_hidden_states=True)
-    expected = count_blocks(model.config) + 1
-    if len(result.hidden_states) != expected:
-        raise UnsupportedArchitectureError(
-            f"expected {expected} hidden states from {model.config.model_type}, one a block and the embeddings, "
-            f"got {len(result.hidden_states)}"
-        )
-    last = result.last_hidden_state
-    equal = (m for m, output in outputs.items() if isinstance(output, Tensor) and torch.equal(output, last))
-    return next(equal, None)
+def is_rewritten_by(model: PreTrainedModel, batch: Batch) -> bool:
+    """Run a batch; return whether the model is made of other modules then."""
+    before = [type(module) for module in model.modules()]
+    model(**batch)
+    return [type(module) for module in model.modules()] != before
 
 
 @torch.inference_mode()
@@ -183,18 +158,27 @@ class TruncatedEncoder(nn.Module):
 
     The removed blocks do not exist in it. Architectures that do not run without a block, such as DeBERTa-v2
     and ModernBERT, keep one for layer 0 and read what goes into it.
+
+    Args:
+        encoder: It is not changed.
+        layer: Blocks to keep.
+        share: Whether the weights are the encoder's own, for a look without a copy; else they can be trained.
+
+    Raises:
+        ModelError: If the encoder has no such layer, or no model with so few blocks can be made.
     """
 
-    def __init__(self, encoder: Encoder, layer: int) -> None:
+    def __init__(self, encoder: Encoder, layer: int, *, share: bool = False) -> None:
         super().__init__()
         check_layer(encoder.model.config, layer)
         self.layer = layer
-        model = _truncated(encoder.model, layer) if layer else _without_blocks(encoder.model)
+        self.name = encoder.description.name
+        self.stack = encoder.stack
+        model = _truncated(encoder, layer) if layer else _without_blocks(encoder)
         self.reads_input_of_block = model is None
-        self.model = _truncated(encoder.model, 1) if model is None else model
+        model = model or _truncated(encoder, 1)
+        self.model = model if share else copy.deepcopy(model)
         self.parameters_without_pooler = encoder.description.parameters[layer]
-        path = next((name for name, module in encoder.model.named_modules() if module is encoder.final_norm), None)
-        self.final_norm = self.model.get_submodule(path) if path and self.reads_input_of_block else None
 
     @property
     def layers(self) -> tuple[int, ...]:
@@ -206,25 +190,29 @@ class TruncatedEncoder(nn.Module):
         yield self(batch)
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the token states of the layer, (text, token, feature)."""
-        if not self.reads_input_of_block:
+        """Return the token states of the layer, (text, token, feature).
+
+        Raises:
+            ModelError: If the model's own code fails.
+        """
+        if self.reads_input_of_block:
+            return next(self.stack.states(self.model, batch, name=self.name))
+        with model_errors(self.name, f"a forward pass of the first {self.layer} blocks"):
             return self.model(**batch).last_hidden_state  # type: ignore[no-any-return]
-        state: Tensor = self.model(**batch, output_hidden_states=True).hidden_states[0]
-        return self.final_norm(state) if self.final_norm else state
 
     def save(self, directory: str | Path, tokenizer: Any) -> None:
         """Write a Hugging Face checkpoint with its tokenizer.
 
         Raises:
             UnsupportedArchitectureError: If this is layer 0 of an architecture that does not run without a block.
+            ModelError: If the model's own code fails.
         """
         if self.reads_input_of_block:
             raise UnsupportedArchitectureError(
                 f"{self.model.config.model_type} does not run without a block, so layer 0 has no checkpoint: "
                 "save layer 1 or a later one"
             )
-        self.model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
+        save_checkpoint(self.model, tokenizer, Path(directory), name=self.name)
 
 
 class EveryLayer(nn.Module):
@@ -233,41 +221,94 @@ class EveryLayer(nn.Module):
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
         self.layers = tuple(range(encoder.n_layers))
-        self.model = _truncated(encoder.model, encoder.n_layers - 1)
-        path = next((name for name, module in encoder.model.named_modules() if module is encoder.final_norm), None)
-        final_norm = self.model.get_submodule(path) if path else None
-        description = replace(encoder.description, norm="final" if final_norm else "none")
-        self._encoder = replace(encoder, model=self.model, final_norm=final_norm, description=description)
+        self.name = encoder.description.name
+        self.stack = encoder.stack
+        self.model = copy.deepcopy(_truncated(encoder, encoder.n_layers - 1))
 
     def layer_states(self, batch: Batch) -> Iterator[Tensor]:
         """Yield the token states of every layer, (text, token, feature), with the final norm where there is one."""
-        yield from self._encoder.layer_states(batch)
+        return self.stack.states(self.model, batch, name=self.name)
 
     def save(self, directory: str | Path, tokenizer: Any) -> None:
         """Write the whole model as a Hugging Face checkpoint with its tokenizer."""
-        self.model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
+        save_checkpoint(self.model, tokenizer, Path(directory), name=self.name)
 
 
-def _truncated(model: PreTrainedModel, n_blocks: int) -> PreTrainedModel:
-    """Return a copy of `model` that has the first `n_blocks` blocks only."""
-    config = truncated_config(model.config, n_blocks)
-    model_class: Any = type(model)
-    with torch.random.fork_rng(devices=[]):  # fresh weights are drawn on the CPU, then replaced
-        shorter: Any = model_class(config, **pooler_option(model_class))
-    shorter.to(device=model.device, dtype=model.dtype)
-    weights = model.state_dict()
-    shorter.load_state_dict({name: weights[name] for name in shorter.state_dict()})
-    return cast(PreTrainedModel, shorter.eval())
+def save_checkpoint(model: PreTrainedModel, tokenizer: Any, folder: Path, *, name: str) -> None:
+    """Write configuration, weights and tokenizer to a folder.
+
+    Raises:
+        ModelError: If the code of the model or of its tokenizer fails.
+        OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
+    """
+    with model_errors(name, "saving", but=lambda error: error_number(error) is not None):
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
 
 
-def _without_blocks(model: PreTrainedModel) -> PreTrainedModel | None:
-    """Return a copy of `model` without any block, or None where that cannot be built or does not run."""
+def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
+    """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder."""
+    with model_errors(encoder.description.name, f"making a model of {n_blocks} blocks"):
+        shorter, weights = _of_fewer_blocks(encoder, n_blocks), encoder.model.state_dict()
+        shorter.load_state_dict({name: weights[name] for name in shorter.state_dict()}, assign=True)
+        for name, value in shorter.named_buffers():
+            # no checkpoint holds them; some are made where weights are drawn, which is left out here
+            if name not in weights:
+                value.copy_(encoder.model.get_buffer(name))
+        shorter.tie_weights()
+        nn.Module.to(shorter, encoder.model.device, encoder.model.dtype)
+        shorter.train(False)
+        if encoder.rewritten:
+            _run(shorter)
+    return shorter
+
+
+def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
+    """Return a model of `n_blocks` blocks whose weights are whatever was in the memory.
+
+    Which settings have an entry a block is not always clear: the first model that can be, and has the right weights.
+    """
+    expected, weights = encoder.description.parameters[n_blocks], encoder.model.state_dict()
+    problems: list[Exception] = []
+    for config in truncated_configs(encoder.model.config, n_blocks):
+        model_class: Any = type(encoder.model)
+        try:
+            with torch.random.fork_rng(devices=[]), no_init_weights():
+                model = cast(PreTrainedModel, model_class(config, **pooler_option(model_class)))
+            model.tie_weights()
+        except Exception as error:  # models raise anything
+            problems.append(error)
+            continue
+        shapes = {name: fresh.shape for name, fresh in model.state_dict().items()}
+        odd = next((name for name, shape in shapes.items() if shape != _shape(weights.get(name))), None)
+        if odd is not None:
+            reason = f"a model of {n_blocks} blocks has weights that it lacks, such as {odd}"
+        elif (count := count_weights(model)) != expected:
+            reason = (
+                f"a model of {n_blocks} blocks has {count} weights, where its embeddings and blocks have {expected}"
+            )
+        else:
+            return model
+        problems.append(refusal(encoder.description.name, reason))
+    raise problems[0]
+
+
+def _shape(weight: Tensor | None) -> torch.Size | None:
+    return None if weight is None else weight.shape
+
+
+def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:
+    """Return a model without any block, or None where that cannot be built or does not run."""
     try:
-        shorter = _truncated(model, 0)
-        with torch.inference_mode():
-            token = torch.ones((1, 1), dtype=torch.long, device=model.device)
-            shorter(input_ids=token, attention_mask=token)
+        shorter = _truncated(encoder, 0)
+        _run(shorter)
     except Exception:  # whatever goes wrong where a first block was taken for granted
         return None
     return shorter
+
+
+@torch.inference_mode()
+def _run(model: PreTrainedModel) -> None:
+    """Run a single token through a model."""
+    token = torch.ones((1, 1), dtype=torch.long, device=model.device)
+    model(input_ids=token, attention_mask=token)

@@ -10,6 +10,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, PreT
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import Checkpoint, load_weights, one_line_errors
 from layerprobe.errors import ModelError
 
@@ -39,7 +40,8 @@ class MaskedLanguageModel:
 
         hook = self.model.base_model.register_forward_hook(keep_selected)
         try:
-            logits: Tensor = self.model(**batch, return_dict=True).logits
+            with model_errors(self.model.config.model_type, "a forward pass under a head"):
+                logits: Tensor = self.model(**batch, return_dict=True).logits
         finally:
             hook.remove()
         return logits.squeeze(0)

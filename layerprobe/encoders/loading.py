@@ -7,9 +7,7 @@ import io
 import json
 import logging
 import os
-import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,8 +29,10 @@ from layerprobe.encoders.architecture import (
     pooler_option,
 )
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, find_final_norm, is_padding_invariant, tokenize_for
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
+from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.stack import find_stack
 from layerprobe.encoders.values import ModelDescription, check_attn
 from layerprobe.errors import ModelError
 from layerprobe.files import from_home, known_sha256, sha256_of
@@ -163,10 +163,20 @@ def load_encoder(
     model.config.use_cache = False
     nn.Module.to(model, place).train(False)
     max_length = _max_length(tokenizer, model)
-    probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
+    with model_errors(checkpoint.label, "tokenizing"):
+        probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
     together = collate(probe, range(len(PROBE_TEXTS)), place)
     alone = [collate(probe, [row], place) for row in range(len(PROBE_TEXTS))]
-    final_norm = find_final_norm(model, together)
+    with model_errors(checkpoint.label, "a forward pass"):
+        rewritten = is_rewritten_by(model, alone[0])  # before all else is looked at
+    stack = find_stack(model, together, n_blocks=count_blocks(config), name=checkpoint.label)
+    with model_errors(checkpoint.label, "a forward pass"):
+        padding_invariant = is_padding_invariant(model, alone, together)
+    with one_line_errors(checkpoint.name):
+        parameters = count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"])
+    with torch.inference_mode():
+        states = stack.states(model, collate(probe, [0], place), name=checkpoint.label, raw=norm == "raw")
+        width = next(states).shape[-1]
     return Encoder(
         model=model,
         tokenizer=tokenizer,
@@ -176,16 +186,17 @@ def load_encoder(
             revision=checkpoint.revision,
             architecture=config.model_type,
             n_blocks=count_blocks(config),
-            hidden_size=int(config.hidden_size),
-            norm="none" if final_norm is None else "raw" if norm == "raw" else "final",
+            hidden_size=width,
+            norm="none" if not stack.tail else "raw" if norm == "raw" else "final",
             dtype=str(autocast or torch.float32).removeprefix("torch."),
-            parameters=count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"]),
+            parameters=parameters,
         ),
         max_length=max_length,
         device=place,
         autocast=autocast,
-        final_norm=final_norm,
-        padding_invariant=is_padding_invariant(model, alone, together),
+        stack=stack,
+        padding_invariant=padding_invariant,
+        rewritten=rewritten,
     )
 
 
@@ -220,7 +231,7 @@ def resolve_device(device: str) -> torch.device:
         torch.zeros(1, device=place).item()
     except (RuntimeError, AssertionError) as error:
         raise ModelError(
-            f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {_line(error)}"
+            f"expected a device such as auto, cpu, cuda or cuda:1, got {device!r}: {first_sentence(error)}"
         ) from error
     return place
 
@@ -288,11 +299,11 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source, **options)
     except Exception as error:  # transformers raises anything here, from OSError to TypeError
-        if _kinds(error) & NO_NETWORK:
+        if class_names(error) & NO_NETWORK:
             raise
         raise ModelError(
-            f"the tokenizer of {name} cannot be loaded: {_line(error)}; expected tokenizer.json or a vocabulary "
-            "file beside the model"
+            f"the tokenizer of {name} cannot be loaded: {first_sentence(error)}; "
+            "expected tokenizer.json or a vocabulary file beside the model"
         ) from error
     words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < FEWEST_WORDS:
@@ -373,7 +384,7 @@ def one_line_errors(name: str) -> Iterator[None]:
 def _explanation(name: str, error: BaseException) -> str:
     source, revision = split_name(name)
     folder = Path(source)
-    kinds = _kinds(error)
+    kinds = class_names(error)
     if folder.is_dir():
         if not (folder / "config.json").is_file():
             return f"the folder {name} has no config.json: expected a Hugging Face checkpoint"
@@ -397,22 +408,7 @@ def _explanation(name: str, error: BaseException) -> str:
         return f"the weights of {name} are not loaded: the file holds more than tensors, or is damaged"
     if "trust_remote_code" in str(error):
         return f"{name} brings code of its own: read it, then allow it with --trust-remote-code"
-    return f"{name} cannot be loaded: {_line(error)}"
-
-
-def _kinds(error: BaseException | None) -> set[str]:
-    """Return the names of the classes of an error and of what it came from."""
-    kinds = set()
-    while error is not None:
-        kinds.add(type(error).__name__)
-        error = error.__cause__ or error.__context__
-    return kinds
-
-
-def _line(error: BaseException) -> str:
-    """Return the first sentence of an error's text, on one line."""
-    sentence = re.split(r"\.\s", str(error).strip())[0].rstrip(".")
-    return textwrap.shorten(sentence, 300, placeholder=" ...") or type(error).__name__
+    return f"{name} cannot be loaded: {first_sentence(error)}"
 
 
 @contextlib.contextmanager

@@ -1,13 +1,24 @@
-"""How models are resolved and loaded, and how texts are embedded. Knows settings, no stage."""
+"""How models are resolved and loaded, and how texts are embedded. Knows settings and the store, no stage."""
 
+import logging
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import get_args
 
+import torch
+import transformers
+
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
 from layerprobe.encoders.values import Pooling, check_attn
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, StoreError
+from layerprobe.serialisation import digest, to_json
+from layerprobe.store.store import Store
+from layerprobe.store.stored import stored_result
+from layerprobe.versions import FIRST_USE_VERSION, __version__
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +71,51 @@ def changed(options: Options) -> dict[str, str]:
 
 
 def load(checkpoint: Checkpoint, options: Options) -> Encoder:
-    """Load the weights of a checkpoint."""
+    """Load the weights of a checkpoint; where it is first used, its layers are held against truncated models.
+
+    Raises:
+        ModelError: If it cannot be loaded.
+        UnsupportedArchitectureError: If its layers are not those of its truncations.
+    """
+    return first_use(checkpoint, options)[1] or _loaded(checkpoint, options)
+
+
+def first_use(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, Encoder | None]:
+    """Return what was found when a model was first used, from the store or now; with the encoder if it is loaded now.
+
+    It is kept by all that it depends on: the model, the attention, the kind of device, and the libraries' versions.
+
+    Raises:
+        ModelError, UnsupportedArchitectureError: As `load`.
+    """
+    store = Store(options.cache_dir)
+    folder = checkpoint.revision.startswith("sha256:")
+    key = digest(
+        {
+            "model": "" if folder else checkpoint.source,
+            **checkpoint.identity,
+            "attn": options.attn,
+            "device": resolve_device(options.device).type,
+            "version": FIRST_USE_VERSION,
+            "layerprobe": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+        }
+    )
+    encoder = None
+    found = stored_result(store, "first-use", key, FirstUse)
+    if found is None:
+        encoder = _loaded(checkpoint, options)
+        found = look(encoder)
+        try:
+            store.save_result("first-use", key, to_json(found))
+        except StoreError as error:
+            logger.warning("%s is looked at whenever it is used: %s", checkpoint.label, error)
+    found.check(checkpoint.label)
+    return found, encoder
+
+
+def _loaded(checkpoint: Checkpoint, options: Options) -> Encoder:
     return load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.encoder import Encoder, save_checkpoint
 from layerprobe.encoders.loading import quiet_transformers
 
 
@@ -10,8 +10,8 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     """Write configuration, weights and tokenizer to a folder that is there.
 
     Raises:
+        ModelError: If the code of the model or of its tokenizer fails.
         OSError: If they cannot be written; the libraries in Rust have exceptions of their own.
     """
     with quiet_transformers():
-        encoder.model.save_pretrained(folder)
-        encoder.tokenizer_to_save().save_pretrained(folder)
+        save_checkpoint(encoder.model, encoder.tokenizer_to_save(), folder, name=encoder.description.name)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
+from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, ModelError
@@ -149,8 +150,9 @@ def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float3
     embeddings = []
     for rows in _batches(written):
         texts = [layout.prompt + PROBE_TEXTS[row] for row in rows]
-        batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
-        states = written.model(**batch).last_hidden_state
+        with model_errors(written.description.name, "a forward pass"):
+            batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
+            states = written.model(**batch).last_hidden_state
         embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
     return torch.cat(embeddings).numpy()
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint, split_name
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, split_name
+from layerprobe.encoders.options import Options, load
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError, ModelError
@@ -134,7 +134,7 @@ def _loaded(model: ModelLike) -> Encoder:
         raise
     if type(checkpoint.config).__module__.startswith("transformers_modules"):
         raise _needs_code(checkpoint.label)
-    return load_encoder(checkpoint, device="cpu")
+    return load(checkpoint, Options(device="cpu"))
 
 
 def _needs_code(name: str) -> ModelError:

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
-from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder
-from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
+from layerprobe.encoders.loading import ModelLike, load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.values import ModelDescription
 
-TRUNCATION_TOLERANCE = 1e-4
 PADDING = {
     True: "a text's states do not depend on the padding beside it",
     False: "padding changes a text's states: batches will hold texts of one length, which is slower",
@@ -54,14 +53,9 @@ def examine(encoder: Encoder) -> Diagnosis:
     Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's.
     Whether states are finite is checked in the precision that the encoder computes in.
     """
-    texts = encoder.tokenize(PROBE_TEXTS)
-    batch = collate(texts, range(len(PROBE_TEXTS)), encoder.device)
+    batch = probe_batch(encoder)
     states = list(encoder.layer_states(batch))
-    mask = batch["attention_mask"].bool()
-    errors = {}
-    for layer, state in enumerate(states):
-        truncated = TruncatedEncoder(encoder, layer)(batch)
-        errors[layer] = ((truncated - state)[mask].abs().max() / state[mask].abs().max().clamp(min=1)).item()
+    errors = truncation_errors(encoder, states, batch)
     with encoder.precision():
         computed = states if encoder.autocast is None else list(encoder.layer_states(batch))
     bad = [str(layer) for layer, state in enumerate(computed) if not torch.isfinite(state).all()]
@@ -98,4 +92,7 @@ def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis
         ModelError: If the model cannot be loaded or its architecture is refused.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    return examine(load(checkpoint, options))
+    # not by `load`, which refuses what is to be examined
+    return examine(
+        load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
+    )

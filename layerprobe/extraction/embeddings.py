@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders.batching import TokenizedTexts
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype_name, load
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype_name, first_use, load
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
@@ -98,11 +99,12 @@ def extract(
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    key = _store_key(checkpoint, distinct, options)
+    found, encoder = first_use(checkpoint, options)
+    key = _store_key(checkpoint, distinct, options, found)
     store = Store(options.cache_dir)
     stored = _open(store, key)
     if stored is None:
-        stored = _embed_and_store(store, key, load(checkpoint, options), distinct, options, progress)
+        stored = _embed_and_store(store, key, encoder or load(checkpoint, options), distinct, options, progress)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
         model=from_dict(ModelDescription, {**stored.manifest.description["model"], "name": checkpoint.label}),
@@ -155,12 +157,13 @@ def measure_tokens(
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options)
+    found, encoder = first_use(checkpoint, options)
+    store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, found)
     name = digest([TOKENS_VERSION, key.fingerprint])
     kept = store.load_result("tokens", name, TokenMetrics)
     if kept is not None:
         return kept
-    encoder = load(checkpoint, options)
+    encoder = encoder or load(checkpoint, options)
     # (measure, layer, text); what no pass has reached is NaN
     numbers = np.full((2, encoder.n_layers, len(distinct)), np.nan)
 
@@ -232,7 +235,7 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return None  # the writer names what is damaged and redoes it
 
 
-def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -> StoreKey:
+def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options, found: FirstUse) -> StoreKey:
     return StoreKey(
         # a folder is known by its content, wherever it lies
         model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
@@ -240,7 +243,8 @@ def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options) -
         pooling=options.pooling,
         max_length=options.max_length or 0,
         dtype=dtype_name(options),
-        norm=options.norm,
+        # where transformers hands out other states than the layers', entries of them may be there
+        norm=options.norm if found.handed_out else f"{options.norm}, of what the blocks read",
         prompt=options.prompt,
         texts_digest=texts_digest(texts),
     )
@@ -312,4 +316,6 @@ def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[
         warnings.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
     if not encoder.padding_invariant:
         warnings.append("padding would change the states: texts were batched by equal length")
+    if encoder.rewritten:
+        warnings.append("short texts change the model for good, so long ones were read as short ones are")
     return warnings

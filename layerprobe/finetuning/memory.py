@@ -9,17 +9,11 @@ from typing import TypeVar
 
 import torch
 
+from layerprobe.encoders.failures import is_out_of_memory
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-# What failed allocations say that are no torch.OutOfMemoryError: of a CPU, of CUDA outside torch's allocator, of MPS.
-_MESSAGES = (
-    "DefaultCPUAllocator: can't allocate memory",
-    "CUDA error: out of memory",
-    "STATUS_ALLOC_FAILED",  # of cuBLAS, cuDNN, cuSPARSE and so on
-    "MPS backend out of memory",
-)
 
 
 class TokenLimit:
@@ -67,9 +61,3 @@ class TokenLimit:
                 self.tokens,
                 but,
             )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether a device, or the memory of the computer, had no room for a tensor."""
-    known = isinstance(error, torch.OutOfMemoryError | MemoryError)
-    return known or (isinstance(error, RuntimeError) and any(message in str(error) for message in _MESSAGES))

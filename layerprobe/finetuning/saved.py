@@ -94,7 +94,7 @@ def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: 
         UnsupportedArchitectureError: Before any training, if this layer has no checkpoint.
         StoreError: If the folder cannot be written.
     """
-    if layer == 0 and TruncatedEncoder(encoder, 0).reads_input_of_block:
+    if layer == 0 and TruncatedEncoder(encoder, 0, share=True).reads_input_of_block:
         raise UnsupportedArchitectureError(
             f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save: "
             "expected layers from 1 with --save-models"

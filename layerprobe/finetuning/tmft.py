@@ -22,10 +22,11 @@ from torch import Tensor, nn
 
 from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.losses import Loss, loss_of
-from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
+from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol

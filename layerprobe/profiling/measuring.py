@@ -12,6 +12,7 @@ import torch
 
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.names import short_name
@@ -74,7 +75,8 @@ def _warm_up(encoder: Encoder, batches: dict[Shape, Batch]) -> None:
     """Run the whole model once a shape: what libraries load and keep on first use belongs to no layer."""
     with encoder.precision():
         for batch in batches.values():
-            encoder.model(**batch)
+            with model_errors(encoder.description.name, "a forward pass"):
+                encoder.model(**batch)
 
 
 def _take_turn(

@@ -77,7 +77,7 @@ def hardware(device: torch.device) -> str:
 
 def _warnings(encoder: Encoder, measured: Sequence[LayerProfile]) -> tuple[str, ...]:
     warnings, name = [], encoder.description.name
-    if measured[0].layer == 0 and TruncatedEncoder(encoder, 0).reads_input_of_block:
+    if measured[0].layer == 0 and TruncatedEncoder(encoder, 0, share=True).reads_input_of_block:
         warnings.append(
             f"{name} does not run without a block: FLOPs, time and memory of layer 0 are those of a model with block 1"
         )

@@ -26,7 +26,7 @@ class StoreKey:
     dtype: str
     """What the forward pass computes in."""
     norm: str
-    """none, final or raw."""
+    """final or raw; and that layers are what the blocks read, where transformers hands out other hidden states."""
     prompt: str
     """What stands before every text."""
     random_init: int | None

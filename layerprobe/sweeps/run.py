@@ -19,12 +19,12 @@ import torch
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import Options, load
 from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.items import run_items
-from layerprobe.finetuning.memory import is_out_of_memory
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
 from layerprobe.finetuning.values import FailedRun, FineTuningRun

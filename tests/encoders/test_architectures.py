@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, BartConfig, EsmConfig, FunnelConfig, T5EncoderModel
+from transformers import AutoConfig, AutoModel, BartConfig, GPTNeoConfig, T5EncoderModel
 
-from layerprobe.encoders.architecture import check_supported, truncated_config
+from layerprobe.encoders.architecture import check_supported, truncated_configs
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
@@ -218,34 +219,53 @@ def test_layer_out_of_range(layer: int, loaded: Loaded) -> None:
     with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
         TruncatedEncoder(loaded("bert"), layer)
     with pytest.raises(ModelError, match=rf"expected a layer from 0 to 3, got {layer}$"):
-        truncated_config(tiny_config("bert"), layer)
+        next(truncated_configs(tiny_config("bert"), layer))
 
 
 def test_lists_with_an_entry_a_block_are_cut() -> None:
     config = tiny_config("modernbert")
     assert len(config.layer_types) == N_BLOCKS
-    for layer in LAYERS:
-        shorter = truncated_config(config, layer)
+    for layer in LAYERS[1:]:
+        shorter = next(truncated_configs(config, layer))
         assert shorter.layer_types == config.layer_types[:layer]
         assert shorter.num_hidden_layers == layer
     assert len(config.layer_types) == N_BLOCKS
 
 
-@pytest.mark.parametrize(
-    ("config", "reason"),
-    [
-        (FunnelConfig(block_sizes=[1, 1]), "funnel cannot be truncated .* its blocks shorten the sequence"),
-        (BartConfig(), "bart cannot be truncated .* encoder-decoder"),
-        (EsmConfig(vocab_size=9), "esm cannot be truncated .* contact head"),
-        (tiny_config("albert", num_hidden_groups=3), "albert cannot be truncated .* 3 weight groups of 1 "),
-        (tiny_config("albert", inner_group_num=2), "albert cannot be truncated .* 1 weight groups of 2 "),
-    ],
-    ids=["funnel", "bart", "esm", "albert groups", "albert inner groups"],
-)
-def test_refused_architectures(config: Any, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedArchitectureError, match=reason):
-        check_supported(config)
-    config.save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedArchitectureError, match=reason) as raised:
+def test_repeats_of_entries_are_cut() -> None:
+    config = GPTNeoConfig(num_layers=6, attention_types=[[["global", "local"], 2], [["local"], 2]])
+    for layer in range(7):
+        shorter = next(truncated_configs(config, layer))
+        again = GPTNeoConfig.from_dict(json.loads(shorter.to_json_string()))
+        assert again.attention_layers == config.attention_layers[:layer]
+        assert again.num_layers == layer
+
+
+def test_settings_by_the_number_of_a_block_are_cut() -> None:
+    config = tiny_config("llama")
+    config.per_layer_config = {0: {"intermediate_size": 8}, 2: {"intermediate_size": 16}}
+    first, second = (next(truncated_configs(config, layer)) for layer in (1, 3))
+    assert [each.intermediate_size for each in first.per_layer_config] == [8]
+    assert [each.intermediate_size for each in second.per_layer_config] == [8, 24, 16]
+
+
+def test_names_of_labels_are_not_taken_for_blocks() -> None:
+    config = tiny_config("bert", num_labels=3)
+    assert next(truncated_configs(config, 1)).num_labels == 3
+
+
+@torch.inference_mode()
+def test_a_list_that_is_as_long_by_chance_is_left_alone(tmp_path: Path) -> None:
+    folder = save_tiny("deberta-v3", tmp_path, num_hidden_layers=2)  # of two kinds of positions
+    encoder = load_encoder(str(folder))
+    assert TruncatedEncoder(encoder, 1).model.config.pos_att_type == ["p2c", "c2p"]
+    assert examine(encoder).healthy
+
+
+def test_encoder_decoders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnsupportedArchitectureError, match=r"bart cannot be truncated .* encoder-decoder"):
+        check_supported(BartConfig())
+    BartConfig().save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedArchitectureError, match=r"bart cannot be truncated .* encoder-decoder") as raised:
         load_encoder(str(tmp_path))
     assert "\n" not in str(raised.value)

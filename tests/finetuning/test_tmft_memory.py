@@ -13,9 +13,10 @@ from torch import Tensor
 
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.memory import TokenLimit, is_out_of_memory
+from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.tmft import FineTuner, prepare
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task

@@ -1,0 +1,106 @@
+"""Whether a model's layers are those of its truncations: looked at when it is first used, and kept in the store.
+
+Knows a loaded encoder and truncated ones; knows no texts but its own.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from layerprobe.encoders.architecture import refusal
+from layerprobe.encoders.batching import Batch, collate
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder
+
+TRUNCATION_TOLERANCE = 1e-4
+"""Of the largest feature of a layer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstUse:
+    """What was found when a model was first used."""
+
+    reason: str | None
+    """Why its layers are not those of its truncations; None where they are."""
+    handed_out: bool
+    """Whether the hidden states that transformers hands out for it are those of its layers."""
+
+    def check(self, name: str) -> None:
+        """Refuse the model if its layers are not those of its truncations.
+
+        Raises:
+            UnsupportedArchitectureError: With the reason.
+        """
+        if self.reason is not None:
+            raise refusal(name, self.reason)
+
+
+def probe_batch(encoder: Encoder, *, n_texts: int = len(PROBE_TEXTS), max_length: int | None = None) -> Batch:
+    """Return texts of unequal lengths on which a model is looked at."""
+    return collate(encoder.tokenize(PROBE_TEXTS[:n_texts], max_length=max_length), range(n_texts), encoder.device)
+
+
+@torch.inference_mode()
+def look(encoder: Encoder) -> FirstUse:
+    """Compare the layers of one pass with what models truncated there output, on a short batch and in float32.
+
+    States that are not finite are equal here: what is wrong with them is found where they are used.
+
+    Raises:
+        ModelError: If the model's own code fails.
+    """
+    batch = probe_batch(encoder, n_texts=2, max_length=16)
+    states = list(encoder.stack.states(encoder.model, batch, name=encoder.description.name))
+    wrong = [
+        layer for layer, error in truncation_errors(encoder, states, batch).items() if error > TRUNCATION_TOLERANCE
+    ]
+    reason = _reason(encoder, wrong, batch) if wrong else None
+    return FirstUse(reason=reason, handed_out=_are_handed_out(encoder, states, batch))
+
+
+@torch.inference_mode()
+def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> dict[int, float]:
+    """Return by how much the truncated model's states differ at every layer, as a share of the largest feature.
+
+    NaN where states are not finite.
+    """
+    mask = batch["attention_mask"].bool()
+    return {
+        layer: _difference(TruncatedEncoder(encoder, layer, share=True)(batch), state, mask)
+        for layer, state in enumerate(states)
+    }
+
+
+def _difference(found: Tensor, expected: Tensor, mask: Tensor) -> float:
+    if found.shape != expected.shape:
+        return torch.inf
+    found, expected = found[mask], expected[mask]
+    return ((found - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
+
+
+def _reason(encoder: Encoder, wrong: list[int], batch: Batch) -> str:
+    """Return why a truncated model outputs something else: its blocks do, or what comes after them."""
+    name, mask = encoder.description.name, batch["attention_mask"].bool()
+    layer = next((layer for layer in wrong if layer), 0)
+    shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+    truncated = TruncatedEncoder(encoder, layer, share=True)
+    if not layer or truncated.reads_input_of_block:
+        return f"without its blocks it outputs something else than what goes into the first of them ({shown})"
+    inside = encoder.stack.states(encoder.model, batch, name=name, raw=True)
+    pairs = zip(encoder.stack.states(truncated.model, batch, name=name, raw=True), inside, strict=False)
+    if any(_difference(a, b, mask) > TRUNCATION_TOLERANCE for a, b in pairs):
+        return f"what its blocks compute depends on how many there are, so models with fewer differ ({shown})"
+    return f"what follows its last block is not what is known of it, so truncated models differ ({shown})"
+
+
+def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> bool:
+    """Return whether transformers' own hidden states, with the final norm where there is one, are the layers."""
+    mask = batch["attention_mask"].bool()
+    tail = [encoder.model.get_submodule(path) for path in encoder.stack.tail]
+    try:
+        handed = encoder.model(**batch, output_hidden_states=True).hidden_states
+        normed = [torch.nn.Sequential(*tail)(state) for state in handed[:-1]]
+    except Exception:  # models raise anything; then there are none
+        return False
+    pairs = zip([*normed, handed[-1]], states, strict=False)
+    return len(handed) == len(states) and all(_difference(a, b, mask) <= TRUNCATION_TOLERANCE for a, b in pairs)

@@ -1,0 +1,219 @@
+"""Where the layers of a model are: which modules are its blocks, and what stands between the last one and the output.
+
+Found by looking at a forward pass, for every architecture alike; knows no configuration and no tokenizer.
+"""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from layerprobe.encoders.architecture import refusal
+from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.failures import model_errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """The blocks of a model and what follows them, by the names of its modules: those of a truncated copy, too."""
+
+    blocks: str | None
+    """The list whose modules run once a block, one after another; None where there is none that can be watched, as in
+    SqueezeBERT: then layers are the hidden states that transformers hands out."""
+    tail: tuple[str, ...] = ()
+    """What the last block's output goes through, in order: the final norm of pre-norm models; often nothing."""
+    texts_second: bool = False
+    """Whether states are (token, text, feature) inside the model."""
+    n_before: int = 0
+    """Positions that the model puts before a text's tokens, and drops at the end."""
+
+    def states(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Iterator[Tensor]:
+        """Yield (text, token, feature) states of layers 0 .. n_blocks, as truncated models output them.
+
+        A layer is what goes into the next block, and from there through the tail. Blocks give what they compute in
+        many forms, and the hidden states that transformers hands out are not those of the layers in all its models.
+
+        Args:
+            model: The model, or a truncated one.
+            batch: What it reads.
+            name: Of the model, for its errors.
+            raw: Leave the tail out.
+
+        Raises:
+            ModelError: If the model's own code fails.
+        """
+        tail = [model.get_submodule(path) for path in self.tail]
+        width = batch["input_ids"].shape[1]
+        inputs: list[Any] = []
+        before_tail: list[Tensor] = []
+        with contextlib.ExitStack() as hooks:
+            for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():
+                hook = _before(lambda args, kwargs: inputs.append(_first_tensor(args, kwargs)))
+                hooks.enter_context(block.register_forward_pre_hook(hook, with_kwargs=True))
+            if raw and tail:
+                hook = _before(lambda args, kwargs: before_tail.append(args[0]))
+                hooks.enter_context(tail[0].register_forward_pre_hook(hook, with_kwargs=True))
+            with model_errors(name, "a forward pass"):
+                output = model(**batch, output_hidden_states=self.blocks is None)
+                last: Tensor = output.last_hidden_state
+        for state in inputs if self.blocks else output.hidden_states[:-1]:
+            if not raw:
+                for module in tail:
+                    state = module(state)
+            yield self.of_tokens(state, width)
+        yield self.of_tokens(before_tail[0], width) if before_tail else last
+
+    def of_tokens(self, state: Tensor, width: int) -> Tensor:
+        """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
+        state = state.transpose(0, 1) if self.texts_second else state
+        return state[:, self.n_before : self.n_before + width]
+
+
+@torch.inference_mode()
+def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str) -> Stack:
+    """Look at a forward pass for the blocks of a model, and for what the output of the last one goes through.
+
+    The blocks are the outermost list whose modules run as often as there are blocks; where a block is spread over
+    several such lists, as in XLM, the one that runs first, and where blocks share weights, as in ALBERT, a list of one.
+    The tail are the modules outside of all lists that lead, one into the next, to the output.
+
+    Raises:
+        UnsupportedArchitectureError: If there is no such list, or blocks do not read one state a token.
+        ModelError: If the model's own code fails.
+    """
+    if n_blocks == 0:
+        return Stack(blocks=None)  # its only layer is its output
+    record = _Record()
+    with contextlib.ExitStack() as hooks:
+        for hook in record.hooks(model):
+            hooks.enter_context(hook)
+        with model_errors(name, "a forward pass"):
+            last: Tensor = model(**batch).last_hidden_state
+    blocks = record.blocks(n_blocks)
+    states = record.states(blocks) if blocks else _handed_out(model, batch, name)
+    if len(states) != n_blocks:
+        raise refusal(name, f"none of its lists of modules runs once for each of its {n_blocks} blocks")
+    size, width = batch["input_ids"].shape
+    shapes = list(dict.fromkeys(tuple(state.shape) if isinstance(state, Tensor) else () for state in states))
+    stack = _laid_out(Stack(blocks=blocks), shapes[0], size, width)
+    if len(shapes) > 1 or stack is None:
+        shown = " and ".join("x".join(map(str, shape)) or "nothing" for shape in shapes[:2])
+        raise refusal(name, f"its blocks read {shown} numbers where {size} texts of {width} tokens go into the model")
+    stack = replace(stack, n_before=record.n_before(stack, last))
+    stack, into_tail = record.tail(stack, last)
+    if into_tail.shape[-1] != shapes[0][-1]:
+        raise refusal(
+            name, f"its blocks read {shapes[0][-1]} features a token where its output is made of {into_tail.shape[-1]}"
+        )
+    return stack
+
+
+def _handed_out(model: PreTrainedModel, batch: Batch, name: str) -> list[Any]:
+    """Return the hidden states that transformers hands out, without the last."""
+    with model_errors(name, "a forward pass"):
+        return list(model(**batch, output_hidden_states=True).hidden_states or ())[:-1]
+
+
+@dataclass(slots=True)
+class _Record:
+    """What happened in a forward pass: which modules of lists ran, and what those outside of lists read and gave."""
+
+    entered: list[tuple[str, Any]] = field(default_factory=list)
+    """Name of the list, and what its module read, in order."""
+    last: dict[str, Any] = field(default_factory=dict)
+    """By list: what the last of its modules gave."""
+    outside: list[tuple[int, str, Any, Any]] = field(default_factory=list)
+    """Modules of lists that ran before; name, what it read where that is one tensor, and what it gave."""
+
+    def hooks(self, model: nn.Module) -> Iterator[Any]:
+        lists = {path: m for path, m in model.named_modules() if isinstance(m, nn.ModuleList | nn.Sequential)}
+        inside = {module for blocks in lists.values() for module in blocks.modules()}
+        for path, module in model.named_modules():
+            if path in lists:
+                for block in set(module.children()):
+                    yield block.register_forward_pre_hook(self._entering(path), with_kwargs=True)
+                    yield block.register_forward_hook(self._leaving(path))
+            if inside.isdisjoint(module.modules()):
+                yield module.register_forward_hook(self._outside(path), with_kwargs=True)
+
+    def _entering(self, path: str) -> Any:
+        return _before(lambda args, kwargs: self.entered.append((path, _first_tensor(args, kwargs))))
+
+    def _leaving(self, path: str) -> Any:
+        def leave(module: nn.Module, args: Any, output: Any) -> None:
+            self.last[path] = output[0] if isinstance(output, tuple) and output else output
+
+        return leave
+
+    def _outside(self, path: str) -> Any:
+        def leave(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            self.outside.append((len(self.entered), path, args[0] if len(args) == 1 and not kwargs else None, output))
+
+        return leave
+
+    def blocks(self, n_blocks: int) -> str | None:
+        counts = Counter(path for path, _ in self.entered)
+        lists = [path for path, count in counts.items() if count == n_blocks]  # in the order in which they ran
+        return next((path for path in lists if not any(path.startswith(f"{other}.") for other in lists)), None)
+
+    def states(self, blocks: str) -> list[Any]:
+        return [state for path, state in self.entered if path == blocks]
+
+    def after(self, blocks: str | None) -> list[tuple[str, Any, Any]]:
+        """Return the modules outside of lists that ran after the last block, the last first."""
+        begun = max((number for number, (path, _) in enumerate(self.entered) if path == blocks), default=-1)
+        return [(path, given, out) for number, path, given, out in reversed(self.outside) if number > begun]
+
+    def n_before(self, stack: Stack, last: Tensor) -> int:
+        """Return at which position inside the model the tokens of the output begin."""
+        width = last.shape[1]
+        inner = [out for *_, out in self.after(stack.blocks)] + [self.last.get(stack.blocks or "")]
+        for state in inner:
+            if isinstance(state, Tensor) and state.ndim == last.ndim:
+                for start in range(state.shape[0 if stack.texts_second else 1] - width + 1):
+                    if _same(replace(stack, n_before=start).of_tokens(state, width), last):
+                        return start
+        return 0
+
+    def tail(self, stack: Stack, last: Tensor) -> tuple[Stack, Tensor]:
+        """Return the stack with its tail, and what goes into that."""
+        width = last.shape[1]
+        tail: list[str] = []
+        for path, given, out in self.after(stack.blocks):
+            if all(isinstance(state, Tensor) and state.ndim == last.ndim for state in (given, out)):
+                before, behind = stack.of_tokens(given, width), stack.of_tokens(out, width)
+                if _same(behind, last) and not _same(before, last):  # dropout changes nothing here
+                    tail.insert(0, path)
+                    last = before
+        return replace(stack, tail=tuple(tail)), last
+
+
+def _laid_out(stack: Stack, shape: tuple[int, ...], size: int, width: int) -> Stack | None:
+    """Return the stack with the order of axes that fits a state's shape; None where none does."""
+    if len(shape) != 3:
+        return None
+    if shape[0] == size and shape[1] >= width:
+        return stack
+    return replace(stack, texts_second=True) if shape[1] == size and shape[0] >= width else None
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.shape == b.shape and torch.equal(a, b)
+
+
+def _before(look: Any) -> Any:
+    def enter(module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        look(args, kwargs)
+
+    return enter
+
+
+def _first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Return the first floating-point tensor that a module reads: its hidden states."""
+    given = (*args, *(kwargs[name] for name in sorted(kwargs, key="hidden_states".__ne__)))
+    return next((value for value in given if isinstance(value, Tensor) and value.is_floating_point()), None)

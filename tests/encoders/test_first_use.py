@@ -1,0 +1,187 @@
+"""A model's layers are held against truncated models whenever it is first used, whatever uses it, and only then."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import layerprobe as lp
+from layerprobe.encoders import options as loading
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.first_use import FirstUse, look
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options, first_use, load
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.extraction.embeddings import measure_tokens
+from layerprobe.finetuning.values import Protocol
+from layerprobe.profiling.run import profile
+from layerprobe.profiling.values import ProfileSettings
+from layerprobe.store.store import Store
+from tests.encoders.test_stack import KINDS, REFUSED, saved
+from tests.models import TEXTS, save_tiny
+from tests.toy_task import toy_task
+
+REASON = "cannot be truncated layer by layer: what its blocks compute depends on how many there are"
+
+
+@pytest.fixture(scope="module")
+def refused(tmp_path_factory: pytest.TempPathFactory) -> str:
+    kind, settings, _ = REFUSED["minicpm3"]
+    return str(saved(kind, settings, tmp_path_factory.mktemp("minicpm3")))
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the models that were looked at."""
+    seen = []
+
+    def watched(encoder: Encoder) -> FirstUse:
+        seen.append(encoder.description.name)
+        return look(encoder)
+
+    monkeypatch.setattr(loading, "look", watched)
+    return seen
+
+
+USES: dict[str, Callable[[str, Options, Path], object]] = {
+    "extract": lambda model, options, out: lp.extract(model, TEXTS, options=options),
+    "measure tokens": lambda model, options, out: measure_tokens(model, TEXTS, options=options),
+    "predict": lambda model, options, out: lp.predict(model, list(TEXTS), options=options),
+    "score": lambda model, options, out: lp.score(model, toy_task(), options=options),
+    "finetune": lambda model, options, out: lp.finetune(
+        model, [1], toy_task(), seeds=[0], protocol=Protocol(epochs=1), options=options
+    ),
+    "scan": lambda model, options, out: lp.scan(model, toy_task(), protocol=Protocol(epochs=1), options=options),
+    "find": lambda model, options, out: lp.find(model, toy_task(), protocol=Protocol(epochs=1), options=options),
+    "profile": lambda model, options, out: profile(model, settings=ProfileSettings(rounds=1), options=options),
+    "export": lambda model, options, out: lp.export_model(model, out, layer=1),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_whatever_uses_a_model_refuses_one_whose_layers_are_not_its_truncations(
+    use: str, refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "store"))
+    with pytest.raises(UnsupportedArchitectureError, match=REASON) as raised:
+        USES[use](refused, Options(device="cpu"), tmp_path / "out")
+    assert refused in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_models_are_loaded_in_one_place() -> None:
+    root = Path(lp.__file__).parent
+    calls = {
+        str(path.relative_to(root.parent))
+        for folder in (root, root.parent / "cli")
+        for path in folder.rglob("*.py")
+        if " load_encoder(" in path.read_text(encoding="utf-8").replace("def load_encoder(", "")
+    }
+    # the doctor looks itself, and what was exported is held against the model that it comes from
+    assert calls == {
+        "layerprobe/encoders/options.py",
+        "layerprobe/extraction/doctor.py",
+        "layerprobe/export/checkpoint.py",
+    }
+
+
+def test_the_second_use_looks_no_more(tmp_path: Path, looks: list[str]) -> None:
+    model, options = str(save_tiny("bert", tmp_path / "m")), Options(device="cpu", cache_dir=tmp_path / "store")
+    first = lp.extract(model, TEXTS, options=options)
+    assert looks == [model]
+    second = lp.extract(model, [*TEXTS, "another"], options=options)
+    load(resolve_checkpoint(model), options)
+    assert looks == [model]
+    assert first.fingerprint != second.fingerprint
+    load(resolve_checkpoint(ModelSpec(model, random_init=1)), options)
+    load(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "store", attn="eager"))
+    load(resolve_checkpoint(model), Options(device="cpu", cache_dir=tmp_path / "another store"))
+    assert len(looks) == 4
+
+
+def test_a_refusal_is_kept_and_loads_nothing(refused: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = Options(device="cpu", cache_dir=tmp_path)
+    with pytest.raises(UnsupportedArchitectureError, match=REASON):
+        lp.extract(refused, TEXTS, options=options)
+    monkeypatch.setattr(loading, "load_encoder", lambda *_, **__: pytest.fail("loaded a model"))
+    with pytest.raises(UnsupportedArchitectureError, match=REASON):
+        lp.extract(refused, TEXTS, options=options)
+
+
+@pytest.mark.parametrize("library", ["torch", "transformers", "layerprobe"])
+def test_another_version_looks_again(
+    library: str, tmp_path: Path, looks: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, options = (
+        resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))),
+        Options(device="cpu", cache_dir=tmp_path),
+    )
+    load(model, options)
+    where: Any = {"torch": torch, "transformers": transformers, "layerprobe": loading}[library]
+    monkeypatch.setattr(where, "__version__", "2.99.0")
+    load(model, options)
+    assert len(looks) == 2
+
+
+def test_a_store_that_cannot_be_written_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    model = resolve_checkpoint(str(save_tiny("bert", tmp_path / "m")))
+    with caplog.at_level(logging.WARNING):
+        assert load(model, Options(device="cpu", cache_dir=tmp_path / "file" / "store")).n_layers == 4
+    (record,) = caplog.records
+    assert "is looked at whenever it is used: cannot make the folder" in record.getMessage()
+
+
+def test_entries_of_hidden_states_that_are_no_layers_are_not_read(tmp_path: Path) -> None:
+    """Earlier versions kept what transformers hands out, which in Mamba is layer l + 1 in place of l."""
+    options = Options(device="cpu", cache_dir=tmp_path / "store")
+    kind, settings, _ = KINDS["mamba"]
+    keys = {}
+    for name, folder in {
+        "mamba": saved(kind, settings, tmp_path / "mamba"),
+        "bert": save_tiny("bert", tmp_path / "bert"),
+        "gpt2": save_tiny("gpt2", tmp_path / "gpt2"),
+    }.items():
+        found, _ = first_use(resolve_checkpoint(str(folder)), options)
+        assert found == FirstUse(reason=None, handed_out=name != "mamba")
+        entry = lp.extract(str(folder), TEXTS, options=options)
+        keys[name] = entry.stored.manifest.key.norm
+    assert keys == {"mamba": "final, of what the blocks read", "bert": "final", "gpt2": "final"}
+
+
+def test_numbers_that_are_not_finite_are_left_to_who_uses_them(tmp_path: Path) -> None:
+    encoder = load_encoder(str(save_tiny("bert", tmp_path)))
+    with torch.no_grad():
+        encoder.model.get_parameter("encoder.layer.1.output.dense.bias")[0] = torch.nan
+    assert look(encoder).reason is None
+
+
+def test_what_was_found_is_a_small_result_of_the_store(tmp_path: Path) -> None:
+    options = Options(device="cpu", cache_dir=tmp_path / "store")
+    load(resolve_checkpoint(str(save_tiny("bert", tmp_path / "m"))), options)
+    (path,) = (Store(tmp_path / "store").root / "results" / "first-use").iterdir()
+    assert json.loads(path.read_text()) == {"reason": None, "handed_out": True}
+
+
+def test_an_error_in_a_models_own_code_is_one_line_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers import BertModel
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise KeyError("kernel")
+
+    monkeypatch.setattr(BertModel, "forward", broken)
+    model = str(save_tiny("bert", tmp_path / "m"))
+    with pytest.raises(ModelError, match=r"^a forward pass of .*/m failed: KeyError: 'kernel'; take another") as raised:
+        lp.extract(model, TEXTS, options=Options(device="cpu", cache_dir=tmp_path))
+    assert isinstance(raised.value.__cause__, KeyError)
