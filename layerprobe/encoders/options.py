@@ -13,9 +13,8 @@ from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
 from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, StoreError
-from layerprobe.serialisation import digest, to_json
+from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
-from layerprobe.store.stored import stored_result
 from layerprobe.versions import FIRST_USE_VERSION, __version__
 
 logger = logging.getLogger(__name__)
@@ -103,12 +102,12 @@ def first_use(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, Encod
         }
     )
     encoder = None
-    found = stored_result(store, "first-use", key, FirstUse)
+    found = store.load_result("first-use", key, FirstUse)
     if found is None:
         encoder = _loaded(checkpoint, options)
         found = look(encoder)
         try:
-            store.save_result("first-use", key, to_json(found))
+            store.save_result("first-use", key, found)
         except StoreError as error:
             logger.warning("%s is looked at whenever it is used: %s", checkpoint.label, error)
     found.check(checkpoint.label)

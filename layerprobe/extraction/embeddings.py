@@ -99,10 +99,19 @@ def extract(
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    return _extracted(checkpoint, [distinct], options, progress)
+
+
+def _extracted(
+    checkpoint: Checkpoint, candidates: Sequence[tuple[str, ...]], options: Options, progress: Progress
+) -> Embeddings:
+    """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one."""
     found, encoder = first_use(checkpoint, options)
-    key = _store_key(checkpoint, distinct, options, found)
-    store = Store(options.cache_dir)
-    stored = _open(store, key)
+    store, stored = Store(options.cache_dir), None
+    for distinct in candidates:
+        key = _store_key(checkpoint, distinct, options, found)
+        if (stored := _open(store, key)) is not None:
+            break
     if stored is None:
         stored = _embed_and_store(store, key, encoder or load(checkpoint, options), distinct, options, progress)
     return Embeddings(
@@ -133,10 +142,8 @@ def extract_split(
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    checkpoint, texts = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code), task.texts()
-    if _open(Store(options.cache_dir), _store_key(checkpoint, texts, options)) is None:
-        texts = task.split(split).texts
-    return extract(checkpoint, texts, options=options, progress=progress)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    return _extracted(checkpoint, [task.texts(), task.split(split).texts], options, progress)
 
 
 def measure_tokens(
