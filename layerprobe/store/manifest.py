@@ -16,6 +16,8 @@ from layerprobe.versions import FORMAT_VERSION
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"
 _DESCRIPTION_DIGEST = "description_sha256"
+MAX_SHARDS = 10**5
+"""Of an entry; their numbers have five digits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ class Manifest:
     def __post_init__(self) -> None:
         if min(self.n_rows, self.n_layers, self.width, self.rows_per_shard) < 1:
             raise DataError("a size is not positive")
+        if self.n_shards > MAX_SHARDS:
+            raise DataError(f"its sizes imply {self.n_shards:,} shards, of at most {MAX_SHARDS:,}")
         known = [self.shard_name(index) for index in range(self.n_shards)]
         names = [shard.name for shard in self.shards]
         # Names are compared with those that the sizes imply, so none can lead out of the directory.

@@ -36,7 +36,7 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
     0 to 5, 0 to 10 and 0 to 100 that holds all of them.
 
     Raises:
-        TaskError: If none does.
+        TaskError: If none does, or there are no scores.
 
     Examples:
         >>> detect_range([0.2, 4.8])
@@ -44,6 +44,8 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
         >>> detect_range([1, 3.5, 5])
         (1.0, 5.0)
     """
+    if not scores:
+        raise TaskError("expected scores to tell their range from, got none: give examples whose texts are not empty")
     low, high = min(scores), max(scores)
     if (low, high) == (1, 5):
         return 1.0, 5.0

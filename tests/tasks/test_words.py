@@ -78,3 +78,9 @@ def test_the_four_of_the_paper(shared_data: Path) -> None:
     assert (len(task.train), len(task.validation), len(task.test)) == (3193, 684, 685)
     assert min(task.train.targets) == 0
     assert max(task.train.targets) == 1
+
+
+def test_a_file_without_words_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("word1,word2,score\n,,1\n")
+    with pytest.raises(TaskError, match="expected scores to tell their range from, got none"):
+        load_word_similarity(tmp_path / "a.csv")

@@ -1,0 +1,305 @@
+"""Whatever bytes a reader gets, it returns a value or raises one of our errors.
+
+First any bytes at all, then files that are nearly right: documents with a part replaced, left out or put in, and tables
+of odd cells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+
+from layerprobe.chains.toml import load_chain
+from layerprobe.dropbench.zoo import SHIPPED, read_zoo
+from layerprobe.errors import LayerProbeError
+from layerprobe.finetuning.runs import RunFolder
+from layerprobe.finetuning.saved import MODEL, ORIGIN, RunOrigin, load_saved_run
+from layerprobe.labs.toml import load_lab
+from layerprobe.retrieval.loading import load_retrieval
+from layerprobe.serialisation import to_json
+from layerprobe.store.store import Store
+from layerprobe.study.files import read_study
+from layerprobe.sweeps.toml import load_sweep
+from layerprobe.tasks.corpus import load_corpus
+from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.tables import SUFFIXES
+from layerprobe.tasks.words import load_word_similarity
+from tests.labs.studies import TOML as LAB
+from tests.report.conftest import STUDIES, model
+from tests.store.conftest import fill, key_of
+from tests.test_values import RUN
+
+FEW = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+Reader = Callable[[Path], object]
+
+
+def survives(read: Reader, path: Path) -> None:
+    """Read, and let only our errors pass."""
+    with contextlib.suppress(LayerProbeError):
+        read(path)
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------
+
+TABLES: dict[str, Reader] = {
+    "task": load_task,
+    "texts": load_texts,
+    "chosen texts": lambda path: load_texts(path, columns="0", documents="1"),
+    "corpus": lambda path: load_corpus([path]),
+    "words": load_word_similarity,
+    "pairs": load_retrieval,
+}
+CELLS = st.text(max_size=4) | st.sampled_from(
+    [
+        *(
+            "a",
+            "a b",
+            "0",
+            "1",
+            "2.5",
+            "-1e999",
+            "nan",
+            "",
+            " ",
+            '"',
+            "\0",
+            "\r",
+            "\u2028",
+            "=1+1",
+            "\ud800",
+            "NEUTRAL",
+        ),
+        *(
+            "sentence1",
+            "sentence2",
+            "text",
+            "score",
+            "label",
+            "query",
+            "document",
+            "NEUTRAL",
+            "1_0",
+            "9" * 400,
+            "x" * 99,
+        ),
+    ]
+)
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | CELLS
+
+
+@FEW
+@given(data=st.binary(max_size=200), suffix=st.sampled_from([*SUFFIXES, ".txt.gz"]), packed=st.booleans())
+@pytest.mark.parametrize("read", TABLES.values(), ids=TABLES)
+def test_any_bytes_as_a_table(tmp_path: Path, read: Reader, data: bytes, suffix: str, packed: bool) -> None:
+    (tmp_path / f"a{suffix}").write_bytes(gzip.compress(data) if packed and suffix == ".txt.gz" else data)
+    survives(read, tmp_path / f"a{suffix}")
+
+
+@FEW
+@given(rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=12), mark=st.sampled_from([",", "\t"]))
+@pytest.mark.parametrize("read", TABLES.values(), ids=TABLES)
+def test_odd_cells(tmp_path: Path, read: Reader, rows: list[list[str]], mark: str) -> None:
+    path = tmp_path / ("a.csv" if mark == "," else "a.tsv")
+    path.write_bytes("\n".join(mark.join(row) for row in rows).encode("utf-8", "surrogatepass"))
+    survives(read, path)
+
+
+@FEW
+@given(rows=st.lists(st.dictionaries(CELLS, VALUES | st.lists(VALUES, max_size=2), max_size=4), max_size=9))
+@pytest.mark.parametrize("read", TABLES.values(), ids=TABLES)
+def test_odd_objects(tmp_path: Path, read: Reader, rows: list[dict[str, Any]]) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    survives(read, tmp_path / "a.jsonl")
+
+
+@FEW
+@given(data=st.data())
+def test_changed_parquet(tmp_path: Path, data: st.DataObject) -> None:
+    buffer = io.BytesIO()
+    table = {"text": ["a", None, "c"] * 9, "label": [1, 2, None] * 9, "more": [[1], [], None] * 9}
+    parquet.write_table(pyarrow.table(table), buffer)
+    changed = bytearray(buffer.getvalue())
+    for _ in range(data.draw(st.integers(1, 4))):
+        changed[data.draw(st.integers(0, len(changed) - 1))] = data.draw(st.integers(0, 255))
+    (tmp_path / "a.parquet").write_bytes(changed)
+    survives(load_texts, tmp_path / "a.parquet")
+
+
+# ---- settings --------------------------------------------------------------------------------------------------
+
+CHAIN = """
+model = "org/model"
+seeds = 2
+layers = [0, 3]
+[[step]]
+adapt = ["texts.txt"]
+max_steps = 3
+[[step]]
+finetune = "stsb"
+epochs = 1
+score_range = [0, 5]
+[options]
+pooling = "cls"
+"""
+SWEEP = """
+seeds = [0, 1]
+[[models]]
+id = "org/model"
+layers = "all"
+[[tasks]]
+source = "stsb"
+columns = "s1,s2,score"
+[protocol]
+learning_rate = 1e-3
+"""
+SETTINGS: dict[str, tuple[str, Reader]] = {
+    "chain": (CHAIN, load_chain),
+    "sweep": (SWEEP, load_sweep),
+    "lab": (LAB, load_lab),
+}
+LITERALS = st.sampled_from(
+    [
+        *(
+            "",
+            "1",
+            "-1",
+            "0",
+            "true",
+            "nan",
+            "inf",
+            "1e400",
+            "9" * 5000,
+            "0xff",
+            '""',
+            '"a"',
+            '"\\u0000"',
+            "[]",
+            "[[]]",
+        ),
+        *("{}", "{ a = 1 }", "[1, 'a']", "1979-05-27", "07:32:00", '"all"', "[true]", '[""]', "[1.5]", "[1e400]"),
+        "[" * 20 + "]" * 20,
+    ]
+)
+
+
+@FEW
+@given(data=st.binary(max_size=200))
+@pytest.mark.parametrize("read", [read for _, read in SETTINGS.values()], ids=SETTINGS)
+def test_any_bytes_as_settings(tmp_path: Path, read: Reader, data: bytes) -> None:
+    (tmp_path / "a.toml").write_bytes(data)
+    survives(read, tmp_path / "a.toml")
+
+
+@settings(FEW, max_examples=60)
+@given(data=st.data())
+@pytest.mark.parametrize(("text", "read"), SETTINGS.values(), ids=SETTINGS)
+def test_changed_settings(tmp_path: Path, text: str, read: Reader, data: st.DataObject) -> None:
+    lines = text.strip().split("\n")
+    for _ in range(data.draw(st.integers(1, 2))):
+        number = data.draw(st.integers(0, len(lines) - 1))
+        key = lines[number].split(" =")[0]
+        changed = [f"{key} = {data.draw(LITERALS)}", "", lines[data.draw(st.integers(0, len(lines) - 1))]]
+        lines[number] = data.draw(st.sampled_from(changed))
+    (tmp_path / "a.toml").write_text("\n".join(lines))
+    survives(read, tmp_path / "a.toml")
+
+
+# ---- results ---------------------------------------------------------------------------------------------------
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["", "a", "\ud800", "../../x", 10**400]),
+    lambda parts: st.lists(parts, max_size=3) | st.dictionaries(st.text(max_size=3), parts, max_size=3),
+    max_leaves=4,
+)
+
+
+def changed_document(document: Any, data: st.DataObject) -> Any:
+    """Return a document in which one part is something else, is missing, or is there once more."""
+    whole = {"": copy.deepcopy(document)}
+    place: Any = whole
+    key: Any = ""
+    while isinstance(place[key], (dict, list)) and place[key] and data.draw(st.integers(0, 9)):
+        place = place[key]
+        key = data.draw(st.sampled_from(sorted(place) if isinstance(place, dict) else range(len(place))))
+    how = data.draw(st.sampled_from(["replace", "replace", "delete", "add", "scale"]))
+    if how == "delete" and place is not whole:
+        del place[key]
+    elif how == "add":
+        place[key] = [place[key], data.draw(JSON)]
+    elif how == "scale" and type(place[key]) in (int, float):
+        place[key] *= data.draw(st.sampled_from([-1, 0, 10**9]))
+    else:
+        place[key] = data.draw(JSON)
+    return whole.get("")
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with an entry, a run with weights, a study and a zoo."""
+    root = tmp_path_factory.mktemp("kept")
+    store = Store(root, rows_per_shard=2)
+    fill(store, ["a", "b", "c"])
+    folder = RunFolder(path=root / "runs" / ("a" * 32))
+    run = folder.run_path(RUN.layer, RUN.seed)
+    (run / MODEL).mkdir(parents=True)
+    (run / "result.json").write_text(to_json(RUN))
+    study = STUDIES["found"]()
+    origin = RunOrigin(model=model("m", 3), task="a", task_digest="b", pairs=(4, 4, 4), prompt="")
+    (run / MODEL / ORIGIN).write_text(to_json(origin))
+    (root / "study.json").write_text(to_json(study))
+    (root / "zoo.json").write_bytes((SHIPPED / "dropbench-captions.json").read_bytes())
+    return root
+
+
+def read_store(path: Path) -> None:
+    root = path.parents[2]
+    store = Store(root)
+    store.entries()
+    store.verify()
+    with contextlib.suppress(LayerProbeError):
+        if (entry := store.open(key_of(["a", "b", "c"]))) is not None:
+            entry.layer(1).sum()
+
+
+def read_run(path: Path) -> None:
+    RunFolder(path=path.parents[1]).load(RUN.layer, RUN.seed)
+    load_saved_run(path.parent)
+
+
+KEPT: dict[str, tuple[str, Reader]] = {
+    "manifest": ("embeddings/*/manifest.json", read_store),
+    "samples": ("embeddings/*/samples.json", read_store),
+    "run": ("runs/*/*/result.json", read_run),
+    "origin of weights": (f"runs/*/*/{MODEL}/{ORIGIN}", lambda path: read_run(path.parent)),
+    "study": ("study.json", read_study),
+    "zoo": ("zoo.json", read_zoo),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@FEW
+@given(data=st.data())
+@pytest.mark.parametrize(("name", "read"), KEPT.values(), ids=KEPT)
+def test_changed_results(kept: Path, name: str, read: Reader, data: st.DataObject) -> None:
+    (path,) = kept.glob(name)
+    before = path.read_bytes()
+    try:
+        if data.draw(st.booleans()):
+            path.write_text(json.dumps(changed_document(json.loads(before), data)))
+        else:
+            path.write_bytes(data.draw(st.binary(max_size=99)))
+        survives(read, path)
+    finally:
+        path.write_bytes(before)
