@@ -277,6 +277,18 @@ def test_compare_prints_curve_and_map(layerprobe: Layerprobe, pair: tuple[Path, 
     assert len(whole) == 2 * (3 + 4) + 1
 
 
+def test_a_few_texts_that_decide_are_told_beside_the_numbers(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.similarity.cautions.LEAST_SHARE", 1.01)
+    told = "layers 0 to 3 of electra: a few texts decide over the layer"
+    assert told in layerprobe("compare", *pair, "-t", pairs_file).err.replace(f"{pair[0].parent}/", "")
+    (printed,) = layerprobe("compare", *pair, "-t", pairs_file, "--json").json["comparisons"]
+    assert any(line.replace(f"{pair[0].parent}/", "").startswith(told) for line in printed["warnings"])
+    assert [len(shares) for shares in printed["map"]["effective_shares"]] == [4, 4]
+    assert all(0 < share < 1 for shares in printed["map"]["effective_shares"] for share in shares)
+
+
 def test_compare_several_models(
     layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from layerprobe.checks import LEVEL
-from layerprobe.similarity.cka import CKAEstimate, estimate_cka
+from layerprobe.similarity.cka import CKAEstimate, cka_interval, estimate_cka
 from layerprobe.similarity.inference import curve_uncertainty
 from layerprobe.similarity.label_free import infonce_influences
 from layerprobe.similarity.measures.cka import CKA
@@ -82,6 +82,76 @@ def independent_and_narrow(rng: np.random.Generator, n: int) -> Layers:
     return [normal(rng, n, 3)], [normal(rng, n, 3)]
 
 
+def through_a_map(factors: Array, rng: np.random.Generator, *, noise: float = 0.7, width: int = 12) -> Layers:
+    n, k = factors.shape
+    factors = factors.astype(np.float32)
+    return [factors + noise * normal(rng, n, k)], [factors @ weights(k, width) + noise * normal(rng, n, width)]
+
+
+def clusters(rng: np.random.Generator, n: int) -> Layers:
+    """Six topics, a CKA of 0.87."""
+    centres = 3 * weights(6, 8) * np.float32(np.sqrt(6))
+    return through_a_map(centres[rng.integers(6, size=n)] + normal(rng, n, 8), rng, noise=1.0)
+
+
+def discrete(rng: np.random.Generator, n: int) -> Layers:
+    return through_a_map(rng.integers(0, 2, (n, 8)) * 2.0 - 1, rng)
+
+
+def sparse(rng: np.random.Generator, n: int) -> Layers:
+    return through_a_map(3 * (rng.random((n, 24)) < 0.15) * normal(rng, n, 24), rng, width=24)
+
+
+def nearly_alike(rng: np.random.Generator, n: int) -> Layers:
+    return through_a_map(normal(rng, n, 8), rng, noise=0.02, width=64)
+
+
+def lognormal(sigma: float) -> Model:
+    return lambda rng, n: through_a_map(rng.lognormal(0, sigma, (n, 8)), rng)
+
+
+def lognormal_in_both(rng: np.random.Generator, n: int) -> Layers:
+    """Exponentials of correlated factors: the estimate is biased upwards for few samples."""
+    factors = normal(rng, n, 16)
+    return [np.exp(0.7 * factors)], [np.exp(0.7 * factors @ weights(16, 16)) + 0.3 * normal(rng, n, 16)]
+
+
+def student(freedom: int) -> Model:
+    return lambda rng, n: through_a_map(rng.standard_t(freedom, (n, 8)), rng)
+
+
+def far_texts(times: float, *, both: bool = True) -> Model:
+    """Five of a hundred samples are so much further from the mean than the others, in both layers or in one."""
+
+    def draw(rng: np.random.Generator, n: int) -> Layers:
+        (X,), (Y,) = through_a_map(normal(rng, n, 8), rng)
+        scale = np.where(rng.random((n, 1)) < 0.05, np.float32(times), np.float32(1))
+        return [scale * X], [scale * Y if both else Y]
+
+    return draw
+
+
+ORDINARY: dict[str, Model] = {
+    "clusters": clusters,
+    "discrete": discrete,
+    "sparse": sparse,
+    "nearly alike": nearly_alike,
+}
+UGLY: dict[str, Model] = {
+    "lognormal 0.5": lognormal(0.5),
+    "lognormal 0.7": lognormal(0.7),
+    "lognormal 1.0": lognormal(1.0),
+    "lognormal in both": lognormal_in_both,
+    "student 5": student(5),
+    "student 3": student(3),
+    "far texts, 3 times": far_texts(3),
+    "far texts, 10 times": far_texts(10),
+    "far texts, 100 times": far_texts(100),
+    "far texts in one layer, 5 times": far_texts(5, both=False),
+}
+UGLY_REPETITIONS = {30: 1500, 60: 1500, 200: 1000, 800: 500}
+
+
 def estimate(layers: Layers, measure: CKA = LINEAR, *, level: float | None = LEVEL) -> CKAEstimate:
     (found,) = estimate_cka([("model", layers[0]), ("reference", layers[1])], measures=[measure], level=level)
     return found
@@ -122,7 +192,46 @@ def covered(model: Model, n: int, value: float, *, measure: CKA = LINEAR, repeti
 @pytest.mark.parametrize("n", [100, 300, 1000])
 def test_intervals_hold_the_truth_at_their_level(model: Model, n: int) -> None:
     found = covered(model, n, float(truth(model)[0, 0]), repetitions=REPETITIONS[n])
-    assert_within(found, 0.93, 0.97, repetitions=REPETITIONS[n])
+    assert_within(found, 0.93, 0.98, repetitions=REPETITIONS[n])
+
+
+def drawn(model: Model, n: int, *, measure: CKA = LINEAR, repetitions: int) -> tuple[NDArray[np.bool_], ...]:
+    """Whether the interval holds the truth, and whether it is said to be doubtful, by repetition."""
+    value, rng = float(truth(model, measure)[0, 0]), np.random.default_rng(n)
+    found = []
+    for _ in range(repetitions):
+        (X,), (Y,) = model(rng, n)
+        one = cka_interval(X, Y, measure=measure)
+        found.append((one.lower <= value <= one.upper, one.doubtful))
+    held, doubtful = np.array(found).T
+    print(f"held {held.mean():.3f}, doubtful {doubtful.mean():.3f}, held or doubtful {(held | doubtful).mean():.3f}")
+    return held, doubtful
+
+
+@pytest.mark.parametrize("model", ORDINARY)
+@pytest.mark.parametrize("n", UGLY_REPETITIONS)
+def test_intervals_of_ordinary_samples_hold_the_truth_and_are_not_doubted(model: str, n: int) -> None:
+    held, doubtful = drawn(ORDINARY[model], n, repetitions=UGLY_REPETITIONS[n])
+    assert_within(frequency(held), 0.93, 0.98, repetitions=len(held))
+    assert frequency(doubtful) < 0.15
+
+
+@pytest.mark.parametrize("model", UGLY)
+@pytest.mark.parametrize("n", UGLY_REPETITIONS)
+def test_intervals_of_ugly_samples_hold_the_truth_or_are_doubted(model: str, n: int) -> None:
+    """What no sample shows cannot be doubted: one in five samples of 30 has no far text, one in twenty of 60."""
+    held, doubtful = drawn(UGLY[model], n, repetitions=UGLY_REPETITIONS[n])
+    assert_within(frequency(held | doubtful), 0.93, 1.0, repetitions=len(held))
+    assert frequency(held) > 0.86
+
+
+@pytest.mark.parametrize("model", UGLY)
+@pytest.mark.parametrize("n", [60, 200])
+def test_gaussian_kernels_bound_what_a_text_weighs(model: str, n: int) -> None:
+    """What the warning tells to do helps: without a doubt, and the intervals hold the truth."""
+    held, doubtful = drawn(UGLY[model], n, measure=RBF, repetitions=500)
+    assert_within(frequency(held), 0.92, 0.985, repetitions=len(held))
+    assert frequency(doubtful) < 0.01
 
 
 @pytest.mark.parametrize("model", [few_factors, heavy_tails])
@@ -130,7 +239,7 @@ def test_intervals_hold_the_truth_at_their_level(model: Model, n: int) -> None:
 def test_intervals_of_gaussian_kernels_hold_the_truth_at_their_level(model: Model, n: int) -> None:
     """The bandwidth is estimated as well, which the influence values leave out."""
     found = covered(model, n, float(truth(model, RBF)[0, 0]), measure=RBF, repetitions=REPETITIONS[n])
-    assert_within(found, 0.93, 0.97, repetitions=REPETITIONS[n])
+    assert_within(found, 0.93, 0.98, repetitions=REPETITIONS[n])
 
 
 @pytest.mark.parametrize("model", [independent, independent_and_narrow])
