@@ -88,7 +88,10 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
         except Exception as error:  # configurations raise anything
             errors.append(error)
             continue
-        shorter._attn_implementation = config._attn_implementation  # not in the file
+        # what was set after the file was read
+        shorter._attn_implementation = config._attn_implementation
+        if hasattr(config, "use_cache"):
+            shorter.use_cache = config.use_cache
         n_made += 1
         yield shorter
     if not n_made:

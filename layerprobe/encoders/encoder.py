@@ -251,10 +251,6 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
     with model_errors(encoder.description.name, f"making a model of {n_blocks} blocks"):
         shorter, weights = _of_fewer_blocks(encoder, n_blocks), encoder.model.state_dict()
         shorter.load_state_dict({name: weights[name] for name in shorter.state_dict()}, assign=True)
-        for name, value in shorter.named_buffers():
-            # no checkpoint holds them; some are made where weights are drawn, which is left out here
-            if name not in weights:
-                value.copy_(encoder.model.get_buffer(name))
         shorter.tie_weights()
         nn.Module.to(shorter, encoder.model.device, encoder.model.dtype)
         shorter.train(False)
