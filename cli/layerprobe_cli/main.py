@@ -4,6 +4,7 @@ import functools
 import inspect
 import os
 import re
+import traceback
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -40,6 +41,9 @@ from layerprobe_cli.commands import (
 from layerprobe_cli.options import Command, expanded
 from layerprobe_cli.output import fail, log_to_stderr
 
+INTERRUPTED = 128 + 2
+"""Exit code after Ctrl-C, as shells have it: 128 and the number of SIGINT."""
+
 app = typer.Typer(
     name="layerprobe",
     no_args_is_help=True,
@@ -59,9 +63,12 @@ def _guarded(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **values)
             return
         except LayerProbeError as error:
+            if values.get("traceback"):
+                typer.echo("".join(traceback.format_exception(error)), err=True, nl=False)
             message = str(error)
         except KeyboardInterrupt:
-            message = "interrupted; what is done is kept, the same command goes on from there"
+            fail("interrupted; what is done is kept, the same command goes on from there")
+            raise typer.Exit(INTERRUPTED) from None
         except OSError as error:
             if error.filename is None:
                 raise

@@ -24,6 +24,7 @@ class Output:
 
     json: Json = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no warnings.")] = False
+    traceback: Annotated[bool, typer.Option("--traceback", help="Where an error comes from, before its line.")] = False
 
     def result(self, value: T, table: Callable[[T], None], *, as_json: object = None) -> None:
         """Print a result, as JSON, which can be of another value, or by `table`."""

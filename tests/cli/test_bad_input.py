@@ -228,9 +228,16 @@ def test_ctrl_c(
     with monkeypatch.context() as patch:
         patch.setattr(embed, "_embed_batch", interrupt)
         stopped = layerprobe("extract", pair[0], "-t", pairs_file)
-    assert stopped.code == 1
+    assert stopped.code == 130
     assert "interrupted" in stopped.error
     assert layerprobe("extract", pair[0], "-t", pairs_file).code == 0
+
+
+def test_where_an_error_comes_from_is_shown_on_request(layerprobe: Layerprobe, tmp_path: Path) -> None:
+    done = layerprobe("extract", tmp_path / "none", "--texts", __file__, "--traceback")
+    assert done.code == 1
+    assert "Traceback (most recent call last)" in done.err
+    assert done.err.splitlines()[-1].startswith("error: ")
 
 
 def test_kill_9_while_fine_tuning(

@@ -189,7 +189,7 @@ def test_ctrl_c_ends_all_processes_and_keeps_what_is_done(toml: Path, tmp_path: 
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=30)
-        assert process.returncode == 1
+        assert process.returncode == 130
     assert err.splitlines()[-1] == "error: interrupted; what is done is kept, the same command goes on from there"
     assert "Traceback" not in err
     assert out == ""

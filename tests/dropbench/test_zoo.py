@@ -173,10 +173,5 @@ def test_numbers_that_are_not_finite_are_not_written(tmp_path: Path) -> None:
     write_zoo(known_zoo(), tmp_path / "zoo.json")
     text = (tmp_path / "zoo.json").read_text().replace(json.dumps(80.0), "NaN")
     (tmp_path / "zoo.json").write_text(text)
-    with pytest.raises(
-        DataError, match="its checksum is not that of its content, which was damaged or changed by hand"
-    ):
-        read_zoo(tmp_path / "zoo.json")
-    (tmp_path / "zoo.json").write_text(text.replace(text[text.index(', "checksum"') :], "}"))
     with pytest.raises(DataError, match="finite number"):
         read_zoo(tmp_path / "zoo.json")
