@@ -20,6 +20,7 @@ from layerprobe.files import inside, store_errors
 from layerprobe.finetuning.results import RESULT, load_finished, runs_root
 from layerprobe.finetuning.values import FineTuningRun, JointRun
 from layerprobe.folders import folder_errors, folder_problems, new_folder
+from layerprobe.inputs import read_document
 from layerprobe.kept import parsed, read_kept
 from layerprobe.serialisation import sealed
 from layerprobe.store.key import is_fingerprint
@@ -167,7 +168,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
 
 def _is_joint(result: Path) -> bool:
     with store_errors("read", result), contextlib.suppress(DataError):
-        content, _ = parsed(result.read_bytes())
+        content, _ = parsed(read_document(result))
         return isinstance(content, dict) and "weighting" in content
     return False
 

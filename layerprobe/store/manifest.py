@@ -8,6 +8,7 @@ from typing import Any
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError
 from layerprobe.files import inside, problem_with, store_errors
+from layerprobe.inputs import read_document
 from layerprobe.kept import write_kept
 from layerprobe.serialisation import digest, from_dict, unsealed
 from layerprobe.store.key import StoreKey
@@ -124,7 +125,7 @@ def read_manifest(directory: Path) -> Manifest | None:
     path = inside(directory, directory / MANIFEST)
     with store_errors("read", path):
         try:
-            data = path.read_bytes()
+            data = read_document(path)
         except FileNotFoundError:
             return None
     try:

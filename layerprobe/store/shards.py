@@ -17,6 +17,7 @@ from safetensors.numpy import save
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files import TEMPORARY, make_directory, store_errors, write_whole
+from layerprobe.serialisation import parse_json
 from layerprobe.store.manifest import SAMPLES, Manifest, read_manifest, stored_file, write_manifest
 from layerprobe.versions import FORMAT_VERSION
 
@@ -269,7 +270,7 @@ def _offset(tensor: dict[str, Any], shape: tuple[int, int], start: int, size: in
 def _read_samples(directory: Path, manifest: Manifest) -> tuple[str, ...]:
     path = directory / SAMPLES
     try:
-        ids = json.loads(path.read_bytes())
+        ids = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise damaged(path, f"it is garbled ({error})") from error
     if not isinstance(ids, list) or len(ids) != manifest.n_rows or not all(isinstance(i, str) for i in ids):

@@ -8,6 +8,7 @@ from pathlib import Path
 from layerprobe.errors import DamagedStoreError, DataError, StoreError, StoreVersionError
 from layerprobe.files import TEMPORARY, store_errors
 from layerprobe.folders import SUMS, folder_problems
+from layerprobe.inputs import open_regular
 from layerprobe.kept import parsed, problems_of
 from layerprobe.store.key import is_fingerprint
 from layerprobe.store.manifest import read_manifest
@@ -87,8 +88,8 @@ def _result_problems(path: Path, root: Path, *, listed: bool = False) -> list[st
 
     With `listed` its bytes were compared with a list, and may be no result at all; it can still be of another place.
     """
-    with store_errors("read", path):
-        data = path.read_bytes()
+    with store_errors("read", path), open_regular(path) as file:
+        data = file.read()
     try:
         _, checksum = parsed(data)
     except DataError as error:
