@@ -52,7 +52,7 @@ def read_kept(kind: type[T], path: Path, *, root: Path, older: bool = True) -> T
     with store_errors("read", path):
         try:
             data = read_document(path)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
     try:
         content, checksum = parsed(data)

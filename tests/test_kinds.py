@@ -132,7 +132,8 @@ def test_a_damaged_probe_is_fitted_again(
     (file,) = [path for path in Store(tmp_path).root.rglob("*") if path.is_file() and path.parent.name == "probes"]
     file.write_text("{}")
     assert zero_shot(everything, task) == first
-    assert "is damaged" in caplog.text
+    assert "it has no checksum" in caplog.text
+    assert "it is made again" in caplog.text
 
 
 def test_a_layer_whose_probe_cannot_be_scored_is_named(

@@ -102,5 +102,7 @@ def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> boo
         normed = [torch.nn.Sequential(*tail)(state) for state in handed[:-1]]
     except Exception:  # models raise anything; then there are none
         return False
-    pairs = zip([*normed, handed[-1]], states, strict=False)
-    return len(handed) == len(states) and all(_difference(a, b, mask) <= TRUNCATION_TOLERANCE for a, b in pairs)
+    if len(handed) != len(states):
+        return False
+    pairs = zip([*normed, handed[-1]], states, strict=True)
+    return all(_difference(a, b, mask) <= TRUNCATION_TOLERANCE for a, b in pairs)

@@ -367,7 +367,7 @@ def test_cache_verify_reads_any_folder_or_file(
     (tmp_path / "study.json").write_bytes(sealed({"x": 1}))
     (tmp_path / "older.json").write_text("{}")
     found = layerprobe("cache", "verify", tmp_path, "--json").json
-    assert found == {"problems": [], "checked": 2, "unchecked": [str(tmp_path / "older.json")]}
+    assert found == {"problems": [], "checked": 3, "unchecked": [str(tmp_path / "older.json")]}
     assert f"{tmp_path / 'older.json'} has no checksum: it cannot" in layerprobe("cache", "verify", tmp_path).out
     (tmp_path / "study.json").write_text((tmp_path / "study.json").read_text().replace('"x": 1', '"x": 2'))
     (tmp_path / "out" / "config.json").write_text("{}")
