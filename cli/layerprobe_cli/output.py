@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from layerprobe.progress import Progress
 
 T = TypeVar("T")
+LINE_EVERY = 30
+"""Seconds from one line of progress to the next where stderr is no terminal."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -81,11 +84,11 @@ def fail(message: str) -> None:
 
 @contextlib.contextmanager
 def progress_bar(*, quiet: bool) -> Iterator[Progress]:
-    """Show bars with an estimate on stderr; nothing when stderr is no terminal."""
+    """Show bars with an estimate on stderr, or where that is no terminal a line now and then."""
     from layerprobe.progress import silent
 
     if quiet or not sys.stderr.isatty():
-        yield silent
+        yield silent if quiet else _lines()
         return
     from rich.console import Console
     from rich.progress import (
@@ -116,6 +119,22 @@ def progress_bar(*, quiet: bool) -> Iterator[Progress]:
             bars.update(shown[stage], description=task, completed=done, total=total)
 
         yield report
+
+
+def _lines() -> Progress:
+    """Return what says on stderr how far the work is, a line each half minute of it."""
+    from layerprobe.progress import duration
+
+    began = said = time.monotonic()
+
+    def report(task: str, done: float, total: float) -> None:
+        nonlocal said
+        now = time.monotonic()
+        if now - said >= LINE_EVERY:
+            said = now
+            typer.echo(f"{task}: {done / total:.0%} after {duration(now - began)}", err=True)
+
+    return report
 
 
 def log_to_stderr(*, quiet: bool) -> None:

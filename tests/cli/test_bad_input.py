@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -238,6 +239,15 @@ def test_where_an_error_comes_from_is_shown_on_request(layerprobe: Layerprobe, t
     assert done.code == 1
     assert "Traceback (most recent call last)" in done.err
     assert done.err.splitlines()[-1].startswith("error: ")
+
+
+def test_progress_is_a_line_now_and_then_where_stderr_is_no_terminal(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = re.compile(r"embedding with electra: \d+% after \d+ s")
+    assert not any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file).err.splitlines()))
+    monkeypatch.setattr("layerprobe_cli.output.LINE_EVERY", 0)
+    assert any(map(line.fullmatch, layerprobe("extract", pair[0], "-t", pairs_file, "--prompt", "a").err.splitlines()))
 
 
 def test_kill_9_while_fine_tuning(
