@@ -46,7 +46,7 @@ Array = NDArray[np.float64]
 
 SMALL_VALIDATION = 1000
 """Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
-SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 3, 2048
+SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
 
 
 def find(
