@@ -37,12 +37,12 @@ notebooks: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
-# Zero silent, zero tracebacks.
+# Zero silent, zero tracebacks; two at a time.
 attack: $(READY)
-	$(BIN)/python tests/attacks/kills.py
-	$(BIN)/python tests/attacks/bytes.py
-	$(BIN)/python tests/attacks/tables.py
-	$(BIN)/python tests/attacks/architectures.py
+	$(MAKE) --jobs 2 --keep-going attack-kills attack-bytes attack-tables attack-architectures
+
+attack-%: $(READY)
+	$(BIN)/python tests/attacks/$*.py
 
 bench: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --group bench
