@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 
 import layerprobe as lp
 from layerprobe.encoders import options as loading
@@ -126,7 +125,8 @@ def test_another_version_looks_again(
         Options(device="cpu", cache_dir=tmp_path),
     )
     load(model, options)
-    where: Any = {"torch": torch, "transformers": transformers, "layerprobe": loading}[library]
+    # the module that it reads: another test may have loaded transformers again
+    where: Any = {"torch": loading.torch, "transformers": loading.transformers, "layerprobe": loading}[library]
     monkeypatch.setattr(where, "__version__", "2.99.0")
     load(model, options)
     assert len(looks) == 2
