@@ -167,6 +167,18 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     assert set(only["prediction"]["baselines"]) == simple
 
 
+def test_models_are_called_as_the_command_line_says(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    named = "--name", "our ELECTRA", "--reference-name", "our BERT"
+    printed = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--rule", "plateau of CKA", *named)
+    assert "our ELECTRA" in printed.out
+    assert "our BERT" in printed.out
+    assert str(pair[0]) not in printed.out
+    refused = layerprobe("predict", pair[0], "-t", pairs_file, "--reference-name", "our BERT")
+    assert "expected a --reference for each --reference-name, got 0" in refused.err
+
+
 def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
     (only,) = layerprobe("predict", *pair_of(pair), "-t", pairs_file, "--rule", "fall of zero-shot", "--json").json
     prediction = only["prediction"]

@@ -75,7 +75,7 @@ def test_paths_of_data_and_reference_are_not_told() -> None:
 def test_what_it_says() -> None:
     text = card(described(), 2, LAYOUT)
     for words in (
-        "# model, truncated at layer 2\n",
+        "# org/model, truncated at layer 2\n",
         "org/model, revision 0123456789abcdef0123456789abcdef01234567 (bert)",
         "2 of 3: the embeddings and the first 2 blocks\n",
         "300 instead of 400 (25.0% less;",
