@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
@@ -23,8 +24,9 @@ def sweep_page(result: SweepResult) -> Page:
     return Page(
         title=f"Sweep of {numbers.counted(len(models), 'model')}",
         overline="layerprobe · sweep",
-        heading=", ".join(distinct_names(models)),
-        lead=(_progress(result),),
+        heading=_heading(result),
+        lead=findings(result),
+        remarks=(_progress(result),),
         warnings=tuple(
             f"Failed: {model} on {task}, layer {each.layer}, seed {each.seed}: {each.message}"
             for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
@@ -36,6 +38,27 @@ def sweep_page(result: SweepResult) -> Page:
         table=csv_text(CSV_COLUMNS, _runs(result)),
         stem="sweep",
     )
+
+
+def _heading(result: SweepResult) -> str:
+    """Return the layer to keep of a model on a task; of several what was swept."""
+    models = distinct_names(list(dict.fromkeys(curve.model for curve in result.curves)))
+    if len(result.curves) > 1 or not result.curves[0].outcomes:
+        return f"Best layers of {numbers.listed(models)}"
+    ((model, task),) = sweep_names(result.curves)
+    return f"{model} scores highest at layer {_best(result.curves[0]).layer} on {task}"
+
+
+def findings(result: SweepResult) -> tuple[str, ...]:
+    """Return, of each model and task, the layer with the highest mean, what it is above the last, and its rivals."""
+    return tuple(
+        f"{model} on {task}: {_finding(curve)}"
+        for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
+    )
+
+
+def _best(curve: SweepCurve) -> LayerOutcome:
+    return max(curve.outcomes, key=lambda outcome: outcome.mean)
 
 
 def _runs(result: SweepResult) -> Iterator[tuple[object, ...]]:
@@ -83,14 +106,27 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
     figure = Figure(
         place,
         sweep_curves(curves, labels),
-        " ".join(map(_finding, labels, curves)),
+        " ".join(f"{label}: {_finding(curve)}" for label, curve in zip(labels, curves, strict=True)),
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure, table(f"Scores on {name}", rows))
 
 
-def _finding(label: str, curve: SweepCurve) -> str:
+def _finding(curve: SweepCurve) -> str:
+    """Return the layer with the highest mean, how that compares with the last one that was run, and what is as good."""
     if not curve.outcomes:
-        return f"{label} has no finished run."
-    best = max(curve.outcomes, key=lambda outcome: outcome.mean)
-    return f"{label} scores highest at layer {best.layer}, {numbers.number(best.mean)}."
+        return "no finished run."
+    best, last = _best(curve), curve.outcomes[-1]
+    title = f"{metric_title(curve.primary)} x 100 on test"
+    said = f"layer {best.layer} scores highest, {numbers.number(best.mean, 1)} ({title})"
+    if best is not last:
+        said += f", {numbers.number(best.mean - last.mean, 1)} points above layer {last.layer}"
+    if len(curve.outcomes) == 1:
+        return f"{said}; no other layer was run."
+    if best.interval is None:
+        return f"{said}; one seed: how far another would be from it is not known."
+    low, _ = best.interval
+    near = [each.layer for each in curve.outcomes if each is not best and each.mean >= low]
+    if near:
+        return f"{said}; within its interval {'lies' if len(near) == 1 else 'lie'} {numbers.counted_layers(near)}."
+    return f"{said}; no other layer lies within its interval."
