@@ -72,11 +72,6 @@ def title(study: Study) -> str:
     return names(study)[0] if study.comparison.alone else " against ".join(names(study))
 
 
-def confirm_command(study: Study, task: str = "TASK") -> str:
-    """Return the command that fine-tunes the layers that decide, or that scores where the task has scores."""
-    return f"layerprobe run MODEL {'' if study.comparison.alone else '-r REFERENCE '}-t {task}"
-
-
 def cka_curve_finding(study: Study) -> str:
     """Return what the CKA curve shows."""
     values, evidence = study.comparison.curve.values, study.prediction.evidence

@@ -1,16 +1,27 @@
 """layerprobe find."""
 
+import functools
 from typing import Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import AgainstLast, Embedding, Level, Model, Search, SearchTuning, TaskSource
+from layerprobe_cli.options import (
+    AgainstLast,
+    Embedding,
+    Level,
+    Model,
+    Search,
+    SearchTuning,
+    TaskSource,
+    finetune_command,
+)
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_finding
 
 
 def find(
+    context: typer.Context,
     model: Model,
     source: TaskSource,
     embedding: Embedding,
@@ -36,6 +47,7 @@ def find(
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.study.commands import export_commands
     from layerprobe.study.find import find as find_layer
 
     checkpoint = embedding.resolve(model)
@@ -53,4 +65,5 @@ def find(
             progress=progress,
         )
     output.notes(task.notes, (*task.warnings, *finding.failures))
-    output.result(finding, print_finding)
+    commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
+    output.result(finding, functools.partial(print_finding, commands=commands))

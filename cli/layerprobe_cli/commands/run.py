@@ -28,6 +28,7 @@ from layerprobe_cli.options import (
     StudyFolder,
     TaskSource,
     TextsOf,
+    finetune_command,
     given_layers,
     given_options,
     option,
@@ -68,6 +69,9 @@ def run(
         bool,
         option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction."),
     ] = True,
+    save_models: Annotated[
+        bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
+    ] = False,
     out: StudyFolder = Path("layerprobe-report"),
 ) -> None:
     """Predict, find the layer to keep, and report, in one go.
@@ -78,7 +82,7 @@ def run(
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    tuned = "layers", "reference_layers", "against_last"
+    tuned = "layers", "reference_layers", "against_last", "save_models"
     if not fine_tuning and given_options(context, SearchTuning, Search, others=tuned):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     seeds, measure, searching = tuning.n_seeds(), similarity.settings(), search.settings()
@@ -107,7 +111,9 @@ def run(
             rule=rule,
             split=split,
             options=extraction.options(),
+            save_models=save_models,
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
+            finetune_command=finetune_command(context, model),
             progress=progress,
             **measure,
         )

@@ -30,10 +30,12 @@ from layerprobe.pages.style import (
     styled,
     text,
 )
-from layerprobe.prediction.values import DropPrediction, Evidence
+from layerprobe.prediction.values import Evidence
 from layerprobe.report import words
 from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
 from layerprobe.study.values import Study
+
+PREDICTED_DROP = "drop predicted"
 
 # ---- the curve ----------------------------------------------------------------------------------------
 
@@ -41,10 +43,11 @@ from layerprobe.study.values import Study
 def cka_curve(study: Study) -> go.Figure:
     """Return the similarity to the reference by layer, with intervals; further references as thin lines.
 
-    Layers that were flagged are diamonds, drop layers are shaded, and the threshold, the recommended layer and the one
-    to keep are marked.
+    Where the rule read this curve, the layers that it flags are diamonds and shaded. The threshold, the recommended
+    layer and the one to keep are marked.
     """
     curve, prediction = study.comparison.curve, study.prediction
+    flagged = () if prediction.read else prediction.drop_layers
     decided_by = prediction.evidence if prediction.by_plateau else None
     measure = words.short_measure(study)
     name = f"against {words.reference_labels(study)[0]}" if study.further_comparisons else measure
@@ -53,14 +56,14 @@ def cka_curve(study: Study) -> go.Figure:
         [
             *_bands(curve.uncertainty),
             *_further(study),
-            _line(name, curve.values, texts, prediction, legendrank=1),
+            _line(name, curve.values, texts, flagged, legendrank=1),
             *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
             *_rings(study),
         ]
     )
     layer_axis(figure, len(curve.values))
     figure.update_yaxes(title=_axis_title(study), range=_range(study))
-    shade_drop(figure, study.drop_layers)
+    shade_drop(figure, flagged, what=PREDICTED_DROP)
     return styled(figure)
 
 
@@ -77,20 +80,20 @@ def read_by_rule(study: Study) -> go.Figure:
     for row, (name, values) in enumerate(read.items(), start=1):
         errors = prediction.read_uncertainty.get(name)
         texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
-        for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction)):
+        for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction.drop_layers)):
             figure.add_trace(trace.update(showlegend=False), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
     layer_axis(figure, study.comparison.model.n_layers)
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
-    shade_drop(figure, study.drop_layers)
+    shade_drop(figure, prediction.drop_layers, what=PREDICTED_DROP)
     return styled(figure)
 
 
 def _line(
-    name: str, values: Sequence[float], texts: Sequence[str], prediction: DropPrediction, **options: Any
+    name: str, values: Sequence[float], texts: Sequence[str], flagged: Sequence[int], **options: Any
 ) -> go.Scatter:
-    marker = layer_markers(range(len(values)), prediction.drop_layers)
+    marker = layer_markers(range(len(values)), flagged)
     return line(values, name=name, colour=MODEL, width=2.5, marker=marker, texts=texts, **options)
 
 
@@ -145,13 +148,14 @@ def _further(study: Study) -> list[go.Scatter]:
 
 def _rings(study: Study) -> list[go.Scatter]:
     """Return a ring around the recommended layer, and where there was a search around the one to keep."""
-    expected, kept = study.prediction.recommended_layer, study.kept_layer
+    predicted, kept = study.prediction.recommended_layer, study.kept_layer
     if study.finding is None:
-        named = {f"recommended: layer {expected}": (expected, CHOSEN)}
+        named = {f"recommended: layer {predicted}": (predicted, CHOSEN)}
     else:
-        named = {f"keep: layer {kept}": (kept, CHOSEN)}
-        if expected != kept:
-            named[f"expected: layer {expected}"] = expected, FAINT
+        score = numbers.number(study.finding.answer.layers[kept].mean, 1)
+        named = {f"keep: layer {kept}, expected score {score}": (kept, CHOSEN)}
+        if predicted != kept:
+            named[f"predicted: layer {predicted}"] = predicted, FAINT
     return [
         go.Scatter(
             x=[layer],
