@@ -43,7 +43,7 @@ def study_page(study: Study) -> Page:
         heading=headline(study),
         lead=(summary(study),),
         first=first,
-        remarks=(*(_predicted(study) if finding is None else _found(finding)), NEXT),
+        remarks=(*(_predicted(study) if finding is None else _found(finding)), _link_to_next(finding)),
         cards={"": _cards(study) if finding is None else _found_cards(study, finding)},
         warnings=sum((comparison.warnings for comparison in comparisons), study.provenance.warnings),
         sections=sections,
@@ -55,9 +55,6 @@ def study_page(study: Study) -> Page:
         table_label="Table of layers",
         stem=words.file_stem(study),
     )
-
-
-NEXT = element("p", element("a", "What to do next: export and serve it", href="#next"))
 
 
 def _terms(study: Study) -> tuple[str, ...]:
@@ -112,11 +109,18 @@ def _predicted(study: Study) -> tuple[str, ...]:
 
 
 def _found(finding: Finding) -> tuple[str, ...]:
-    """Return the proof against the last layer, and what the answer cost."""
+    """Return the proof against the last layer, where another one is kept, and what the answer cost."""
     proof = finding.against_last
+    if proof is None and finding.best_layer == len(finding.parameters) - 1:
+        return (finding.spent,)
     badge, kind = ("– not tested", "open") if proof is None else (BADGES[proof.verdict], proof.verdict)
     tested = element("span", badge, class_=f"badge {kind}"), " ", proof_sentence(finding)
     return element("p", *tested, class_="verdict"), finding.spent
+
+
+def _link_to_next(finding: Finding | None) -> Markup:
+    said = "fine-tune, and find the layer" if finding is None else "export the model, and serve it"
+    return element("p", element("a", f"What to do next: {said}", href="#next"))
 
 
 def _verdict(study: Study) -> Markup:

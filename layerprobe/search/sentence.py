@@ -61,7 +61,7 @@ def sureness_sentence(answer: SearchAnswer) -> str:
         return f"It is the best layer with a chance of {chance}."
     if len(answer.candidates) == len(answer.layers):
         return f"It is the best layer with a chance of {chance}; none of the others can be ruled out."
-    return f"{level} sure that the best layer is {listed(answer.candidates, 'or')}."
+    return f"{level} sure that the best layer is {either(answer.candidates)}."
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
@@ -163,3 +163,14 @@ def listed(layers: Sequence[int], word: str) -> str:
     """
     *others, last = map(str, layers)
     return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def either(layers: Sequence[int]) -> str:
+    """Return that it is one of some layers: each of them by name, or of many that are side by side the ends.
+
+    Examples:
+        >>> either([4, 5, 6]), either([4, 5, 6, 7]), either([1, 3, 4, 5])
+        ('4, 5 or 6', 'one of 4 to 7', '1, 3, 4 or 5')
+    """
+    first, last = layers[0], layers[-1]
+    return f"one of {first} to {last}" if len(layers) == last - first + 1 > 3 else listed(layers, "or")

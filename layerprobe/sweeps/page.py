@@ -41,18 +41,19 @@ def sweep_page(result: SweepResult) -> Page:
 
 
 def _heading(result: SweepResult) -> str:
-    """Return the layer to keep of a model on a task; of several what was swept."""
+    """Return the best layer of each model on one task; on several, what was swept."""
     models = distinct_names(list(dict.fromkeys(curve.model for curve in result.curves)))
-    if len(result.curves) > 1 or not result.curves[0].outcomes:
+    done = [(model, curve) for (model, _), curve in zip(sweep_names(result.curves), result.curves, strict=True)]
+    if len(models) < len(done) or not all(curve.outcomes for _, curve in done):
         return f"Best layers of {numbers.listed(models)}"
-    ((model, task),) = sweep_names(result.curves)
-    return f"{model} scores highest at layer {_best(result.curves[0]).layer} on {task}"
+    best = [f"{_best(curve).layer} of {model}" for model, curve in done]
+    return f"Best layer{'' if len(best) == 1 else 's'}: {numbers.listed(best)}"
 
 
 def findings(result: SweepResult) -> tuple[str, ...]:
     """Return, of each model and task, the layer with the highest mean, what it is above the last, and its rivals."""
     return tuple(
-        f"{model} on {task}: {_finding(curve)}"
+        f"{model} on {task}: {_finding(curve, result.level)}"
         for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
     )
 
@@ -106,13 +107,14 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
     figure = Figure(
         place,
         sweep_curves(curves, labels),
-        " ".join(f"{label}: {_finding(curve)}" for label, curve in zip(labels, curves, strict=True)),
+        f"{numbers.capitalised(metric_title(curves[0].primary))} after fine-tuning on {name}, by layer:"
+        f" {numbers.listed(labels)}.",
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure, table(f"Scores on {name}", rows))
 
 
-def _finding(curve: SweepCurve) -> str:
+def _finding(curve: SweepCurve, level: float) -> str:
     """Return the layer with the highest mean, how that compares with the last one that was run, and what is as good."""
     if not curve.outcomes:
         return "no finished run."
@@ -127,6 +129,5 @@ def _finding(curve: SweepCurve) -> str:
         return f"{said}; one seed: how far another would be from it is not known."
     low, _ = best.interval
     near = [each.layer for each in curve.outcomes if each is not best and each.mean >= low]
-    if near:
-        return f"{said}; within its interval {'lies' if len(near) == 1 else 'lie'} {numbers.counted_layers(near)}."
-    return f"{said}; no other layer lies within its interval."
+    others = numbers.counted_layers(near) if near else "no other layer"
+    return f"{said}; {others} {'lie' if len(near) > 1 else 'lies'} within its {numbers.percent(level)} interval."

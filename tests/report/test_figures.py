@@ -105,7 +105,10 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
     study = by_rank(plain)
     assert [trace.name for trace in cka_curve(study).data] == ["CKA", "recommended: layer 9"]
     figure = read_by_rule(study)
-    assert [trace.y for trace in figure.data] == list(study.prediction.read.values())
+    curves = list(study.prediction.read.values())
+    assert [trace.y for trace in figure.data[::2]] == curves
+    assert [(trace.x, trace.y) for trace in figure.data[1::2]] == [((9,), (values[9],)) for values in curves]
+    assert [trace.showlegend for trace in figure.data] == [False, True, False, False]
     titles = [axis.title.text for axis in (figure.layout.yaxis, figure.layout.yaxis2)]
     assert titles == ["effective rank", "mean &lt;cosine&gt;"]
     assert set(figure.data[0].marker.symbol) == {"circle", "diamond"}

@@ -58,14 +58,14 @@ def test_a_finding_comes_first() -> None:
     assert page.text.index(finding) < page.text.index("5 of 10 runs done")
     alone = curve("org/a", "stsb", {1: (70.0, 71.0, 70.4), 2: (70.3, 71.2, 70.6), 3: (50.0, 50.5, 50.2)})
     page = Page(render(sweep_page(SweepResult(curves=(alone,), level=0.95, n_runs=9))))
-    assert "a scores highest at layer 2 on stsb" in page.text
+    assert "Best layer: 2 of a" in page.text
     assert (
-        "layer 2 scores highest, 70.7 (Spearman x 100 on test), 20.5 points above layer 3; within its interval lies "
-        "layer 1."
+        "layer 2 scores highest, 70.7 (Spearman x 100 on test), 20.5 points above layer 3; layer 1 lies within its "
+        "95\u00a0% interval."
     ) in page.text
     clear = dataclasses.replace(alone, outcomes=alone.outcomes[1:])
     page = Page(render(sweep_page(SweepResult(curves=(clear,), level=0.95, n_runs=6))))
-    assert "above layer 3; no other layer lies within its interval." in page.text
+    assert "above layer 3; no other layer lies within its 95\u00a0% interval." in page.text
     one = dataclasses.replace(alone, outcomes=alone.outcomes[:1])
     page = Page(render(sweep_page(SweepResult(curves=(one,), level=0.95, n_runs=3))))
     assert "layer 1 scores highest, 70.5 (Spearman x 100 on test); no other layer was run." in page.text

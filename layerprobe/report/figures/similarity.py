@@ -58,7 +58,7 @@ def cka_curve(study: Study) -> go.Figure:
             *_further(study),
             _line(name, curve.values, texts, flagged, legendrank=1),
             *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
-            *_rings(study),
+            *_rings(study, curve.values),
         ]
     )
     layer_axis(figure, len(curve.values))
@@ -80,8 +80,10 @@ def read_by_rule(study: Study) -> go.Figure:
     for row, (name, values) in enumerate(read.items(), start=1):
         errors = prediction.read_uncertainty.get(name)
         texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
-        for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction.drop_layers)):
-            figure.add_trace(trace.update(showlegend=False), row=row, col=1)
+        drawn = _line(name, values, _value_texts(texts, errors), prediction.drop_layers)
+        rings = _rings(study, values)
+        for trace in (*_bands(errors), drawn, *rings):
+            figure.add_trace(trace.update(showlegend=row == 1 and trace in rings), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
     layer_axis(figure, study.comparison.model.n_layers)
     figure.update_xaxes(title=None)
@@ -146,8 +148,8 @@ def _further(study: Study) -> list[go.Scatter]:
     return traces
 
 
-def _rings(study: Study) -> list[go.Scatter]:
-    """Return a ring around the recommended layer, and where there was a search around the one to keep."""
+def _rings(study: Study, values: Sequence[float]) -> list[go.Scatter]:
+    """Return on a curve a ring around the recommended layer, and where there was a search around the one to keep."""
     predicted, kept = study.prediction.recommended_layer, study.kept_layer
     if study.finding is None:
         named = {f"recommended: layer {predicted}": (predicted, CHOSEN)}
@@ -159,7 +161,7 @@ def _rings(study: Study) -> list[go.Scatter]:
     return [
         go.Scatter(
             x=[layer],
-            y=[study.comparison.curve.values[layer]],
+            y=[values[layer]],
             name=name,
             mode="markers",
             marker={"size": 17, "color": TRANSPARENT, "line": {"color": colour, "width": 2.5}},
