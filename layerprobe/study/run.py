@@ -1,5 +1,6 @@
 """The main line: predict, fine-tune where it decides, and put down what somebody needs to do it again."""
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -19,6 +20,8 @@ from layerprobe.study.predict import References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
 from layerprobe.tasks.values import Task, TextSplit, check_task
 from layerprobe.versions import __version__, versions
+
+logger = logging.getLogger(__name__)
 
 AGAINST_LAST = 3
 """Seeds of the layer to keep and of the last one, for the difference between them on the test split."""
@@ -100,6 +103,7 @@ def run(
         options=options,
         progress=progress,
     )
+    logger.info("before fine-tuning: %s", prediction.drop.sentence)
     finding: Finding | None = None
     further: tuple[LayerOutcome, ...] = ()
     contrast: tuple[LayerOutcome, ...] = ()
