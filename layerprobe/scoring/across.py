@@ -11,7 +11,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.metrics.seeds import best_of, mean_interval
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.tasks.values import Task
@@ -98,7 +98,7 @@ def score_across(
     split: Split = "test",
     level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> AcrossTasks:
     """Score every layer on several tasks without fine-tuning, as `score` does each of them.
 

@@ -28,7 +28,7 @@ from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import SELF_CKA
 from layerprobe.search.answer import answer
@@ -63,7 +63,7 @@ def find(
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 

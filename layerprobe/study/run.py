@@ -11,7 +11,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.zero_shot import score
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
@@ -48,7 +48,7 @@ def run(
     split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
     command: str = "layerprobe.run",
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Study:
     """Predict, find the layer to keep, and score; what was done before is not done again.
 
