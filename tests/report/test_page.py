@@ -280,7 +280,7 @@ def test_nothing_is_said_of_a_reference_where_there_is_none(measured: Study) -> 
     for study in (alone, dataclasses.replace(alone, zero_shot=None, confirmation=None)):
         page = Page(rendered(study))
         labels = [attributes.get("aria-label") or "" for _, attributes in page.elements]
-        for shown in (page.text, page.data("figures"), *labels):
+        for shown in (page.text, page.data("figures"), page.data("table"), *labels):
             assert "reference" not in shown.lower()
         assert "InfoNCEZero-shot" in page.text
 
