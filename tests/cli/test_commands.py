@@ -29,6 +29,7 @@ COMMANDS = (
     "metrics",
     "predict",
     "score",
+    "across",
     "retrieve",
     "pretrain",
     "adapt",

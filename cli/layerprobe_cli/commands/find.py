@@ -18,6 +18,7 @@ from layerprobe_cli.options import (
     finetune_command,
 )
 from layerprobe_cli.output import Output
+from layerprobe_cli.plans import say_cost
 from layerprobe_cli.tables import print_finding
 
 
@@ -51,7 +52,6 @@ def find(
     # only now: an error in the data needs no torch
     from layerprobe.study.commands import export_commands
     from layerprobe.study.find import find as find_layer
-    from layerprobe.study.plan import plan_search
 
     checkpoint = embedding.resolve(model)
     searching: dict[str, Any] = {
@@ -62,7 +62,7 @@ def find(
         "protocol": tuning.protocol(embedding),
         "options": embedding.options(),
     }
-    output.plan(plan_search(checkpoint, task, **searching), dry_run=dry_run)
+    say_cost(output, checkpoint, task, searching, dry_run=dry_run)
     with output.progress() as progress:
         finding = find_layer(
             checkpoint,

@@ -36,6 +36,7 @@ from layerprobe_cli.options import (
     parse_layers,
 )
 from layerprobe_cli.output import Output
+from layerprobe_cli.plans import say_cost
 from layerprobe_cli.tables import print_study
 
 if TYPE_CHECKING:
@@ -93,7 +94,6 @@ def run(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.study.plan import plan_search
     from layerprobe.study.run import run as run_study
 
     checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
@@ -113,7 +113,7 @@ def run(
         make_output_folder(out)
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
-        output.plan(plan_search(checkpoint, task, further=beside, **tuned_by), dry_run=dry_run)
+        say_cost(output, checkpoint, task, tuned_by, dry_run=dry_run, further=beside)
     with output.progress() as progress:
         study = run_study(
             checkpoint,
