@@ -26,6 +26,7 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
     return TextFile(
         name=", ".join(file.name for file in files),
         texts=tuple(text for file in files for text in file.texts),
+        notes=tuple(note for file in files for note in file.notes),
         warnings=tuple(warning for file in files for warning in file.warnings),
     )
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.errors import TaskError
@@ -9,10 +10,21 @@ from layerprobe.files import from_home
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.examples import SPLITS, Row, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.splitting import check_ratios
-from layerprobe.tasks.tables import Table, check_file, read_lines, read_table
+from layerprobe.tasks.tables import (
+    Table,
+    check_file,
+    check_format,
+    encoding_of,
+    found_encoding,
+    found_note,
+    read_lines,
+    read_table,
+    with_points,
+)
 from layerprobe.tasks.texts import Cleaner
 from layerprobe.tasks.values import Task, TextFile
 
@@ -27,6 +39,7 @@ def load_task(
     seed: int = 0,
     validation: str | Path | None = None,
     test: str | Path | None = None,
+    format: Format | None = None,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
@@ -49,6 +62,7 @@ def load_task(
         seed: Of that split.
         validation: A file with the validation split.
         test: A file with the test split.
+        format: How files are written, where that is not to be found out; the task's notes say what was.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
@@ -59,9 +73,11 @@ def load_task(
     if kind is not None:
         KINDS.check(kind)
     given = {"validation": validation, "test": test}
-    tables, notes = _tables(source, {role: from_home(path) for role, path in given.items() if path is not None})
+    files = {role: from_home(path) for role, path in given.items() if path is not None}
+    tables, notes = _tables(source, files, format or Format())
+    notes += [note for table in tables.values() for note in table.notes]
+    warnings = [warning for table in tables.values() for warning in table.warnings]
     rows: dict[str, list[Row]] = {}
-    warnings: list[str] = []
     for role, table in tables.items():
         rows[role], changes = read_rows(table, columns, kind)
         warnings.extend(changes)
@@ -80,7 +96,9 @@ def load_task(
     )
 
 
-def load_texts(path: str | Path, *, columns: Columns | None = None, documents: str | None = None) -> TextFile:
+def load_texts(
+    path: str | Path, *, columns: Columns | None = None, documents: str | None = None, format: Format | None = None
+) -> TextFile:
     """Load texts without scores.
 
     Empty texts are dropped, control characters become spaces, and texts are cut to 100,000 characters; the
@@ -92,6 +110,7 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
         columns: The text columns of a table: names, or indices from 0 of a file without a header. By default
             usual names are known; a table of sentence pairs gives both sentences, pair by pair.
         documents: The column of a table that says which document a text is from.
+        format: How the file is written, where that is not to be found out.
 
     Returns:
         The texts in the order of the file, copies included.
@@ -105,19 +124,25 @@ def load_texts(path: str | Path, *, columns: Columns | None = None, documents: s
     if file.suffix.lower() == ".txt" and documents is not None:
         raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
     if file.suffix.lower() == ".txt" and columns is None:
-        return texts_of_lines(path)
-    table = hub_tables(str(path))["train"] if on_hub else read_table(file)
+        return texts_of_lines(path, format)
+    if on_hub:
+        check_format(path, format or Format(), ("decimal",))
+    table = hub_tables(str(path))["train"] if on_hub else read_table(file, format)
     if documents is not None and not documents.isdecimal():
         table = table.with_header()
     table, indices = text_columns(table, columns)
     label = None if documents is None else named_column(table, documents)
-    return _text_file(path, [(row[i], None if label is None else row[label]) for row in table.rows for i in indices])
+    texts = _text_file(path, [(row[i], None if label is None else row[label]) for row in table.rows for i in indices])
+    return replace(texts, notes=table.notes, warnings=(*table.warnings, *texts.warnings))
 
 
-def texts_of_lines(path: str | Path) -> TextFile:
+def texts_of_lines(path: str | Path, format: Format | None = None) -> TextFile:
     """Return the lines of a file, cleaned, as its texts; raise TaskError if there is none, or it cannot be read."""
-    lines = read_lines(from_home(path))
-    return _text_file(path, ((line.removesuffix("\n").removesuffix("\r"), None) for _, line in lines))
+    file, format = from_home(path), format or Format()
+    check_format(file, format, ("encoding",))
+    encoding = format.encoding or encoding_of(file)
+    lines = ((line.removesuffix("\n").removesuffix("\r"), None) for _, line in read_lines(file, encoding))
+    return replace(_text_file(path, lines), notes=found_note(file, found_encoding(encoding, format.encoding)))
 
 
 def _text_file(path: str | Path, cells: Iterable[tuple[str, str | None]]) -> TextFile:
@@ -140,12 +165,14 @@ def _text_file(path: str | Path, cells: Iterable[tuple[str, str | None]]) -> Tex
     return TextFile(name=str(path), texts=texts, documents=tuple(named), warnings=tuple(warnings))
 
 
-def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:
+def _tables(source: str | Path, given: Mapping[str, Path], format: Format) -> tuple[dict[str, Table], list[str]]:
     """Return a table by split and where they come from; files that were given go before those that were found."""
     path = from_home(source)
     if is_on_hub(source):
-        tables = hub_tables(str(source))
-        return tables | {role: read_table(file) for role, file in given.items()}, []
+        if not given:
+            check_format(source, format, ("decimal",))
+        tables = {role: with_points(table, format.decimal) for role, table in hub_tables(str(source)).items()}
+        return tables | {role: read_table(file, format) for role, file in given.items()}, []
     if path.is_dir():
         files = {**folder_splits(path), **given}
         notes = [f"found in {path}: {', '.join(f'{files[role].name} as {role}' for role in files)}"]
@@ -153,4 +180,4 @@ def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Ta
         siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given])
         files = {"train": path, **siblings, **given}
         notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
-    return {role: read_table(file) for role, file in files.items()}, notes
+    return {role: read_table(file, format) for role, file in files.items()}, notes

@@ -13,6 +13,7 @@ from layerprobe.files import from_home
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
@@ -24,6 +25,7 @@ def load_word_similarity(
     *,
     split_ratios: tuple[float, float, float] = (0.7, 0.15, 0.15),
     seed: int = 0,
+    format: Format | None = None,
 ) -> Task:
     """Merge files of scored word pairs into one sts task.
 
@@ -35,6 +37,7 @@ def load_word_similarity(
         source: A folder, all of whose data files are taken, or the files.
         split_ratios: Shares of train, validation and test.
         seed: Of the split.
+        format: How the files are written, where that is not to be found out.
 
     Raises:
         TaskError: If a file is not of two words and a score, or a split is too small.
@@ -44,7 +47,9 @@ def load_word_similarity(
     notes: list[str] = []
     warnings: list[str] = []
     for file in _files(source):
-        table = read_table(file)
+        table = read_table(file, format)
+        notes.extend(table.notes)
+        warnings.extend(table.warnings)
         read, changes = read_rows(table, _columns(table), MERGED_KIND)
         scored = parsed(MERGED_KIND, file.name, read)
         low, high = detect_range([row.score for row in scored])
