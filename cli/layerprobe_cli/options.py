@@ -242,6 +242,9 @@ class TaskSource:
         bool | None,
         option("Data", "--header/--no-header", help="Whether the first row names columns.", show_default="detected"),
     ] = None
+    skip_empty: Annotated[bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell.")] = (
+        False
+    )
 
     @property
     def format(self) -> Format:
@@ -268,6 +271,7 @@ class TaskSource:
             encoding=self.encoding,
             decimal=self.decimal,
             header=self.header,
+            skip_empty=self.skip_empty,
         )
 
     def load(self) -> Task:
@@ -327,7 +331,13 @@ class TextSource(TaskSource):
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.texts(self.split), notes=task.notes, warnings=task.warnings, task=task)
-        file = load_texts(self.texts, columns=self.columns, documents=self.documents, format=self.format)
+        file = load_texts(
+            self.texts,
+            columns=self.columns,
+            documents=self.documents,
+            format=self.format,
+            skip_empty=self.skip_empty,
+        )
         # a text that is in several documents counts for the first
         documents = None
         if file.documents is not None:

@@ -10,7 +10,7 @@ import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -51,6 +51,10 @@ class Table:
     def notes(self) -> tuple[str, ...]:
         """What was found out and the options that change it, in one line; nothing where the file is as it says."""
         return found_note(self.name, self.found)
+
+    def column(self, index: int) -> str:
+        """Return what a column is called, for messages."""
+        return f"column {index}" if self.header is None else self.header[index][:40] or f"column {index}"
 
     def place(self, row: int) -> str:
         """Return where a row is, for messages."""
@@ -263,7 +267,7 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     return table
 
 
-def _records(path: Path, way: _Way, encoding: str) -> Iterator[tuple[int, list[str]]]:
+def _records(path: Path, way: _Way, encoding: str) -> Generator[tuple[int, list[str]]]:
     """Yield the fields of all rows with the line each starts in; raise TaskError where a row is malformed."""
     cells, most = 0, CELLS.value
     for number, record in (_quoted if way.quoted else _unquoted)(path, way.mark, encoding):

@@ -172,6 +172,8 @@ class TaskSettings:
     """What stands before decimals; detected by default."""
     header: bool | None = None
     """Whether the first row names the columns; detected by default."""
+    skip_empty: bool = False
+    """Whether rows with an empty cell are left out; they are an error otherwise."""
 
     @property
     def format(self) -> Format:
