@@ -11,6 +11,7 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.dropbench.tuned import REFERENCE, rule_curves, tuned_rule
+from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.spec import ModelSpec
@@ -146,7 +147,8 @@ def as_models(models: References) -> tuple[ModelLike, ...]:
     """Return one model, several or none as a tuple."""
     if models is None:
         return ()
-    return (models,) if isinstance(models, str | os.PathLike | ModelSpec | Checkpoint) else tuple(models)
+    one = isinstance(models, str | os.PathLike | ModelSpec | Checkpoint) or is_loaded(models)
+    return (models,) if one else tuple(models)  # type: ignore[return-value, arg-type]
 
 
 # ---- the rule --------------------------------------------------------------------------------------------
