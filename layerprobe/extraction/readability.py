@@ -1,5 +1,6 @@
 """How a model's tokenizer reads texts, before anything is spent on them. Loads no weights."""
 
+import itertools
 import math
 import re
 import statistics
@@ -15,7 +16,7 @@ from layerprobe.names import short_name
 from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit
 
-LOOKED_AT = 5000
+LOOKED_AT = 2000
 """Texts, at most; more are drawn from at equal distances."""
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 
@@ -66,16 +67,11 @@ def token_quality(tokenizer: Any, texts: Sequence[str], *, limit: int, model: st
         unknown_here = sum(token == unknown for token in ids) if unknown is not None else 0
         n_tokens, n_unknown = n_tokens + len(ids), n_unknown + unknown_here
         n_bytes += sum(token in is_byte for token in ids) if is_byte else 0
-        characters = sum(not character.isspace() for character in text)
+        characters = _visible(text)
         n_characters += characters
         if offsets:
-            read = {
-                place
-                for token, span in zip(ids, encoded["offset_mapping"][row], strict=True)
-                if token != unknown
-                for place in range(*span)
-            }
-            n_lost += sum(place not in read and not character.isspace() for place, character in enumerate(text))
+            spans = zip(ids, encoded["offset_mapping"][row], strict=True)
+            n_lost += _visible(_unread(text, [span for token, span in spans if token != unknown]))
         elif ids:
             n_lost += round(characters * unknown_here / len(ids))
     lengths = sorted(len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]) or [0]
@@ -92,3 +88,16 @@ def token_quality(tokenizer: Any, texts: Sequence[str], *, limit: int, model: st
         limit=limit,
         truncated=sum(length > limit for length in lengths) / len(lengths),
     )
+
+
+def _visible(text: str) -> int:
+    """Return how many characters are no white space."""
+    return sum(map(len, text.split()))
+
+
+def _unread(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the characters that are in none of some spans."""
+    unread = bytearray(b"\1") * len(text)
+    for start, stop in spans:
+        unread[start:stop] = bytes(stop - start)
+    return "".join(itertools.compress(text, unread))
