@@ -55,15 +55,17 @@ class Output:
             for warning in dict.fromkeys(warnings):
                 typer.echo(f"warning: {warning}", err=True)
 
-    def data(self, model: Checkpoint, data: Task | LoadedTexts, **asked: Any) -> None:
-        """Print what is to be known of data before anything is spent on it."""
+    def data(self, model: Checkpoint, data: Task | LoadedTexts, **asked: Any) -> tuple[str, ...]:
+        """Print what is to be known of data before anything is spent on it; return the warnings, not to repeat them."""
         if self.quiet:
-            return
+            return ()
         from layerprobe.extraction.readability import data_quality
         from layerprobe.tasks.values import Task
 
         examples = data if isinstance(data, Task) else data.task or data.texts
-        self.notes(data.notes, (*data.warnings, *data_quality(model, examples, **asked).warnings))
+        warnings = (*data.warnings, *data_quality(model, examples, **asked).warnings)
+        self.notes(data.notes, warnings)
+        return warnings
 
     def progress(self) -> contextlib.AbstractContextManager[Progress]:
         """Return bars on stderr."""

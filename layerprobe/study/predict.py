@@ -247,6 +247,7 @@ def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> Drop
         onset=None,
         recommended_layer=n_blocks,
         probability=None,
+        record=None,
         sentence=f"Nothing can be predicted: {tokens.cautions[0]}.",
     )
 

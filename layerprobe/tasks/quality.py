@@ -126,7 +126,7 @@ class SplitQuality:
             (f"{self.split}: copies of earlier ones", f"{self.copies:,}"),
             *(() if self.split == "train" else ((f"{self.split}: texts in train too", f"{self.in_train:,}"),)),
             (f"{self.split}: targets", targets),
-            (f"{self.split}: smallest visible difference", f"{self.visible:.1f} points"),
+            *((("test: smallest visible difference", f"{self.visible:.1f} points"),) if self.split == "test" else ()),
         )
 
 

@@ -421,6 +421,11 @@ def test_what_is_odd_about_data_is_said_before_the_work(
     assert "separated by a semicolon, decimal commas" in lines[0]
     assert any("cannot read these texts" in line for line in lines[:-1])
     assert "work has begun" in lines[-1]
+    monkeypatch.undo()
+    done = layerprobe("predict", pair[0], "-t", path)
+    assert done.err.count("cannot read these texts") == 1
+    assert "Nothing can be predicted: electra cannot read these texts" in done.out
+    assert "On DropBench" not in done.out
 
 
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:

@@ -38,7 +38,7 @@ def predict(
     from layerprobe.study.predict import predict as predict_drop
 
     checkpoint = extraction.resolve(model)
-    output.data(checkpoint, data, split=source.split, options=extraction.options())
+    told = output.data(checkpoint, data, split=source.split, options=extraction.options())
     with output.progress() as progress:
         prediction = predict_drop(
             checkpoint,
@@ -52,7 +52,7 @@ def predict(
             progress=progress,
             **settings,
         )
-    output.notes((), prediction.warnings)
+    output.notes((), [said for said in prediction.warnings if said not in told])
     listed = [
         {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
         for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
