@@ -238,6 +238,10 @@ class TaskSource:
         Literal[".", ","] | None,
         option("Data", help="What stands before the decimals of scores.", show_default="detected"),
     ] = None
+    quotes: Annotated[
+        bool | None,
+        option("Data", "--quotes/--no-quotes", help="Whether fields can be in quotes.", show_default="detected"),
+    ] = None
     header: Annotated[
         bool | None,
         option("Data", "--header/--no-header", help="Whether the first row names columns.", show_default="detected"),
@@ -250,7 +254,13 @@ class TaskSource:
     def format(self) -> Format:
         """How files are written."""
         try:
-            return Format(delimiter=self.delimiter, encoding=self.encoding, decimal=self.decimal, header=self.header)
+            return Format(
+                delimiter=self.delimiter,
+                encoding=self.encoding,
+                decimal=self.decimal,
+                quotes=self.quotes,
+                header=self.header,
+            )
         except DataError as error:
             raise typer.BadParameter(str(error)) from None
 
@@ -270,6 +280,7 @@ class TaskSource:
             delimiter=self.delimiter,
             encoding=self.encoding,
             decimal=self.decimal,
+            quotes=self.quotes,
             header=self.header,
             skip_empty=self.skip_empty,
         )

@@ -27,6 +27,8 @@ class Format:
     """As Python names it: utf-8, utf-16, cp1252 and so on."""
     decimal: Literal[".", ","] | None = None
     """What stands before the decimals of a number; with a point, commas between digits group thousands."""
+    quotes: bool | None = None
+    """Whether fields can be in quotes, as in RFC 4180; otherwise a `"` is text."""
     header: bool | None = None
     """Whether the first row names the columns."""
 
@@ -51,7 +53,8 @@ class Format:
     @property
     def given(self) -> tuple[str, ...]:
         """Names of the fields that say something."""
-        return tuple(name for name in ("delimiter", "encoding", "decimal", "header") if getattr(self, name) is not None)
+        names = ("delimiter", "encoding", "decimal", "quotes", "header")
+        return tuple(name for name in names if getattr(self, name) is not None)
 
 
 def find_encoding(path: Path) -> str:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
@@ -233,10 +233,10 @@ class _Way:
         return f'put fields with a {self.name} or a line break in "quotes"'
 
 
-_COMMAS, _TABS = _Way(",", True), _Way("\t", False)
+_COMMAS, _TABS, _QUOTED_TABS = _Way(",", True), _Way("\t", False), _Way("\t", True)
 _WAYS = {".csv": _COMMAS, ".tsv": _TABS, ".txt": _TABS}
 """How a file is read by default, by its extension."""
-_OTHERS = (_COMMAS, _Way(";", True), _TABS, _Way("\t", True), _Way("|", True))
+_OTHERS = (_COMMAS, _Way(";", True), _TABS, _QUOTED_TABS, _Way("|", True))
 
 
 def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
@@ -244,10 +244,17 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
     ways = [usual, *(way for way in _OTHERS if way != usual)]
     if format.mark:
         ways = [way for way in ways if way.mark == format.mark] or [_Way(format.mark, True)]
+    if format.quotes is not None:
+        ways = list(dict.fromkeys(_Way(way.mark, format.quotes) for way in ways))
     clean = {way.mark: way for way in reversed(ways) if _width(path, way, encoding) > 1}  # of two with tabs the first
     way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
     if others and way.mark == "," and _are_decimal(path, encoding):
         way, *others = *others, way
+    found = found_encoding(encoding, format.encoding)
+    if way.mark != usual.mark and not format.mark:
+        found = (*found, ("--delimiter", f"fields separated by a {way.name}"))
+    if way == _TABS and format.quotes is None and _are_quoted(path, encoding):
+        way, found = _QUOTED_TABS, (*found, ("--no-quotes", "quoted fields"))
     kept = {number: tuple(cells) for number, cells in _records(path, way, encoding) if any(cells)}
     first = next(iter(kept), 0)
     for number, cells in kept.items():
@@ -255,9 +262,6 @@ def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
             expected = f"expected {len(kept[first])} fields as in line {first}, got {len(cells)}"
             reading = "" if way == usual else f" separated by a {way.name}"
             raise TaskError(f"{path}, line {number}: {expected}{reading}: {way.repair}")
-    found = found_encoding(encoding, format.encoding)
-    if way.mark != usual.mark and not format.mark:
-        found = (*found, ("--delimiter", f"fields separated by a {way.name}"))
     table = Table(name=str(path), header=None, rows=tuple(kept.values()), numbers=tuple(kept), found=found)
     if others:
         readings = [f"by {each.name} {_first_row(path, each, encoding)}" for each in (way, *others)]
@@ -360,6 +364,24 @@ def _share_as_first(path: Path, way: _Way, encoding: str) -> float:
         for _, record in records:
             widths += [len(record)] if any(record) else []
     return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
+
+
+def _are_quoted(path: Path, encoding: str) -> bool:
+    """Return whether a file with tabs is what a program writes that quotes the fields that need it, or all of them."""
+    if not any(line.startswith('"') or '\t"' in line for _, line in read_lines(path, encoding)):
+        return False
+    try:
+        records = [record for _, record in _records(path, _QUOTED_TABS, encoding)]
+    except TaskError:
+        return False
+    text = "".join(line.removesuffix("\n").removesuffix("\r") + "\n" for _, line in read_lines(path, encoding))
+    return any(_written(records, quoting) == text for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+
+
+def _written(records: Sequence[Sequence[str]], quoting: Literal[0, 1]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter="\t", quoting=quoting, lineterminator="\n").writerows(records)
+    return buffer.getvalue().replace("\r\n", "\n")
 
 
 def _are_decimal(path: Path, encoding: str) -> bool:

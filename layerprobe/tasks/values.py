@@ -170,6 +170,8 @@ class TaskSettings:
     """Of a text file; detected by default."""
     decimal: Literal[".", ","] | None = None
     """What stands before decimals; detected by default."""
+    quotes: bool | None = None
+    """Whether fields can be in quotes; detected by default."""
     header: bool | None = None
     """Whether the first row names the columns; detected by default."""
     skip_empty: bool = False
@@ -178,7 +180,13 @@ class TaskSettings:
     @property
     def format(self) -> Format:
         """How files are written."""
-        return Format(delimiter=self.delimiter, encoding=self.encoding, decimal=self.decimal, header=self.header)
+        return Format(
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            decimal=self.decimal,
+            quotes=self.quotes,
+            header=self.header,
+        )
 
     def __post_init__(self) -> None:
         if not self.source:

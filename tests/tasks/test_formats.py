@@ -97,9 +97,30 @@ def test_csv_files_read_as_before(tmp_path, rows):
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=9))
 def test_tsv_files_read_as_before(tmp_path, rows):
-    rows = [tuple(cell.replace("\t", " ") for cell in row) for row in rows if any(row)]
+    rows = [tuple(cell.replace("\t", " ").lstrip('"') for cell in row) for row in rows]
+    rows = [row for row in rows if any(row)]
     (tmp_path / "a.tsv").write_text("\n".join(map("\t".join, [HEADER, *rows])), encoding="utf-8", newline="")
     assert read_table(tmp_path / "a.tsv", Format(decimal=".")).rows == (HEADER, *rows)
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("suffix", [".tsv", ".txt"])
+def test_a_tsv_that_a_program_has_quoted(tmp_path, quoting, suffix):
+    rows = (HEADER, ('Elle a dit "oui"', "a", "1"), ('"b"', "c d", "2"))
+    path = written(tmp_path / f"a{suffix}", rows, "\t", quoting=quoting)
+    table = read_table(path)
+    assert table.rows == rows
+    assert table.notes == (f"{path}: read as quoted fields; --no-quotes chooses otherwise",)
+    raw = read_table(path, Format(quotes=False))
+    assert raw.rows[1][0] == '"Elle a dit ""oui"""'
+    assert read_table(path, Format(quotes=True)).notes == ()
+    (tmp_path / "b.csv").write_text('"a",b"\n"c",d"\n')
+    assert read_table(tmp_path / "b.csv", Format(quotes=False)).rows == (('"a"', 'b"'), ('"c"', 'd"'))
+
+
+def test_quotes_that_no_program_needs_are_text(tmp_path):
+    (tmp_path / "a.tsv").write_text('"Oui."\tb\t1\n"Non."\te\t2\n')
+    assert read_table(tmp_path / "a.tsv").rows == (('"Oui."', "b", "1"), ('"Non."', "e", "2"))
 
 
 def test_lone_quotes_of_a_tsv_are_text(tmp_path):
