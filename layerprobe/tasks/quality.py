@@ -17,7 +17,7 @@ from layerprobe.tasks.values import Examples, Task
 
 UNREADABLE = 0.25
 """Share of characters in unknown tokens above which a model is said not to read texts. Measured: below 0.001 for MiniLM
-on English, German, Spanish, French, Russian and Korean, 0.02 where every tenth text is Chinese, 0.66 on Chinese alone;
+on English, German, Spanish, French and Russian, 0.02 where every tenth text is Chinese, 0.66 on Chinese alone;
 0.97 or more for the embedded pair, which knows the words of its own language, on any of these."""
 FEW_UNKNOWN = 0.01
 MANY_BYTES = 0.1
