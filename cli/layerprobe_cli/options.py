@@ -22,6 +22,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
@@ -53,11 +54,53 @@ Precision = Annotated[
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
 ]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
-Report = Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)]
+PlotlyFrom = Annotated[
+    Literal["embedded", "cdn"],
+    option(
+        "Report",
+        "--plotly",
+        help="embedded: the page opens offline, in about 2 MB. cdn: it is small, and loads Plotly from the network.",
+    ),
+]
 Norm = Annotated[
     Literal["final", "raw"],
     option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
 ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result as a page."""
+
+    report: Annotated[
+        Path | None,
+        option(
+            "Report",
+            "--report",
+            metavar="FILE.html",
+            dir_okay=False,
+            help="Also write the result as one HTML page.",
+            show_default=False,
+        ),
+    ] = None
+    plotly: PlotlyFrom = "embedded"
+
+    def write(self, output: Output, function: str, *results: object, **about: Any) -> None:
+        """Write the page that a function makes of results, where one was asked for, and say where it is."""
+        self.save(function, *results, **about)
+        self.name(output)
+
+    def save(self, function: str, *results: object, **about: Any) -> None:
+        """Write the page; the function is named `module:function`, and imported only where a page was asked for."""
+        if self.report is not None:
+            from layerprobe.display import save_page
+
+            save_page(self.report, function, *results, plotly=self.plotly, **about)
+
+    def name(self, output: Output) -> None:
+        """Say where the page is."""
+        if self.report is not None and not output.json:
+            typer.echo(f"\nReport: {self.report}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from layerprobe_cli.options import (
     Layers,
     Level,
     Model,
+    PlotlyFrom,
     Reference,
     RuleName,
     Search,
@@ -69,6 +70,7 @@ def run(
         option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction."),
     ] = True,
     out: StudyFolder = Path("layerprobe-report"),
+    plotly: PlotlyFrom = "embedded",
 ) -> None:
     """Predict, find the layer to keep, and report, in one go.
 
@@ -112,7 +114,7 @@ def run(
             **measure,
         )
     output.notes(study.provenance.notes, study.provenance.warnings)
-    output.result(study, functools.partial(print_study, report=save_study(study, out)))
+    output.result(study, functools.partial(print_study, report=save_study(study, out, plotly)))
 
 
 def make_output_folder(folder: Path) -> None:
@@ -121,7 +123,7 @@ def make_output_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def save_study(study: Study, folder: Path) -> Path:
+def save_study(study: Study, folder: Path, plotly: PlotlyFrom = "embedded") -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
     from layerprobe.files import replace_file
     from layerprobe.report.page import write_report
@@ -129,7 +131,7 @@ def save_study(study: Study, folder: Path) -> Path:
 
     with errors_of_output(folder):
         replace_file(folder / "study.json", sealed(study))
-    return write_report(study, folder / "report.html")
+    return write_report(study, folder / "report.html", plotly=plotly)
 
 
 @contextlib.contextmanager
