@@ -447,19 +447,33 @@ class Similarity:
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
-        return self._settings("cka")
+        return self._settings(["cka"])[0]
 
-    def _settings(self, measure: str, **options: int | None) -> dict[str, Any]:
+    def _settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
+        """Return measure and alignment for each measure; an option that none of them has is refused."""
         from layerprobe.similarity.values import Measure
 
         fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
         given = {name: value for name, value in fields.items() if value is not None}
-        kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
-        if unknown := values.keys() - {field.name for field in dataclasses.fields(kind)}:
-            names = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
-            chosen = " ".join(getattr(kind, tag) for tag in reversed(kind.json_tags))
-            raise typer.BadParameter(f"expected no {names} with {chosen}: it has no such setting")
-        return {"measure": kind(**values), "alignment": None if self.alignment == "auto" else self.alignment}
+        chosen, names, unknown = [], [], set(given)
+        for measure in measures:
+            kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
+            known = {field.name for field in dataclasses.fields(kind)}
+            chosen.append(kind(**{name: value for name, value in values.items() if name in known}))
+            names.append(" ".join(getattr(kind, tag) for tag in reversed(kind.json_tags)))
+            unknown &= values.keys() - known
+        if unknown:
+            refused = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
+            raise typer.BadParameter(f"expected no {refused} with {' and '.join(names)}: it has no such setting")
+        alignment = None if self.alignment == "auto" else self.alignment
+        return [{"measure": measure, "alignment": alignment} for measure in chosen]
+
+
+def _measures(given: str) -> list[str]:
+    """Return the measures whose names begin so, for the shell's completion."""
+    from layerprobe.similarity.registry import MEASURES
+
+    return [name for name in MEASURES if name.startswith(given)]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -467,21 +481,24 @@ class AnySimilarity(Similarity):
     """How two models are compared by any measure."""
 
     measure: Annotated[
-        str,
+        list[str] | None,
         option(
             "Comparison",
             metavar="NAME",
-            help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka.",
+            autocompletion=_measures,
+            help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given "
+            "again: further measures.",
+            show_default="cka",
         ),
-    ] = "cka"
+    ] = None
     neighbours: Annotated[
         int | None,
         option("Comparison", min=1, help="Nearest neighbours that count, of measures by these.", show_default="10"),
     ] = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return measure and alignment as the library takes them."""
-        return self._settings(self.measure, neighbours=self.neighbours)
+    def all_settings(self) -> list[dict[str, Any]]:
+        """Return measure and alignment as the library takes them, for each measure; an option goes to those with it."""
+        return self._settings(list(dict.fromkeys(self.measure or ["cka"])), neighbours=self.neighbours)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

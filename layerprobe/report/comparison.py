@@ -1,0 +1,327 @@
+"""A comparison as a page: one model against others, by one measure or several. Knows its words and sections."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.errors import DataError
+from layerprobe.names import distinct_names
+from layerprobe.pages import numbers
+from layerprobe.pages.markup import Markup, element, join
+from layerprobe.pages.parts import Row, definitions, facts_table, folded, section, table
+from layerprobe.pages.tables import csv_text
+from layerprobe.pages.values import Figure, Page, Part, Section
+from layerprobe.report import words
+from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
+from layerprobe.report.sections.diagnostics import of_models
+from layerprobe.report.sections.provenance import conventions, model_facts
+from layerprobe.report.sections.similarity import ALIGNMENTS, shades, steps
+from layerprobe.serialisation import to_json
+from layerprobe.similarity.values import Difference, Matrix, SimilarityMap
+
+CSV_COLUMNS = (
+    *("measure", "reference", "layer", "reference_layer", "value", "lower", "upper", "band_lower", "band_upper"),
+    *("change", "change_p", "less_first", "less_first_p"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Compared:
+    """One model compared with others by one measure or several, and what they are called."""
+
+    measured: tuple[Comparisons, ...]
+    """One a measure."""
+    model: str
+    """Short name."""
+    references: tuple[str, ...]
+    """Short names, in the order of the comparisons of every measure."""
+
+    @property
+    def first(self) -> Comparison:
+        """With the first reference by the first measure."""
+        return self.measured[0].comparisons[0]
+
+    @property
+    def alone(self) -> bool:
+        """Whether there is no reference."""
+        return self.first.alone
+
+
+def comparison_page(*results: Comparison | Comparisons) -> Page:
+    """Return the page of a model compared with others; of several results, each is by another measure.
+
+    Raises:
+        DataError: If results are of different models.
+    """
+    compared = _compared(results)
+    model, against = compared.model, " and ".join(compared.references)
+    title = model if compared.alone else f"{model} against {against}"
+    heading = () if compared.alone else (" ", element("span", "against", class_="against"), " ", against)
+    has_intervals = compared.first.curve.uncertainty is not None
+    return Page(
+        title=title,
+        overline="layerprobe · comparison",
+        heading=join(model, *heading),
+        lead=tuple(_lead(compared, each) for each in compared.measured),
+        remarks=tuple(_agreement(compared)),
+        warnings=tuple(said for each in compared.measured for one in each.comparisons for said in one.warnings),
+        sections=(*_curves(compared), _maps(compared), _layers(compared), _diagnostics(compared)),
+        provenance=_provenance(compared),
+        terms=("CKA", "Debiased", "Layer", *(("Interval, band",) if has_intervals else ())),
+        data=to_json(results[0] if len(results) == 1 else results),
+        data_label="Whole comparison",
+        table=csv_text(CSV_COLUMNS, _rows(compared)),
+        table_label="Table of layers",
+        stem="layerprobe-comparison",
+    )
+
+
+def map_page(shown: SimilarityMap) -> Page:
+    """Return the page of a map alone, which does not say whose layers it is of."""
+    rows, columns = shown.shape
+    plot = similarity_map(shown, ("the model", "the reference"))
+    style = f"--columns:{columns};--rows:{rows}"
+    figure = Figure("map", plot, words.cka_map_finding(shown), "", kind="plot map", style=style)
+    return Page(
+        title=words.measure(shown),
+        overline="layerprobe · similarity map",
+        heading=words.measure(shown),
+        lead=(words.cka_map_finding(shown),),
+        sections=(section("map", "Every layer against every layer", figure, kind="beside"),),
+        provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
+        terms=("CKA", "Layer"),
+        data=to_json(shown),
+        table=csv_text(("layer", *range(columns)), ((layer, *row) for layer, row in enumerate(shown.values))),
+        table_label="Map",
+        stem="layerprobe-map",
+    )
+
+
+def _compared(results: Sequence[Comparison | Comparisons]) -> _Compared:
+    measured = tuple(each if isinstance(each, Comparisons) else Comparisons(comparisons=(each,)) for each in results)
+    whole = [[one.comparisons[0].model.name, *(each.reference.name for each in one.comparisons)] for one in measured]
+    if not whole or any(names != whole[0] for names in whole):
+        raise DataError(f"expected comparisons of the same models by different measures, got {whole}")
+    model, *references = map(numbers.label, distinct_names(whole[0]))
+    return _Compared(measured=measured, model=model, references=tuple(references))
+
+
+# ---- what was found -------------------------------------------------------------------------------------
+
+
+def _lead(compared: _Compared, each: Comparisons) -> str:
+    first = each.comparisons[0]
+    measure, values = words.measure(first.map), first.curve.values
+    if compared.alone:
+        least = min(range(1, len(values)), key=values.__getitem__)
+        return (
+            f"{measure} of each layer with the one before is least at layer {least} ({_value(first, least)}): block"
+            f" {least} changes the embeddings most."
+        )
+    return _one(compared, first) if len(each.comparisons) == 1 else _several(compared, each)
+
+
+def _one(compared: _Compared, comparison: Comparison) -> str:
+    """Return where a model is most and least like its reference, and where it turns away from it."""
+    values, last = comparison.curve.values, len(comparison.curve.values) - 1
+    most, least = max(range(last + 1), key=values.__getitem__), min(range(last + 1), key=values.__getitem__)
+    ending = "" if last in (most, least) else f"; at its last layer, {last}, it is {_value(comparison, last)}"
+    said = (
+        f"By {comparison.map.measure.title}, {compared.model} is most like {compared.references[0]} at layer {most}"
+        f" ({_value(comparison, most)}) and least at layer {least} ({_value(comparison, least)}){ending}."
+    )
+    falls = [step for step in comparison.steps if step.upper < 0]
+    if not falls:
+        return said
+    fall = min(falls, key=lambda step: step.value)
+    return f"{said} The largest fall from one layer to the next: {fall.label}, {_difference(fall)}."
+
+
+def _several(compared: _Compared, each: Comparisons) -> str:
+    """Return which reference is closest at which layers, and how close each is at the last one."""
+    curves = [comparison.curve.values for comparison in each.comparisons]
+    layers = range(len(curves[0]))
+    closest = [max(range(len(curves)), key=lambda index: curves[index][layer]) for layer in layers]
+    spans = []
+    for index, span in groupby(layers, key=closest.__getitem__):
+        spans.append(f"to {compared.references[index]} at {numbers.counted_layers(list(span))}")
+    where = f"to {compared.references[closest[0]]} at every layer" if len(spans) == 1 else ", ".join(spans)
+    ends = (
+        f"{name} {_value(comparison, layers[-1])}"
+        for name, comparison in zip(compared.references, each.comparisons, strict=True)
+    )
+    measure = each.comparisons[0].map.measure.title
+    return f"By {measure}, {compared.model} is closest {where}. At its last layer, {layers[-1]}: {', '.join(ends)}."
+
+
+def _agreement(compared: _Compared) -> Iterator[str]:
+    """Yield whether several measures agree on where a model is least like its first reference."""
+    if len(compared.measured) < 2:
+        return
+    by_layer: dict[int, list[str]] = {}
+    for each in compared.measured:
+        first = each.comparisons[0]
+        start = 1 if compared.alone else 0
+        least = min(range(start, len(first.curve.values)), key=first.curve.values.__getitem__)
+        by_layer.setdefault(least, []).append(first.map.measure.short_name)
+    if len(by_layer) == 1:
+        yield f"All {len(compared.measured)} measures are least at layer {next(iter(by_layer))}."
+    else:
+        said = (f"{' and '.join(names)} at layer {layer}" for layer, names in by_layer.items())
+        yield f"The measures are least at different layers: {', '.join(said)}."
+
+
+def _value(comparison: Comparison, layer: int) -> str:
+    value, errors = numbers.number(comparison.curve.values[layer], 3), comparison.curve.uncertainty
+    return value if errors is None else f"{value} {numbers.interval((errors.lower[layer], errors.upper[layer]), 3)}"
+
+
+def _difference(each: Difference) -> str:
+    return f"{numbers.signed(each.value, 3)} {numbers.interval((each.lower, each.upper), 3)}"
+
+
+# ---- curves ---------------------------------------------------------------------------------------------
+
+
+def _curves(compared: _Compared) -> Iterator[Section]:
+    for number, each in enumerate(compared.measured):
+        first = each.comparisons[0]
+        reading = [ALIGNMENTS[first.curve.alignment], *shades(first.curve.uncertainty)]
+        if len(each.comparisons) > 1:
+            reading.append("Thin broken lines are further references, with the intervals of each layer.")
+        figure = Figure(
+            f"curve-{number}",
+            similarity_curves(each.comparisons, compared.references),
+            _lead(compared, each),
+            " ".join(reading),
+        )
+        tests = (steps(first), *_differences(compared, each))
+        yield section(f"curve-{number}", f"{words.measure(first.map)}, layer by layer", figure, *tests)
+
+
+def _differences(compared: _Compared, each: Comparisons) -> Iterator[Markup | None]:
+    for name, differences in zip(compared.references[1:], each.differences, strict=False):
+        rows = (_difference_cells(layer, one) for layer, one in enumerate(differences))
+        caption = f"{name} less {compared.references[0]}, with tests"
+        yield folded(caption, table(caption, rows))
+
+
+def _difference_cells(layer: int, each: Difference) -> Row:
+    return (
+        ("Layer", str(layer)),
+        ("Difference", numbers.signed(each.value, 3)),
+        (f"{numbers.percent(each.level)} interval", numbers.interval((each.lower, each.upper), 3)),
+        ("p", numbers.p_value(each.p_value)),
+    )
+
+
+# ---- maps -----------------------------------------------------------------------------------------------
+
+
+def _maps(compared: _Compared) -> Section:
+    """Return a map for every reference and measure; of a single pair beside that of the other normalization."""
+    heading, (only, *more) = "Every layer against every layer", list(_pairs(compared))
+    lone, other = not more, compared.first.other_normalization
+    lowest = lowest_value([one.map for _, one in (only, *more)] + ([other] if lone and other is not None else []))
+    figures = [_map(compared, number, name, one, lowest) for number, (name, one) in enumerate((only, *more))]
+    columns = "too" if compared.alone else "the reference's"
+    note = f"Rows are the model's layers, columns {columns}; dots mark the pairs of the curves above."
+    if lone and other is not None:
+        figures = [
+            _map(compared, number, words.features(shown), compared.first, lowest, shown)
+            for number, shown in enumerate((compared.first.map, other))
+        ]
+        note += (
+            " The same in the same colours, once of the features as they are and once of features divided by their"
+            " standard deviation: where the two differ much, a few features of large variance decide the raw map."
+        )
+    elif more:
+        note += " All maps share one scale of colours."
+    return section("maps", heading, note, *figures, kind="beside" if len(figures) == 1 else "pair")
+
+
+def _pairs(compared: _Compared) -> Iterator[tuple[str, Comparison]]:
+    """Yield every comparison with what tells it from the others."""
+    for each in compared.measured:
+        for reference, one in zip(compared.references, each.comparisons, strict=True):
+            names = [one.map.measure.short_name] if len(compared.measured) > 1 else []
+            names += [f"with {reference}"] if len(compared.references) > 1 else []
+            yield numbers.capitalised(" ".join(names)), one
+
+
+def _map(
+    compared: _Compared, number: int, title: str, one: Comparison, lowest: float, other: SimilarityMap | None = None
+) -> Figure:
+    shown = other or one.map
+    reference = numbers.label(distinct_names([one.model.name, one.reference.name])[1])
+    plot = similarity_map(shown, (compared.model, reference), compared=one.curve, lowest=lowest, title=title)
+    rows, columns = shown.shape
+    finding, style = words.cka_map_finding(shown, alone=one.alone), f"--columns:{columns};--rows:{rows}"
+    return Figure(f"map-{number}", plot, finding, "", kind="plot map", style=style)
+
+
+# ---- tables ---------------------------------------------------------------------------------------------
+
+
+def _layers(compared: _Compared) -> Section:
+    """Return every value with its interval, a row a layer."""
+    pairs = list(_pairs(compared))
+    rows = (
+        (("Layer", str(layer)), *(cell for name, one in pairs for cell in _value_cells(name, one, layer)))
+        for layer in range(compared.first.model.n_layers)
+    )
+    return section("layers", "Table of layers", table("Table of layers", rows), kind="dense")
+
+
+def _value_cells(name: str, one: Comparison, layer: int) -> Row:
+    errors, what = one.curve.uncertainty, name or one.map.measure.short_name
+    yield what, numbers.number(one.curve.values[layer], 3)
+    if errors is not None:
+        ends = errors.lower[layer], errors.upper[layer]
+        yield f"{numbers.percent(errors.level)} interval", numbers.interval(ends, 3)
+
+
+def _diagnostics(compared: _Compared) -> Section:
+    first = compared.measured[0].comparisons
+    references = [] if compared.alone else zip(compared.references, first, strict=True)
+    others = [(name, comparison.reference_diagnostics) for name, comparison in references]
+    return of_models([(compared.model, compared.first.model_diagnostics), *others])
+
+
+def _provenance(compared: _Compared) -> tuple[Part, ...]:
+    first = compared.first
+    comparisons = () if compared.alone else compared.measured[0].comparisons
+    models = [first.model, *(comparison.reference for comparison in comparisons)]
+    names = ["Model", *(f"Reference {number}" if number > 1 else "Reference" for number in range(1, len(models)))]
+    measures = {
+        f"Similarity, {each.comparisons[0].map.measure.short_name}" if len(compared.measured) > 1 else "Similarity": (
+            conventions(each.comparisons[0])
+        )
+        for each in compared.measured
+    }
+    facts = {
+        "Texts": f"{first.map.n_samples} distinct (sha256 {first.texts_digest})",
+        "Embeddings": f"{first.pooling} pooling",
+        "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
+        **measures,
+    }
+    return facts_table("Models", names, [model_facts(model) for model in models]), definitions(facts)
+
+
+def _rows(compared: _Compared) -> Iterator[tuple[object, ...]]:
+    for each in compared.measured:
+        for index, one in enumerate(each.comparisons):
+            curve, errors = one.curve, one.curve.uncertainty
+            less = each.differences[index - 1] if index and each.differences else None
+            bounds: Matrix = (
+                () if errors is None else (errors.lower, errors.upper, errors.band_lower, errors.band_upper)
+            )
+            for layer, (value, other) in enumerate(zip(curve.values, curve.reference_layers, strict=True)):
+                step = one.steps[layer - 1] if layer and one.steps else None
+                yield (
+                    *(one.map.measure.title, one.reference.name, layer, other, value),
+                    *(tuple(end[layer] for end in bounds) or (None,) * 4),
+                    *((None, None) if step is None else (step.value, step.p_value)),
+                    *((None, None) if less is None else (less[layer].value, less[layer].p_value)),
+                )
