@@ -17,6 +17,7 @@ from layerprobe.report.figures.similarity import lowest_value, similarity_curves
 from layerprobe.report.sections.diagnostics import of_models
 from layerprobe.report.sections.provenance import conventions, model_facts
 from layerprobe.report.sections.similarity import ALIGNMENTS, shades, steps
+from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
 from layerprobe.similarity.values import Difference, Matrix, SimilarityMap
 
@@ -63,10 +64,10 @@ def comparison_page(*results: Comparison | Comparisons) -> Page:
         title=title,
         overline="layerprobe · comparison",
         heading=join(model, *heading),
-        lead=tuple(_lead(compared, each) for each in compared.measured),
+        lead=tuple(_leads(compared)),
         remarks=tuple(_agreement(compared)),
         warnings=tuple(said for each in compared.measured for one in each.comparisons for said in one.warnings),
-        sections=(*_curves(compared), _maps(compared), _layers(compared), _diagnostics(compared)),
+        sections=(_curves(compared), _maps(compared), _layers(compared), _diagnostics(compared)),
         provenance=_provenance(compared),
         terms=("CKA", "Debiased", "Layer", *(("Interval, band",) if has_intervals else ())),
         data=to_json(results[0] if len(results) == 1 else results),
@@ -110,49 +111,59 @@ def _compared(results: Sequence[Comparison | Comparisons]) -> _Compared:
 # ---- what was found -------------------------------------------------------------------------------------
 
 
-def _lead(compared: _Compared, each: Comparisons) -> str:
-    first = each.comparisons[0]
-    measure, values = words.measure(first.map), first.curve.values
-    if compared.alone:
-        least = min(range(1, len(values)), key=values.__getitem__)
-        return (
-            f"{measure} of each layer with the one before is least at layer {least} ({_value(first, least)}): block"
-            f" {least} changes the embeddings most."
-        )
-    return _one(compared, first) if len(each.comparisons) == 1 else _several(compared, each)
+def _leads(compared: _Compared) -> Iterator[str]:
+    """Yield what was found by each measure; measures that say the same in one sentence."""
+    found: dict[str, list[str]] = {}
+    for each in compared.measured:
+        first = each.comparisons[0]
+        several = len(each.comparisons) > 1
+        said = _alone(first) if compared.alone else _several(compared, each) if several else _one(compared, first)
+        found.setdefault(said, []).append(first.map.measure.title)
+    yield from (f"By {listed(measures, 'and')}, {said}" for said, measures in found.items())
+
+
+def _alone(comparison: Comparison) -> str:
+    """Return which block changes the embeddings most."""
+    values = comparison.curve.values
+    least = min(range(1, len(values)), key=values.__getitem__)
+    return f"layer {least} is least like the one before ({_value(comparison, least)}): block {least} changes most."
 
 
 def _one(compared: _Compared, comparison: Comparison) -> str:
-    """Return where a model is most and least like its reference, and where it turns away from it."""
+    """Return where a model is most and least like its reference."""
     values, last = comparison.curve.values, len(comparison.curve.values) - 1
     most, least = max(range(last + 1), key=values.__getitem__), min(range(last + 1), key=values.__getitem__)
     ending = "" if last in (most, least) else f"; at its last layer, {last}, it is {_value(comparison, last)}"
-    said = (
-        f"By {comparison.map.measure.title}, {compared.model} is most like {compared.references[0]} at layer {most}"
+    return (
+        f"{compared.model} is most like {compared.references[0]} at layer {most}"
         f" ({_value(comparison, most)}) and least at layer {least} ({_value(comparison, least)}){ending}."
     )
-    falls = [step for step in comparison.steps if step.upper < 0]
-    if not falls:
-        return said
-    fall = min(falls, key=lambda step: step.value)
-    return f"{said} The largest fall from one layer to the next: {fall.label}, {_difference(fall)}."
 
 
 def _several(compared: _Compared, each: Comparisons) -> str:
-    """Return which reference is closest at which layers, and how close each is at the last one."""
+    """Return which reference is closest at which layers."""
     curves = [comparison.curve.values for comparison in each.comparisons]
     layers = range(len(curves[0]))
     closest = [max(range(len(curves)), key=lambda index: curves[index][layer]) for layer in layers]
-    spans = []
-    for index, span in groupby(layers, key=closest.__getitem__):
-        spans.append(f"to {compared.references[index]} at {numbers.counted_layers(list(span))}")
+    spans = [
+        f"to {compared.references[index]} at {numbers.counted_layers(list(span))}"
+        for index, span in groupby(layers, key=closest.__getitem__)
+    ]
     where = f"to {compared.references[closest[0]]} at every layer" if len(spans) == 1 else ", ".join(spans)
-    ends = (
-        f"{name} {_value(comparison, layers[-1])}"
-        for name, comparison in zip(compared.references, each.comparisons, strict=True)
-    )
-    measure = each.comparisons[0].map.measure.title
-    return f"By {measure}, {compared.model} is closest {where}. At its last layer, {layers[-1]}: {', '.join(ends)}."
+    return f"{compared.model} is closest {where}."
+
+
+def _ends_and_steps(compared: _Compared, each: Comparisons) -> str:
+    """Return how similar the last layers are, and where the first curve falls most from one layer to the next."""
+    last, names = len(each.comparisons[0].curve.values) - 1, compared.references
+    ends = (f"{name} {_value(one, last)}" for name, one in zip(names, each.comparisons, strict=True))
+    value = _value(each.comparisons[0], last) if len(names) == 1 else ", ".join(ends)
+    said = f"{words.measure(each.comparisons[0].map)} at the last layer, {last}: {value}."
+    falls = {layer: step for layer, step in enumerate(each.comparisons[0].steps, start=1) if step.upper < 0}
+    if not falls:
+        return said
+    layer = min(falls, key=lambda layer: falls[layer].value)
+    return f"{said} The largest fall is from layer {layer - 1} to layer {layer}: {_difference(falls[layer])}."
 
 
 def _agreement(compared: _Compared) -> Iterator[str]:
@@ -165,11 +176,12 @@ def _agreement(compared: _Compared) -> Iterator[str]:
         start = 1 if compared.alone else 0
         least = min(range(start, len(first.curve.values)), key=first.curve.values.__getitem__)
         by_layer.setdefault(least, []).append(first.map.measure.short_name)
+    what = "the layer before" if compared.alone else compared.references[0]
     if len(by_layer) == 1:
-        yield f"All {len(compared.measured)} measures are least at layer {next(iter(by_layer))}."
+        yield f"All {len(compared.measured)} measures are least with {what} at layer {next(iter(by_layer))}."
     else:
-        said = (f"{' and '.join(names)} at layer {layer}" for layer, names in by_layer.items())
-        yield f"The measures are least at different layers: {', '.join(said)}."
+        layers = ", ".join(f"{listed(names, 'and')} at layer {layer}" for layer, names in by_layer.items())
+        yield f"Measures differ in where similarity to {what} is least: {layers}."
 
 
 def _value(comparison: Comparison, layer: int) -> str:
@@ -184,26 +196,33 @@ def _difference(each: Difference) -> str:
 # ---- curves ---------------------------------------------------------------------------------------------
 
 
-def _curves(compared: _Compared) -> Iterator[Section]:
-    for number, each in enumerate(compared.measured):
-        first = each.comparisons[0]
-        reading = [ALIGNMENTS[first.curve.alignment], *shades(first.curve.uncertainty)]
-        if len(each.comparisons) > 1:
-            reading.append("Thin broken lines are further references, with the intervals of each layer.")
-        figure = Figure(
+def _curves(compared: _Compared) -> Section:
+    """Return a curve for every reference, a figure a measure, with the tests."""
+    first = compared.first
+    reading = [ALIGNMENTS[first.curve.alignment], *shades(first.curve.uncertainty)]
+    if len(compared.references) > 1:
+        reading.append("Thin broken lines are further references, with the intervals of each layer.")
+    figures = [
+        Figure(
             f"curve-{number}",
             similarity_curves(each.comparisons, compared.references),
-            _lead(compared, each),
-            " ".join(reading),
+            _ends_and_steps(compared, each),
         )
-        tests = (steps(first), *_differences(compared, each))
-        yield section(f"curve-{number}", f"{words.measure(first.map)}, layer by layer", figure, *tests)
+        for number, each in enumerate(compared.measured)
+    ]
+    tests = [fold for each in compared.measured for fold in _tests(compared, each)]
+    kind = "pair" if len(figures) > 1 else None
+    return section("curves", "Similarity, layer by layer", " ".join(reading), *figures, *tests, kind=kind)
 
 
-def _differences(compared: _Compared, each: Comparisons) -> Iterator[Markup | None]:
+def _tests(compared: _Compared, each: Comparisons) -> Iterator[Markup | None]:
+    """Yield what was tested of the curves by one measure."""
+    several = len(compared.measured) > 1
+    start = f"{words.measure(each.comparisons[0].map)}: " if several else ""
+    yield steps(each.comparisons[0], start)
     for name, differences in zip(compared.references[1:], each.differences, strict=False):
         rows = (_difference_cells(layer, one) for layer, one in enumerate(differences))
-        caption = f"{name} less {compared.references[0]}, with tests"
+        caption = f"{start}{name} less {compared.references[0]}, with tests"
         yield folded(caption, table(caption, rows))
 
 
@@ -266,20 +285,14 @@ def _map(
 
 def _layers(compared: _Compared) -> Section:
     """Return every value with its interval, a row a layer."""
-    pairs = list(_pairs(compared))
+    pairs = [(name or one.map.measure.short_name, one) for name, one in _pairs(compared)]
     rows = (
-        (("Layer", str(layer)), *(cell for name, one in pairs for cell in _value_cells(name, one, layer)))
+        (("Layer", str(layer)), *((name, _value(one, layer)) for name, one in pairs))
         for layer in range(compared.first.model.n_layers)
     )
-    return section("layers", "Table of layers", table("Table of layers", rows), kind="dense")
-
-
-def _value_cells(name: str, one: Comparison, layer: int) -> Row:
-    errors, what = one.curve.uncertainty, name or one.map.measure.short_name
-    yield what, numbers.number(one.curve.values[layer], 3)
-    if errors is not None:
-        ends = errors.lower[layer], errors.upper[layer]
-        yield f"{numbers.percent(errors.level)} interval", numbers.interval(ends, 3)
+    errors = compared.first.curve.uncertainty
+    note = "" if errors is None else f"In brackets: {numbers.percent(errors.level)} intervals of each layer by itself."
+    return section("layers", "Table of layers", note or None, table("Table of layers", rows), kind="dense")
 
 
 def _diagnostics(compared: _Compared) -> Section:

@@ -79,8 +79,8 @@ def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
     )
 
 
-def steps(comparison: Comparison) -> Markup | None:
-    """Return the change from each layer to the next, with its test; None where there is none."""
+def steps(comparison: Comparison, start: str = "") -> Markup | None:
+    """Return the change from each layer to the next, with its test, under a caption; None where there is none."""
     if not comparison.steps:
         return None
     level = numbers.percent(comparison.steps[0].level)
@@ -98,7 +98,7 @@ def steps(comparison: Comparison) -> Markup | None:
         )
         for step in comparison.steps
     )
-    caption = "Change from each layer to the next"
+    caption = f"{start}{'change' if start else 'Change'} from each layer to the next"
     return folded(f"{caption}, with tests", element("p", note), table(caption, rows))
 
 
