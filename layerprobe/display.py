@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import html
 import io
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 PlotlySource = Literal["embedded", "cdn"]
 """Where a page has Plotly from: it carries it, or loads it from the network."""
+LISTED = 16
+"""Numbers in a line at most."""
 ROWS = 40
 """Of a table in a notebook; the middle of a longer one is left out."""
 
@@ -78,6 +81,19 @@ class Shown(abc.ABC):
 
     def _page(self) -> Any:
         return make_page(self.page_function, self)
+
+
+def brief(values: Sequence[float | None], form: str = ".2f") -> str:
+    """Return numbers by layer in a line, of more than `LISTED` the first and the last ones.
+
+    Examples:
+        >>> brief([0.914, 0.5, None]), brief(range(30), "d")
+        ('0.91 0.50 -', '0 1 2 3 4 5 6 7 … 22 23 24 25 26 27 28 29')
+    """
+    shown = ["-" if value is None else f"{value:{form}}" for value in values]
+    if len(shown) > LISTED:
+        shown[LISTED // 2 : -LISTED // 2] = ["…"]
+    return " ".join(shown)
 
 
 def save_page(

@@ -236,20 +236,7 @@ def _print_retrieval(scores: RetrievalScores) -> None:
         rows.append([*cells, "best" if layer == best else ""])
     print_table(header, rows)
     typer.echo(
-        f"\n{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}. "
-        + _best_layer(scores, metric_title(primary), level)
-    )
-
-
-def _best_layer(scores: RetrievalScores, title: str, level: float) -> str:
-    best, last = scores.best_layer, scores.model.n_blocks
-    if best == last:
-        return f"The last layer, {last}, has the best {title}: {scores.scores[last]:.2f}."
-    each = scores.differences[best]
-    interval = f"{100 * level:g} % interval for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
-    return (
-        f"Layer {best} has the best {title}: {scores.scores[best]:.2f}, the last {scores.scores[last]:.2f} "
-        f"(difference {each.value:+.2f}, {interval})."
+        f"\n{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}. {scores.sentence}"
     )
 
 

@@ -28,7 +28,7 @@ CSV_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
+class Compared:
     """One model compared with others by one measure or several, and what they are called."""
 
     measured: tuple[Comparisons, ...]
@@ -55,7 +55,7 @@ def comparison_page(*results: Comparison | Comparisons) -> Page:
     Raises:
         DataError: If results are of different models.
     """
-    compared = _compared(results)
+    compared = compared_models(results)
     model, against = compared.model, " and ".join(compared.references)
     title = model if compared.alone else f"{model} against {against}"
     heading = () if compared.alone else (" ", element("span", "against", class_="against"), " ", against)
@@ -67,8 +67,8 @@ def comparison_page(*results: Comparison | Comparisons) -> Page:
         lead=tuple(_leads(compared)),
         remarks=tuple(_agreement(compared)),
         warnings=tuple(said for each in compared.measured for one in each.comparisons for said in one.warnings),
-        sections=(_curves(compared), _maps(compared), _layers(compared), _diagnostics(compared)),
-        provenance=_provenance(compared),
+        sections=(_curves(compared), maps(compared), _layers(compared), diagnostics(compared)),
+        provenance=provenance(compared),
         terms=("CKA", "Debiased", "Layer", *(("Interval, band",) if has_intervals else ())),
         data=to_json(results[0] if len(results) == 1 else results),
         data_label="Whole comparison",
@@ -99,19 +99,20 @@ def map_page(shown: SimilarityMap) -> Page:
     )
 
 
-def _compared(results: Sequence[Comparison | Comparisons]) -> _Compared:
+def compared_models(results: Sequence[Comparison | Comparisons]) -> Compared:
+    """Return results of the same models with what these are called; raise DataError if they are of others."""
     measured = tuple(each if isinstance(each, Comparisons) else Comparisons(comparisons=(each,)) for each in results)
     whole = [[one.comparisons[0].model.name, *(each.reference.name for each in one.comparisons)] for one in measured]
     if not whole or any(names != whole[0] for names in whole):
         raise DataError(f"expected comparisons of the same models by different measures, got {whole}")
     model, *references = map(numbers.label, distinct_names(whole[0]))
-    return _Compared(measured=measured, model=model, references=tuple(references))
+    return Compared(measured=measured, model=model, references=tuple(references))
 
 
 # ---- what was found -------------------------------------------------------------------------------------
 
 
-def _leads(compared: _Compared) -> Iterator[str]:
+def _leads(compared: Compared) -> Iterator[str]:
     """Yield what was found by each measure; measures that say the same in one sentence."""
     found: dict[str, list[str]] = {}
     for each in compared.measured:
@@ -129,7 +130,7 @@ def _alone(comparison: Comparison) -> str:
     return f"layer {least} is least like the one before ({_value(comparison, least)}): block {least} changes most."
 
 
-def _one(compared: _Compared, comparison: Comparison) -> str:
+def _one(compared: Compared, comparison: Comparison) -> str:
     """Return where a model is most and least like its reference."""
     values, last = comparison.curve.values, len(comparison.curve.values) - 1
     most, least = max(range(last + 1), key=values.__getitem__), min(range(last + 1), key=values.__getitem__)
@@ -140,7 +141,7 @@ def _one(compared: _Compared, comparison: Comparison) -> str:
     )
 
 
-def _several(compared: _Compared, each: Comparisons) -> str:
+def _several(compared: Compared, each: Comparisons) -> str:
     """Return which reference is closest at which layers."""
     curves = [comparison.curve.values for comparison in each.comparisons]
     layers = range(len(curves[0]))
@@ -153,7 +154,7 @@ def _several(compared: _Compared, each: Comparisons) -> str:
     return f"{compared.model} is closest {where}."
 
 
-def _ends_and_steps(compared: _Compared, each: Comparisons) -> str:
+def _ends_and_steps(compared: Compared, each: Comparisons) -> str:
     """Return how similar the last layers are, and where the first curve falls most from one layer to the next."""
     last, names = len(each.comparisons[0].curve.values) - 1, compared.references
     ends = (f"{name} {_value(one, last)}" for name, one in zip(names, each.comparisons, strict=True))
@@ -166,7 +167,7 @@ def _ends_and_steps(compared: _Compared, each: Comparisons) -> str:
     return f"{said} The largest fall is from layer {layer - 1} to layer {layer}: {_difference(falls[layer])}."
 
 
-def _agreement(compared: _Compared) -> Iterator[str]:
+def _agreement(compared: Compared) -> Iterator[str]:
     """Yield whether several measures agree on where a model is least like its first reference."""
     if len(compared.measured) < 2:
         return
@@ -196,7 +197,7 @@ def _difference(each: Difference) -> str:
 # ---- curves ---------------------------------------------------------------------------------------------
 
 
-def _curves(compared: _Compared) -> Section:
+def _curves(compared: Compared) -> Section:
     """Return a curve for every reference, a figure a measure, with the tests."""
     first = compared.first
     reading = [ALIGNMENTS[first.curve.alignment], *shades(first.curve.uncertainty)]
@@ -215,7 +216,7 @@ def _curves(compared: _Compared) -> Section:
     return section("curves", "Similarity, layer by layer", " ".join(reading), *figures, *tests, kind=kind)
 
 
-def _tests(compared: _Compared, each: Comparisons) -> Iterator[Markup | None]:
+def _tests(compared: Compared, each: Comparisons) -> Iterator[Markup | None]:
     """Yield what was tested of the curves by one measure."""
     several = len(compared.measured) > 1
     start = f"{words.measure(each.comparisons[0].map)}: " if several else ""
@@ -238,7 +239,7 @@ def _difference_cells(layer: int, each: Difference) -> Row:
 # ---- maps -----------------------------------------------------------------------------------------------
 
 
-def _maps(compared: _Compared) -> Section:
+def maps(compared: Compared) -> Section:
     """Return a map for every reference and measure; of a single pair beside that of the other normalization."""
     heading, (only, *more) = "Every layer against every layer", list(_pairs(compared))
     lone, other = not more, compared.first.other_normalization
@@ -260,7 +261,7 @@ def _maps(compared: _Compared) -> Section:
     return section("maps", heading, note, *figures, kind="beside" if len(figures) == 1 else "pair")
 
 
-def _pairs(compared: _Compared) -> Iterator[tuple[str, Comparison]]:
+def _pairs(compared: Compared) -> Iterator[tuple[str, Comparison]]:
     """Yield every comparison with what tells it from the others."""
     for each in compared.measured:
         for reference, one in zip(compared.references, each.comparisons, strict=True):
@@ -270,7 +271,7 @@ def _pairs(compared: _Compared) -> Iterator[tuple[str, Comparison]]:
 
 
 def _map(
-    compared: _Compared, number: int, title: str, one: Comparison, lowest: float, other: SimilarityMap | None = None
+    compared: Compared, number: int, title: str, one: Comparison, lowest: float, other: SimilarityMap | None = None
 ) -> Figure:
     shown = other or one.map
     reference = numbers.label(distinct_names([one.model.name, one.reference.name])[1])
@@ -283,7 +284,7 @@ def _map(
 # ---- tables ---------------------------------------------------------------------------------------------
 
 
-def _layers(compared: _Compared) -> Section:
+def _layers(compared: Compared) -> Section:
     """Return every value with its interval, a row a layer."""
     pairs = [(name or one.map.measure.short_name, one) for name, one in _pairs(compared)]
     rows = (
@@ -295,14 +296,16 @@ def _layers(compared: _Compared) -> Section:
     return section("layers", "Table of layers", note or None, table("Table of layers", rows), kind="dense")
 
 
-def _diagnostics(compared: _Compared) -> Section:
+def diagnostics(compared: Compared) -> Section:
+    """Return what the layers of each model are like alone."""
     first = compared.measured[0].comparisons
     references = [] if compared.alone else zip(compared.references, first, strict=True)
     others = [(name, comparison.reference_diagnostics) for name, comparison in references]
     return of_models([(compared.model, compared.first.model_diagnostics), *others])
 
 
-def _provenance(compared: _Compared) -> tuple[Part, ...]:
+def provenance(compared: Compared) -> tuple[Part, ...]:
+    """Return the models, the texts and the conventions."""
     first = compared.first
     comparisons = () if compared.alone else compared.measured[0].comparisons
     models = [first.model, *(comparison.reference for comparison in comparisons)]
@@ -322,7 +325,7 @@ def _provenance(compared: _Compared) -> tuple[Part, ...]:
     return facts_table("Models", names, [model_facts(model) for model in models]), definitions(facts)
 
 
-def _rows(compared: _Compared) -> Iterator[tuple[object, ...]]:
+def _rows(compared: Compared) -> Iterator[tuple[object, ...]]:
     for each in compared.measured:
         for index, one in enumerate(each.comparisons):
             curve, errors = one.curve, one.curve.uncertainty

@@ -1,18 +1,21 @@
 """How well untrained embeddings do a task, layer by layer."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from layerprobe.display import Shown, brief
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import check_primary
+from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 
 ScoreMethod = Literal["cosine", "probe"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerScores:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LayerScores(Shown):
     """How well untrained embeddings do a task, layer by layer."""
+
+    page_function: ClassVar[str] = "layerprobe.report.scores:scores_page"
 
     split: str
     """validation or test."""
@@ -38,3 +41,9 @@ class LayerScores:
     def best_layer(self) -> int:
         """The layer with the highest primary metric, the earlier one of equals."""
         return best_of(self.scores)
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        what = f"{metric_title(self.primary)} x 100 by {self.method} on {self.split}"
+        return f"{what}, best at layer {self.best_layer}: {brief(self.scores)}"

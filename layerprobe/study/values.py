@@ -3,9 +3,11 @@
 import itertools
 import statistics
 from dataclasses import dataclass
+from typing import ClassVar
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
+from layerprobe.display import Shown
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
@@ -56,9 +58,11 @@ class Provenance:
         KINDS.check(self.task_kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Prediction(Shown):
     """What is expected of a model before anything is trained, and what that rests on."""
+
+    page_function: ClassVar[str] = "layerprobe.report.prediction:prediction_page"
 
     comparisons: tuple[Comparison, ...]
     """One a reference; without one, the model with itself, each layer with the one before."""
@@ -94,6 +98,11 @@ class Prediction:
     def sentence(self) -> str:
         """The prediction in plain words."""
         return self.drop.sentence
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return self.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,9 +150,11 @@ class AgainstLast:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Finding(Shown):
     """Which layer to keep, and the runs that say so."""
+
+    page_function: ClassVar[str] = "layerprobe.report.tuning:finding_page"
 
     answer: SearchAnswer
     """By validation."""
@@ -255,10 +266,17 @@ class Finding:
         """The runs of truncated models."""
         return tuple(made.run for made in self.runs if not made.scan)
 
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return " ".join(filter(None, (self.kept, self.certainty)))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Study(Shown):
     """The whole pipeline's result: what the report shows."""
+
+    page_function: ClassVar[str] = "layerprobe.report.page:study_page"
 
     comparison: Comparison
     prediction: DropPrediction
@@ -352,3 +370,9 @@ class Study:
     def metric(self) -> str:
         """The primary metric of the task."""
         return KINDS[self.provenance.task_kind].metrics[0]
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        said = self.prediction.sentence if self.finding is None else self.finding.summary
+        return f"{self.comparison.model.name} on {self.provenance.task}: {said}"

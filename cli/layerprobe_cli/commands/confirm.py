@@ -10,6 +10,7 @@ from layerprobe_cli.options import (
     Level,
     Model,
     Reference,
+    Report,
     RuleName,
     Similarity,
     TaskSource,
@@ -27,6 +28,7 @@ def confirm(
     source: TaskSource,
     extraction: Extraction,
     tuning: Tuning,
+    report: Report,
     output: Output,
     layers: Layers = "",
     rule: RuleName = None,
@@ -80,3 +82,4 @@ def confirm(
         print_outcomes(confirmation.outcomes)
         print_sentence(prediction.drop)
         typer.echo(confirmation.sentence)
+    report.write(output, "layerprobe.report.tuning:confirmation_page", confirmation)

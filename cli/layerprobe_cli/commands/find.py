@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import AgainstLast, Embedding, Level, Model, Search, SearchTuning, TaskSource
+from layerprobe_cli.options import AgainstLast, Embedding, Level, Model, Report, Search, SearchTuning, TaskSource
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_finding
 
@@ -16,6 +16,7 @@ def find(
     embedding: Embedding,
     tuning: SearchTuning,
     search: Search,
+    report: Report,
     output: Output,
     level: Level = LEVEL,
     against_last: AgainstLast = 0,
@@ -54,3 +55,4 @@ def find(
         )
     output.notes(task.notes, (*task.warnings, *finding.failures))
     output.result(finding, print_finding)
+    report.write(output, "layerprobe.report.tuning:finding_page", finding, model=model, task=task.name)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Embedding, JointTuning, Level, Model, TaskSource
+from layerprobe_cli.options import Embedding, JointTuning, Level, Model, Report, TaskSource
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
 
@@ -15,6 +15,7 @@ def scan(
     source: TaskSource,
     embedding: Embedding,
     tuning: JointTuning,
+    report: Report,
     output: Output,
     level: Level = LEVEL,
     save_models: Annotated[
@@ -66,8 +67,10 @@ def scan(
         for run, directory in zip(listed, directories if save_models else [], strict=False):  # all of them, or none
             run["directory"] = str(directory)
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
-        return
-    print_outcomes(layer_outcomes)
+    else:
+        print_outcomes(layer_outcomes)
+    about = {"model": model, "task": task.name, "level": level, "what": "scan"}
+    report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
     best = max(layer_outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
     typer.echo(f"By validation, layer {best.layer} is best in this one model; truncated alone, layers can differ.")
     if save_models:

@@ -30,7 +30,7 @@ from layerprobe.pages.style import (
     styled,
     text,
 )
-from layerprobe.prediction.values import Evidence
+from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.report import words
 from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Study
@@ -94,7 +94,16 @@ def read_by_rule(study: Study) -> go.Figure:
     Raises:
         DataError: If it read CKA alone.
     """
-    prediction, read = study.prediction, study.prediction.read
+    return rule_readings(study.prediction, study.drop_layers)
+
+
+def rule_readings(prediction: DropPrediction, drop_layers: Sequence[int]) -> go.Figure:
+    """Return what a rule read by layer beside CKA; the layers that drop are shaded.
+
+    Raises:
+        DataError: If it read CKA alone.
+    """
+    read = prediction.read
     if not read:
         raise DataError("expected a prediction by a rule that reads more than CKA")
     figure = make_subplots(rows=len(read), shared_xaxes=True, vertical_spacing=0.06)
@@ -104,10 +113,10 @@ def read_by_rule(study: Study) -> go.Figure:
         for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction.drop_layers)):
             figure.add_trace(trace.update(showlegend=False), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
-    layer_axis(figure, study.comparison.model.n_layers)
+    layer_axis(figure, max(map(len, read.values())))
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
-    shade_drop(figure, study.drop_layers)
+    shade_drop(figure, drop_layers)
     return styled(figure)
 
 
