@@ -40,4 +40,4 @@ def assert_shows_itself(result: Shown, folder: Path) -> None:
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
     assert page.heading in text or html.escape(page.heading) in text
     assert "<noscript>" in text
-    assert all(len(each.finding) > 30 for each in page.figures)
+    assert all(len(each.finding) > 20 for each in page.figures)

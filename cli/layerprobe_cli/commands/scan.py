@@ -1,6 +1,10 @@
 """layerprobe scan."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +12,9 @@ from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Embedding, JointTuning, Level, Model, Report, TaskSource
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
+
+if TYPE_CHECKING:
+    from layerprobe.finetuning.values import LayerOutcome
 
 
 def scan(
@@ -68,12 +75,16 @@ def scan(
             run["directory"] = str(directory)
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
     else:
-        print_outcomes(layer_outcomes)
+        _print(layer_outcomes, directories if save_models else [])
     about = {"model": model, "task": task.name, "level": level, "what": "scan"}
     report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
-    best = max(layer_outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
+
+
+def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:
+    print_outcomes(outcomes)
+    best = max(outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
     typer.echo(f"By validation, layer {best.layer} is best in this one model; truncated alone, layers can differ.")
-    if save_models:
+    if directories:
         typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT --layer L`:")
         for directory in directories:
             typer.echo(directory)
