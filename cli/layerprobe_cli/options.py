@@ -22,6 +22,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe_cli.completion import names_of, tasks
 from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
@@ -195,6 +196,7 @@ class TaskSource:
             "Data",
             "--task",
             "-t",
+            autocompletion=tasks,
             help="Sentence pairs with scores or labels, or texts with labels: a CSV, TSV, JSONL or Parquet file, a "
             "folder with train, dev and test files, stsb, or the hub id of a data set.",
             show_default=False,
@@ -214,7 +216,7 @@ class TaskSource:
             "Data",
             metavar=f"[{'|'.join(KINDS)}]",
             callback=_known_kind,
-            autocompletion=lambda: list(KINDS),
+            autocompletion=names_of("layerprobe.tasks.kinds.kind:KINDS"),
             help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
             show_default="detected",
         ),
@@ -328,6 +330,7 @@ class RetrievalSource:
             "Data",
             "--task",
             "-t",
+            autocompletion=tasks,
             help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv, the hub id of a data set with the "
             "same, or a table of queries with documents.",
             show_default=False,
@@ -469,13 +472,6 @@ class Similarity:
         return [{"measure": measure, "alignment": alignment} for measure in chosen]
 
 
-def _measures(given: str) -> list[str]:
-    """Return the measures whose names begin so, for the shell's completion."""
-    from layerprobe.similarity.registry import MEASURES
-
-    return [name for name in MEASURES if name.startswith(given)]
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AnySimilarity(Similarity):
     """How two models are compared by any measure."""
@@ -485,7 +481,7 @@ class AnySimilarity(Similarity):
         option(
             "Comparison",
             metavar="NAME",
-            autocompletion=_measures,
+            autocompletion=names_of("layerprobe.similarity.registry:MEASURES"),
             help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given "
             "again: further measures.",
             show_default="cka",
@@ -634,13 +630,6 @@ Level = Annotated[
 ]
 
 
-def _rules(given: str = "") -> list[str]:
-    """Return the rules whose names begin so, for the shell's completion."""
-    from layerprobe.dropbench.tuned import rule_names
-
-    return [name for name in rule_names() if name.lower().startswith(given.lower())]
-
-
 def _known_rule(name: str | None) -> str | None:
     """Return the name of a rule; a misspelt one is told before a model is loaded."""
     if name is not None:
@@ -659,7 +648,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=_known_rule,
-        autocompletion=_rules,
+        autocompletion=names_of("layerprobe.dropbench.tuned:rule_names"),
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

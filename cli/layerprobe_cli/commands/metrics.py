@@ -6,6 +6,7 @@ import typer
 
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve, Views
+from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Extraction, Model, Report, TextSource
 from layerprobe_cli.output import Output, print_table
 
@@ -28,6 +29,7 @@ def metrics(
         typer.Option(
             "--reading",
             metavar="NAME",
+            autocompletion=names_of("layerprobe.readings.registry:READINGS"),
             help="What to read of each layer; can be given again: {readings}. What needs labels needs -t.",
             show_default="all that need no labels",
         ),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe_cli.completion import tasks as known_tasks
 from layerprobe_cli.options import (
     Embedding,
     Layers,
@@ -47,6 +48,7 @@ class TaskSources(TaskSource):
             "Data",
             "--task",
             "-t",
+            autocompletion=known_tasks,
             help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
             show_default=False,
         ),
