@@ -265,22 +265,12 @@ def _print_layers(
         cells += [f"{100 * share:.0f} %" for share in (known.chance_best, known.chance_within)]
         tested = by_layer.get(known.layer)
         cells += ["" if tested is None else mean_and_std(tested.mean, tested.std)]
-        rows.append([*cells, _flag(finding, known.layer)])
+        rows.append([*cells, finding.flag(known.layer)])
     print_table(header, rows)
     typer.echo(
         f"{title} x 100, on validation but for the test column. Expected: fine-tuned there, over new items and seeds; "
         f"best, {within}: the chance to be the best, and to lose no more than that to it."
     )
-
-
-def _flag(finding: Finding, layer: int) -> str:
-    if layer == finding.best_layer:
-        return "keep"
-    if layer == finding.answer.smallest_sufficient:
-        return "will do"
-    if layer in finding.answer.candidates:
-        return "may be best"
-    return "drop" if layer in finding.drop_layers else ""
 
 
 def _print_answer(finding: Finding, study: Study | None = None) -> None:

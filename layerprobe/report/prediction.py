@@ -38,6 +38,7 @@ def prediction_page(prediction: Prediction) -> Page:
             _read(drop),
             _curve(compared, drop),
             _flags(drop),
+            _layers(compared, drop),
             _references(compared, prediction),
             maps(compared),
             _baselines(drop),
@@ -93,11 +94,13 @@ def _read(drop: DropPrediction) -> Section:
 
 def _curve(compared: Compared, drop: DropPrediction) -> Section:
     comparisons, references = compared.measured[0].comparisons, compared.references
-    figure = similarity_curves(comparisons, references, flagged=drop.drop_layers)
-    shade_drop(figure, drop.drop_layers)
+    # what is flagged stands on the curve that decided
+    flagged = drop.drop_layers if drop.by_plateau else ()
+    figure = similarity_curves(comparisons, references, flagged=flagged)
+    shade_drop(figure, flagged)
     values = compared.first.curve.values
     name = f"{compared.first.map.measure.short_name} with {'the layer before' if compared.alone else references[0]}"
-    reading = [ALIGNMENTS[compared.first.curve.alignment], *((DIAMONDS,) if drop.drops else ())]
+    reading = [ALIGNMENTS[compared.first.curve.alignment], *((DIAMONDS,) if flagged else ())]
     reading += shades(compared.first.curve.uncertainty)
     finding = f"{numbers.capitalised(highest_and_last({name: values}))}."
     heading = f"Similarity to the {'layer before' if compared.alone else 'reference'}, layer by layer"
@@ -125,9 +128,28 @@ def _flags(drop: DropPrediction) -> Section:
     finding = f"Flagged as dropping: {said}; layer {drop.recommended_layer} is recommended."
     reading = ""
     if redrawn is not None:
-        finding += f" {numbers.redrawn_share(redrawn.any_drop)} of {redrawn.draws} redraws flag a drop."
+        finding += f" {numbers.redrawn_share(redrawn.any_drop)} of {redrawn.draws:,} redraws flag a drop."
         reading = "Bars say how surely the curves decline there, within the sampling error of the texts."
     return section("flags", "How surely", Figure("flags", styled(figure), finding, reading))
+
+
+def _layers(compared: Compared, drop: DropPrediction) -> Section:
+    """Return what the rule read, and what follows, a row a layer."""
+    rows, heading = [], "Table of layers"
+    for layer, value in enumerate(compared.first.curve.values):
+        flag = "drop" if layer in drop.drop_layers else "recommended" if layer == drop.recommended_layer else ""
+        kind = f"flag {'drop' if flag == 'drop' else 'chosen'}"
+        redrawn = drop.probability
+        rows.append(
+            (
+                ("Layer", str(layer)),
+                *((name, numbers.significant(values[layer], 4)) for name, values in drop.read.items()),
+                (compared.first.map.measure.short_name, numbers.number(value, 3)),
+                *((("Flagged in redraws", numbers.redrawn_share(redrawn.by_layer[layer])),) if redrawn else ()),
+                ("", element("span", flag, class_=kind) if flag else ""),
+            )
+        )
+    return section("layers", heading, table(heading, rows), kind="dense")
 
 
 def _references(compared: Compared, prediction: Prediction) -> Section:

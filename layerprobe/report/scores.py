@@ -41,7 +41,6 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
     figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
     layer_axis(figure, len(layers))
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(scores.primary))} × 100")
-    said = f"{_best(scores)} {METHODS[scores.method]}"
     rows = (
         (
             ("Layer", str(layer)),
@@ -55,9 +54,12 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
         overline=" · ".join(("layerprobe", "scores before fine-tuning", *filter(None, [task]))),
         heading=name,
         lead=(_best(scores),),
-        remarks=(METHODS[scores.method],),
         sections=(
-            section("scores", "Scores by layer", Figure("scores", styled(figure), said)),
+            section(
+                "scores",
+                "Scores by layer",
+                Figure("scores", styled(figure), _course(scores.scores), METHODS[scores.method]),
+            ),
             section("layers", "Table of layers", table("Table of layers", rows, kinds)),
         ),
         provenance=_model(model),
@@ -68,6 +70,15 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
         table_label="Table of layers",
         stem="layerprobe-scores",
     )
+
+
+def _course(scores: Sequence[float]) -> str:
+    """Return where scores by layer begin, are highest and lowest, and end."""
+    last, layers = len(scores) - 1, range(len(scores))
+    named = {0: "first", max(layers, key=scores.__getitem__): "highest", min(layers, key=scores.__getitem__): "lowest"}
+    named[last] = named.get(last, "last")
+    said = (f"{numbers.number(scores[layer])} at layer {layer} ({named[layer]})" for layer in sorted(named))
+    return f"By layer: {', '.join(said)}."
 
 
 def _best(scores: LayerScores) -> str:
@@ -97,6 +108,10 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
     lead = tuple(
         f"{label}: {each.sentence}" if several else each.sentence for label, each in zip(labels, scores, strict=True)
     )
+    course = " ".join(
+        f"{label}: {_course(each.scores)}" if several else _course(each.scores)
+        for label, each in zip(labels, scores, strict=True)
+    )
     reading = (
         f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
     )
@@ -123,7 +138,7 @@ def retrieval_page(*scores: RetrievalScores) -> Page:
             section(
                 "retrieval",
                 f"{title} by layer",
-                Figure("retrieval", _retrieval_figure(scores, labels), " ".join(lead), reading),
+                Figure("retrieval", _retrieval_figure(scores, labels), course, reading),
             ),
             *tables,
         ),

@@ -76,7 +76,7 @@ def _belief_rows(finding: Finding) -> Iterator[Row]:
     settings = finding.answer.settings
     for each in finding.answer.layers:
         scanned = finding.scanned(each.layer)
-        flag = "keep" if each.layer == finding.best_layer else "drop" if each.layer in finding.drop_layers else ""
+        flag = finding.flag(each.layer)
         yield (
             ("Layer", str(each.layer)),
             ("", element("span", flag, class_=f"flag {'drop' if flag == 'drop' else 'chosen'}") if flag else ""),

@@ -250,6 +250,16 @@ class Finding(Shown):
         falling = itertools.takewhile(lambda known: known.chance_within <= sure, reversed(self.answer.layers))
         return tuple(sorted(known.layer for known in falling))
 
+    def flag(self, layer: int) -> str:
+        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
+        if layer == self.best_layer:
+            return "keep"
+        if layer == self.answer.smallest_sufficient:
+            return "will do"
+        if layer in self.answer.candidates:
+            return "may be best"
+        return "drop" if layer in self.drop_layers else ""
+
     @property
     def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
         """The runs that trained all layers at once, each by layer; none of layers that failed."""

@@ -21,6 +21,7 @@ from layerprobe.serialisation import from_json
 from layerprobe.study.values import Study
 
 from .conftest import STUDIES
+from .test_shown import CASES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -63,7 +64,8 @@ def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
 @contextmanager
 def _opened(browser: Any, folder: Path, kind: str, options: dict[str, Any]) -> Iterator[Any]:
     """Open a report; at the end, assert that it said nothing and asked for nothing but itself."""
-    path = write_report(STUDIES[kind](), folder / f"{kind}.html")
+    result = STUDIES[kind]() if kind in STUDIES else CASES[kind]()
+    path = result.save_html(folder / f"{kind}.html")
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     said: list[str] = []
@@ -236,6 +238,16 @@ def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
         widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
         assert 300 < max(widths) <= 390
         assert page.evaluate("document.querySelector('#layers .scroll').scrollWidth > 390")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CASES if not kind.startswith("study, ")])
+def test_the_page_of_any_result_is_drawn_and_fits_a_phone(kind: str, open_page: Open) -> None:
+    phone = {"width": 390, "height": 844}
+    with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:
+        assert page.locator(".plot .main-svg").count() > 0
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
+        assert 300 < max(widths) <= 390
 
 
 def test_figures_follow_the_width_of_the_window(open_page: Open) -> None:
