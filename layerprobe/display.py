@@ -45,8 +45,9 @@ class Shown(abc.ABC):
         return f"<{type(self).__name__}: {self.summary}>"
 
     def _repr_html_(self) -> str:
-        table = self.to_pandas().to_html(index=False, max_rows=ROWS, float_format="{:.4g}".format, na_rep="")
-        return f"<p>{html.escape(self.summary)}</p>\n{table}"
+        table = self.to_pandas().dropna(axis="columns", how="all")
+        shown = table.to_html(index=False, max_rows=ROWS, float_format="{:.4g}".format, na_rep="")
+        return f"<p>{html.escape(self.summary)}</p>\n{shown}"
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table of its page, which the page offers as CSV, too.

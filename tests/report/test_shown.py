@@ -17,7 +17,9 @@ import pytest
 import layerprobe
 from layerprobe.comparison.values import Comparisons
 from layerprobe.display import Shown, make_page
+from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol
 from layerprobe.pages.page import render
 from layerprobe.readings.values import LayerCurve
@@ -29,6 +31,7 @@ from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.values import Prediction
 from layerprobe.sweeps.values import SweepResult
+from tests.models import HIDDEN, N_BLOCKS, save_tiny
 from tests.shown import assert_shows_itself
 
 from .conftest import HOSTILE, STUDIES, model
@@ -173,6 +176,19 @@ def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
     assert said.startswith("<Comparison: google/electra-base-discriminator against google-bert/bert-base-cased, ")
     assert len([float(number) for number in said.removesuffix(">").split(": ")[-1].split()]) == 13
     assert "…" in repr(STUDIES["25 layers"]().comparison)
+
+
+def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
+    texts = ["a b", "c d", "e f", "a b"]
+    made = extract(str(save_tiny("bert", tmp_path / "model")), texts, options=Options(cache_dir=tmp_path / "cache"))
+    sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 3 texts"
+    assert repr(made) == f"<Embeddings: {tmp_path / 'model'}, {sizes}>"
+
+
+def test_columns_without_a_value_are_not_shown_in_a_notebook() -> None:
+    comparison = STUDIES["plain"]().comparison
+    assert "band_lower" in comparison.to_pandas()
+    assert "band_lower" not in comparison._repr_html_()
 
 
 def test_without_plotly_there_is_one_clear_line() -> None:
