@@ -13,6 +13,7 @@ import typer
 from layerprobe.errors import LayerProbeError
 from layerprobe.versions import __version__
 from layerprobe_cli.commands import (
+    across,
     adapt,
     bench_predictors,
     cache,
@@ -98,7 +99,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 PANELS = {
     "The whole study": (run, find, demo, doctor),
     "Stages": (extract, compare, predict, scan, finetune, confirm, report),
-    "More scores": (score, retrieve, metrics, profile),
+    "More scores": (score, across, retrieve, metrics, profile),
     "Training": (sweep, chain, adapt, pretrain, export),
     "The paper": (reproduce, bench_predictors),
 }

@@ -54,6 +54,16 @@ Precision = Annotated[
     Literal["auto", "float32", "bfloat16"],
     typer.Option(help="Precision of the forward pass; auto takes bfloat16 where the hardware has it."),
 ]
+FailBelow = Annotated[
+    float | None,
+    typer.Option(
+        help="Exit with code 3 if the last layer scores less than this.",
+        show_default=False,
+    ),
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
+]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
     Literal["embedded", "cdn"],

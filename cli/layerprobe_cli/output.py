@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
+    from layerprobe.finetuning.plan import TuningPlan
     from layerprobe.progress import Progress
 
 T = TypeVar("T")
@@ -35,6 +36,13 @@ class Output:
             print_json(value if as_json is None else as_json)
         else:
             table(value)
+
+    def plan(self, plan: TuningPlan, *, dry_run: bool) -> None:
+        """Print what fine-tuning will take: on stderr before the work, or as the result, and leave it at that."""
+        if dry_run:
+            self.result(plan, lambda plan: typer.echo(plan.sentence))
+            raise typer.Exit
+        self.notes((plan.sentence,), ())
 
     def notes(self, notes: Sequence[str], warnings: Sequence[str]) -> None:
         """Print notes and warnings on stderr, each once."""

@@ -164,6 +164,10 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
     typer.echo(f"Other ways to choose a layer: {others}.")
 
 
+BELOW_THRESHOLD = 3
+"""Exit code where a result is below what --fail-below asked for; 1 is an error, 2 a wrong call."""
+
+
 def print_sentence(prediction: DropPrediction) -> None:
     """Print what is predicted, and how far to trust the rule."""
     from layerprobe.prediction.sentence import record_sentence
@@ -196,6 +200,13 @@ def print_maps(comparisons: Comparisons) -> None:
 def _print_matrix(values: Sequence[Sequence[float]]) -> None:
     header = ("layer", *(str(layer) for layer in range(len(values[0]))))
     print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
+
+
+def check_threshold(least: float | None, value: float, said: str) -> None:
+    """Leave with exit code 3 and a line on stderr if a value is below what was asked for, for builds that check."""
+    if least is not None and value < least:
+        typer.echo(f"failed: {said}, below {least:g}", err=True)
+        raise typer.Exit(BELOW_THRESHOLD)
 
 
 def print_scores(scores: LayerScores, model: ModelDescription) -> None:

@@ -19,7 +19,7 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, l
 from layerprobe.encoders.saving import save_encoder
 from layerprobe.errors import DamagedStoreError, DataError, TrainingError
 from layerprobe.files import inside, make_directory, store_errors
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
@@ -48,7 +48,7 @@ def adapt(
     evaluate_every: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Adaptation:
     """Train the whole model by masked language modelling on texts, and write its encoder and the numbers as a folder.
 
@@ -191,7 +191,7 @@ def adapt_in_store(
     protocol: AdaptationProtocol,
     seed: int = 0,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> tuple[Path, Adaptation]:
     """Adapt a model as `adapt` does, into the store; what is there is read, and another process is waited for.
 

@@ -11,7 +11,7 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.loading import resolve_device
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest
 from layerprobe.similarity.cautions import cautions
 from layerprobe.similarity.checks import MIN_SAMPLES
@@ -44,7 +44,7 @@ def compare(
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Comparison:
     """Return `compare_all` with a single reference."""
     return compare_all(
@@ -70,7 +70,7 @@ def compare_all(
     documents: Mapping[str, str] | None = None,
     permutations: int = 0,
     device: str = "auto",
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Comparisons:
     """Return the similarity of one model to each of several references, from one pass over the texts.
 

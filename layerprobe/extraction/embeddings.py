@@ -18,7 +18,7 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
@@ -86,7 +86,7 @@ def extract(
     texts: Sequence[str],
     *,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Embeddings:
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
@@ -138,7 +138,7 @@ def extract_split(
     split: Split,
     *,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Embeddings:
     """Return embeddings that hold the texts of a split: those of all of the task where they are in the store.
 
@@ -155,7 +155,7 @@ def measure_tokens(
     texts: Sequence[str],
     *,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> TokenMetrics:
     """Return what the token states of every layer are like, from the store or from one forward pass.
 

@@ -30,6 +30,7 @@ def fine_tune_jointly(
     weighting: Weighting = "falling",
     batch_tokens: int | None = None,
     save_to: Path | None = None,
+    unfinished: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[JointRun, RunOutputs]:
     """Fine-tune the encoder with the task's loss at every layer of the same forward pass.
@@ -62,6 +63,7 @@ def fine_tune_jointly(
         batch_tokens=batch_tokens,
         what=f"joint run seed {seed}",
         save_to=save_to,
+        unfinished=unfinished,
         progress=progress,
     )
     run = JointRun(

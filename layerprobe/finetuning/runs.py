@@ -18,6 +18,7 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.files import inside, make_directory, remove_leftovers, store_errors
+from layerprobe.finetuning.epochs import forget_epochs
 from layerprobe.finetuning.joint import fine_tune_jointly
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.results import FAILED, R, load_failure, load_finished, runs_root, save_failure, save_finished
@@ -92,8 +93,9 @@ def fine_tune_layers(
 ) -> list[FineTuningRun]:
     """Fine-tune at every layer with every seed, in the order of seeds, then layers; done runs are read.
 
-    A killed sweep loses the run it was at; the next one starts that run again and gives the same numbers. A run
-    that fails by its numbers is marked, and not tried again while the mark is there and the libraries are the same.
+    A sweep that is killed goes on with the run it was at, after its last epoch on disk, and gives the same numbers: see
+    `layerprobe.finetuning.epochs`. A run that fails by its numbers is marked, and not tried again while the mark is
+    there and the libraries are the same.
 
     The arguments are those of `finetune` and `fine_tune`, but that `load` returns the pretrained encoder and is called
     once, and only where a run is missing. The prompt, which the task has already, is written beside checkpoints.
@@ -177,6 +179,7 @@ def load_or_run(
         TrainingError: If the run fails, or did before.
         StoreError: If the result cannot be written.
     """
+    directory = folder.run_path(layer, seed)
 
     def make(encoder: Encoder, save_to: Path | None) -> tuple[FineTuningRun, RunOutputs]:
         return fine_tune(
@@ -187,12 +190,13 @@ def load_or_run(
             seed=seed,
             batch_tokens=batch_tokens,
             save_to=save_to,
+            unfinished=directory,
             progress=progress,
         )
 
     return _once(
         FineTuningRun,
-        folder.run_path(layer, seed),
+        directory,
         load,
         make,
         layer=layer,
@@ -219,6 +223,7 @@ def load_or_run_jointly(
     progress: Progress = silent,
 ) -> JointRun | None:
     """Return one joint run, read or made now; as `load_or_run`."""
+    directory = folder.joint_path(weighting, seed)
 
     def make(encoder: Encoder, save_to: Path | None) -> tuple[JointRun, RunOutputs]:
         return fine_tune_jointly(
@@ -229,12 +234,13 @@ def load_or_run_jointly(
             weighting=weighting,
             batch_tokens=batch_tokens,
             save_to=save_to,
+            unfinished=directory,
             progress=progress,
         )
 
     return _once(
         JointRun,
-        folder.joint_path(weighting, seed),
+        directory,
         load,
         make,
         layer=None,
@@ -297,8 +303,10 @@ def _once(
                 versions=versions(),
             )
             save_failure(directory, failed)
+            forget_epochs(directory)
             raise
         save_finished(directory, run, outputs)
+        forget_epochs(directory)
         with store_errors("remove", directory / FAILED):
             (directory / FAILED).unlink(missing_ok=True)
         return run

@@ -5,7 +5,6 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3.
 """
 
 import contextlib
-import copy
 import functools
 import math
 import sys
@@ -25,6 +24,7 @@ from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
+from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.losses import Loss, loss_of
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
@@ -93,6 +93,7 @@ def fine_tune(
     seed: int = 0,
     batch_tokens: int | None = None,
     save_to: Path | None = None,
+    unfinished: Path | None = None,
     progress: Progress = silent,
 ) -> tuple[FineTuningRun, RunOutputs]:
     """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
@@ -107,7 +108,8 @@ def fine_tune(
     The encoder is not changed. The best epoch is the one with the highest primary metric on the validation split;
     `save_to` is a folder for its encoder, without a head. The seed is that of the head's first weights, the order of
     examples and dropout. `batch_tokens` are the tokens of a group at most, padding included, also in evaluation: by
-    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. Scores are x 100.
+    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. `unfinished` is a folder of this run alone,
+    where a run that is interrupted leaves its last epoch and goes on from it. Scores are x 100.
 
     Returns:
         The run, and what its best epoch outputs for every validation and test example.
@@ -129,6 +131,7 @@ def fine_tune(
         batch_tokens=batch_tokens,
         what=f"TMFT layer {layer} seed {seed}",
         save_to=save_to,
+        unfinished=unfinished,
         progress=progress,
     )
     validation, test = trained.validation[0], trained.test[0]
@@ -186,6 +189,7 @@ def train_layers(
     batch_tokens: int | None = None,
     what: str,
     save_to: Path | None = None,
+    unfinished: Path | None = None,
     progress: Progress = silent,
 ) -> Trained:
     """Train a model of the encoder with the task's loss at each of its layers, and score its best epoch.
@@ -200,7 +204,7 @@ def train_layers(
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
-    start = time.perf_counter()
+    began = time.perf_counter()
     if encoder.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(encoder.device)
     train, validation, test = (
@@ -224,32 +228,27 @@ def train_layers(
         )
         limit = TokenLimit(batch_tokens or EVALUATION_BATCH_TOKENS)
         scored = functools.partial(evaluate, encoder, model, protocol=protocol, criteria=criteria, limit=limit)
-        history: list[tuple[list[float], list[Evaluation | None]]] = []
-        highest, chosen = -math.inf, 0
-        best: list[Evaluation | None] = []
-        state: dict[str, Tensor] = {}
-        for epoch in range(1, protocol.epochs + 1):
-            losses = tuner.epoch(train, rng, progress=progress, task=what)
-            outputs, scores = scored(validation, kind=task.kind, failures=tuner.failures)
-            history.append((losses, scores))
-            mean = float(np.mean([each.metrics[task.primary] for each in scores if each is not None]))
-            if mean > highest:
-                highest, chosen, best, kept = mean, epoch, scores, outputs
-                state = copy.deepcopy(parts.state_dict())
-        parts.load_state_dict(state)
-        thresholds = [None if each is None else each.threshold for each in best]
+        epochs = Epochs(tuner, parts, limit, primary=task.primary, began=began, folder=unfinished)
+        for epoch in range(protocol.epochs):
+            order = rng.permutation(len(train.targets))
+            if epoch < len(epochs):
+                continue  # it was done before the run was interrupted
+            losses = tuner.epoch(train, order, progress=progress, task=what)
+            epochs.add(losses, *scored(validation, kind=task.kind, failures=tuner.failures))
+        epochs.restore_best()
+        thresholds = [None if each is None else each.threshold for each in epochs.best]
         test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)
     if save_to is not None:
         model.save(save_to, encoder.tokenizer)
     failed = [layer in tuner.failures for layer in model.layers]
     return Trained(
-        best_epoch=chosen,
-        validation=tuple(None if gone else each for each, gone in zip(best, failed, strict=True)),
+        best_epoch=epochs.best_epoch,
+        validation=tuple(None if gone else each for each, gone in zip(epochs.best, failed, strict=True)),
         test=tuple(tested),
-        outputs=RunOutputs(layers=model.layers, validation=kept, test=test_outputs),
-        epochs=tuple(history),
+        outputs=RunOutputs(layers=model.layers, validation=epochs.outputs, test=test_outputs),
+        epochs=tuple(zip(epochs.train_losses, epochs.scores, strict=True)),
         failures=tuner.failures,
-        seconds=time.perf_counter() - start,
+        seconds=epochs.seconds,
         peak_memory=_peak_memory(encoder.device),
     )
 
@@ -319,15 +318,14 @@ class FineTuner:
         self.drops = any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
         self.trained = [p for part in (model, *criteria) for p in part.parameters() if p.requires_grad]
         self.optimizer = adamw(self.trained, protocol, fused=True)
-        share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, share)
+        self.share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.share)
 
     def epoch(
-        self, examples: PreparedExamples, rng: np.random.Generator, *, progress: Progress, task: str
+        self, examples: PreparedExamples, order: NDArray[np.int64], *, progress: Progress, task: str
     ) -> list[float]:
-        """Train once on every example in a random order; return the mean loss of every layer."""
+        """Train once on every example in this order; return the mean loss of every layer."""
         self.model.train()
-        order = rng.permutation(len(examples.targets))
         total = torch.zeros(len(self.criteria), dtype=torch.float64, device=self.encoder.device)
         for start in range(0, len(order), self.protocol.batch_size):
             rows = order[start : start + self.protocol.batch_size]
@@ -339,6 +337,13 @@ class FineTuner:
             progress(task, self.step, self.total_steps)
         means: list[float] = (total / len(order)).tolist()
         return means
+
+    def go_on_from(self, step: int) -> None:
+        """Take up the schedule after so many steps."""
+        self.step = step
+        self.schedule.load_state_dict({**self.schedule.state_dict(), "last_epoch": step, "_step_count": step + 1})
+        for group in self.optimizer.param_groups:
+            group["lr"] = group["initial_lr"] * self.share(step)
 
     def _look_at_losses(self) -> None:
         """Look for losses that are not finite; an accelerator waits here, not at every step."""

@@ -15,7 +15,7 @@ from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Examples, Task, check_task
 
@@ -32,7 +32,7 @@ def finetune(
     options: Options = DEFAULT_OPTIONS,
     enough: Callable[[Sequence[FineTuningRun]], bool] | None = None,
     save_models: bool = False,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> list[FineTuningRun]:
     """Fine-tune the model truncated at each layer, once a seed; finished runs are read, not repeated.
 
@@ -79,7 +79,7 @@ def scan(
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> list[JointRun]:
     """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
 
@@ -136,7 +136,7 @@ def confirm(
     all_seeds: bool = False,
     documents: Mapping[str, str] | None = None,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Confirmation:
     """Fine-tune at the recommended and the last layer, and say what that shows.
 

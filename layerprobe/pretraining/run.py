@@ -18,7 +18,7 @@ from layerprobe.pretraining.models import count, save_models
 from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
 from layerprobe.pretraining.training import Run, prepare, seconds_a_step
 from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.serialisation import digest
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.folder import check_intervals
@@ -57,7 +57,7 @@ def pretrain(
     evaluate_every: int | None = None,
     checkpoint_every: int = CHECKPOINT_EVERY,
     overwrite: bool = False,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Pretraining:
     """Pretrain a small encoder and write it as a folder, with the numbers that are returned.
 
@@ -130,7 +130,7 @@ def plan_pretraining(
     seed: int = 0,
     device: str = "auto",
     dtype: str = "auto",
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> PretrainingPlan:
     """Return parameters, tokens and estimated time of what `pretrain` would do with the arguments; nothing is written.
 

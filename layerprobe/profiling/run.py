@@ -17,7 +17,7 @@ from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import LayerProfile, Profile, ProfileSettings
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.versions import versions
 
 CPU_INFO = Path("/proc/cpuinfo")
@@ -30,7 +30,7 @@ def profile(
     layers: Sequence[int] | None = None,
     settings: ProfileSettings = DEFAULT_SETTINGS,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Profile:
     """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory.
 

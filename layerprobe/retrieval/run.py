@@ -14,7 +14,7 @@ from layerprobe.errors import MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.metrics.names import RETRIEVAL_METRICS
 from layerprobe.metrics.ranking import float32_rows, ranking_metrics, relevant_ranks
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.retrieval.values import Ranking, RetrievalScores, RetrievalTask
 from layerprobe.similarity.values import Difference, Interval
 
@@ -30,7 +30,7 @@ def retrieve(
     ranking: Ranking = "cosine",
     level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> RetrievalScores:
     """Embed queries and documents at every layer, or take them from the store, and score every layer.
 
@@ -67,7 +67,7 @@ def evaluate_retrieval(
     *,
     ranking: Ranking = "cosine",
     level: float = LEVEL,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> RetrievalScores:
     """Return how well every layer finds the relevant documents, from what `extract` returned; no model is needed.
 

@@ -12,7 +12,7 @@ from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, extract_split
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.metrics.names import Split
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.probes import Probe
 from layerprobe.scoring.values import LayerScores, ScoreMethod
 from layerprobe.serialisation import digest
@@ -27,7 +27,7 @@ def zero_shot(
     *,
     split: Split = "test",
     fitted: Embeddings | None = None,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> LayerScores:
     """Return how well the pretrained embeddings do the task, layer by layer; no model is needed.
 
@@ -60,7 +60,7 @@ def probed(
     *,
     split: Split = "test",
     fitted: Embeddings | None = None,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> LayerScores:
     """Return what the probe of the task's kind scores, layer by layer; from the store, or fitted now.
 
@@ -102,7 +102,7 @@ def score(
     *,
     split: Split = "test",
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> tuple[LayerScores, Embeddings]:
     """Embed a split of a task at every layer, or take it from the store; return scores by `zero_shot` and embeddings.
 

@@ -28,7 +28,7 @@ from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt
 from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance
-from layerprobe.progress import Progress, part_of, silent
+from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import SELF_CKA
 from layerprobe.search.answer import answer
@@ -63,7 +63,7 @@ def find(
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
@@ -104,10 +104,9 @@ def find(
     protocol = agreed(protocol, options)
     check_precision(options)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    few = len(task.validation) < SMALL_VALIDATION if cross_validation is None else cross_validation
     search = _Search(
         checkpoint,
-        folds_of(task, seeds) if few and seeds > 1 else (task,),
+        search_folds(task, seeds, cross_validation),
         task.texts(),
         protocol,
         options,
@@ -119,6 +118,12 @@ def find(
     while (planned := next_run(search.evidence, settings).run) is not None:
         search.make(planned, part_of(progress, start=search.evidence.spent, share=planned.cost, whole=whole))
     return search.finding(settings, against_last=against_last)
+
+
+def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -> Sequence[Task]:
+    """Return the task of each seed in turn: by default parts of its labelled examples where few are for validation."""
+    few = len(task.validation) < SMALL_VALIDATION if cross_validation is None else cross_validation
+    return folds_of(task, seeds) if few and seeds > 1 else (task,)
 
 
 class _Search:

@@ -23,7 +23,7 @@ from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.readings.cka import layer_curve
 from layerprobe.readings.read import read_curves
 from layerprobe.readings.registry import READINGS
@@ -56,7 +56,7 @@ def predict(
     documents: Mapping[str, str] | None = None,
     split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Prediction:
     """Say which layers will drop after fine-tuning, which one to keep, and how far to trust that.
 

@@ -1,5 +1,6 @@
 """The main line: predict, fine-tune where it decides, and put down what somebody needs to do it again."""
 
+import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,7 +11,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of
 from layerprobe.finetuning.values import LayerOutcome, Protocol
-from layerprobe.progress import Progress, silent
+from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.zero_shot import score
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.similarity.values import Alignment, Measure
@@ -19,6 +20,8 @@ from layerprobe.study.predict import References, as_models, predict
 from layerprobe.study.values import Finding, Provenance, Study
 from layerprobe.tasks.values import Task, TextSplit, check_task
 from layerprobe.versions import __version__, versions
+
+logger = logging.getLogger(__name__)
 
 AGAINST_LAST = 3
 """Seeds of the layer to keep and of the last one, for the difference between them on the test split."""
@@ -45,7 +48,7 @@ def run(
     split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
     command: str = "layerprobe.run",
-    progress: Progress = silent,
+    progress: Progress = notebook_bar,
 ) -> Study:
     """Predict, find the layer to keep, and score; what was done before is not done again.
 
@@ -100,6 +103,7 @@ def run(
         options=options,
         progress=progress,
     )
+    logger.info("before fine-tuning: %s", prediction.drop.sentence)
     finding: Finding | None = None
     further: tuple[LayerOutcome, ...] = ()
     contrast: tuple[LayerOutcome, ...] = ()

@@ -22,7 +22,7 @@ from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import Corpus, epoch_batches
 from layerprobe.training.masking import MaskedBatch
 from layerprobe.training.objective import Objective, rates_of
-from layerprobe.training.optimizer import adamw, rate
+from layerprobe.training.optimizer import adamw, load_optimizer, optimizer_tensors, rate
 from layerprobe.training.rng import restore_rng, rng_states, seeded
 from layerprobe.training.run_directory import RunDirectory, SavedStep
 from layerprobe.training.values import StepMetrics
@@ -30,7 +30,7 @@ from layerprobe.training.values import StepMetrics
 logger = logging.getLogger(__name__)
 
 EVALUATION_BATCH_TOKENS = 4096
-MODEL, OPTIMIZER, RNG = "model.", "optimizer.", "rng."
+MODEL, RNG = "model.", "rng."
 # Numbers of a `Trainer` that a saved step keeps.
 COUNTED = ("step", "n_tokens", "seconds", "training_seconds")
 
@@ -209,8 +209,7 @@ class Trainer:
     def tensors(self) -> dict[str, Tensor]:
         """Return weights, optimiser and states of the generators; the learning rate follows from the step."""
         tensors = {MODEL + name: p.detach() for name, p in self.parameters.items()}
-        for number, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"{OPTIMIZER}{number}.{name}": tensor for name, tensor in state.items()}
+        tensors |= optimizer_tensors(self.optimizer)
         own = {"masking": self.masking_rng.get_state(), "sampling": self.sampling_rng.get_state()}
         return tensors | {RNG + name: state for name, state in {**own, **rng_states(self.device)}.items()}
 
@@ -219,12 +218,7 @@ class Trainer:
         """Go back to a saved step."""
         for name, parameter in self.parameters.items():
             parameter.copy_(tensors[MODEL + name])
-        state: dict[int, dict[str, Tensor]] = {}
-        for name, tensor in tensors.items():
-            if name.startswith(OPTIMIZER):
-                number, _, field = name.removeprefix(OPTIMIZER).partition(".")
-                state.setdefault(int(number), {})[field] = tensor
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        load_optimizer(self.optimizer, tensors)
         rngs = {name.removeprefix(RNG): tensor for name, tensor in tensors.items() if name.startswith(RNG)}
         self.masking_rng.set_state(rngs["masking"])
         self.sampling_rng.set_state(rngs["sampling"])

@@ -1,32 +1,21 @@
-"""An unfinished run on disk, beside the folder that it will become. Knows tensors and files; knows no model.
+"""An unfinished run on disk, beside the folder that it will become. Knows files; knows no model.
 
-`FOLDER.unfinished/` (the ending is the caller's) holds `step-N/`, whole or not at all: weights, optimiser and states of
-the generators as safetensors, the rest as JSON. The last one counts.
+`FOLDER.unfinished/` (the ending is the caller's) holds `step-N/`, see `SavedSteps`.
 """
 
 import contextlib
-import logging
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.errors import DataError, StoreError
 from layerprobe.files import inside, make_directory, remove_leftovers, store_errors
-from layerprobe.folders import folder_errors, folder_problems, new_folder
-from layerprobe.kept import read_kept
-from layerprobe.serialisation import sealed
+from layerprobe.training.saved_steps import SavedSteps
 from layerprobe.training.values import StepMetrics
-
-logger = logging.getLogger(__name__)
-
-STATE, TENSORS = "state.json", "tensors.safetensors"
-_ADVICE = "choose another place for the model"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +46,9 @@ class RunDirectory:
     def __init__(self, out: Path, *, suffix: str, doing: str, fingerprint: str) -> None:
         self.out, self.doing, self.fingerprint = out, doing, fingerprint
         self.path = out.with_name(out.name + suffix)
+        self.steps = SavedSteps(
+            self.path, SavedStep, root=out.parent, advice="choose another place for the model", name=self.path.name
+        )
         self.last: tuple[SavedStep, dict[str, Tensor]] | None = None
         """The step to go on from, once it is loaded."""
 
@@ -77,49 +69,28 @@ class RunDirectory:
             remove_leftovers(self.path)
             yield
         finally:
-            unfinished = bool(self._steps())
+            unfinished = bool(self.steps.folders())
             lock.release()
             if not unfinished:
                 shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, saved: SavedStep, tensors: dict[str, Tensor]) -> None:
         """Write a step, whole or not at all, then remove the one before; StoreError if the disk fails."""
-        target = self.path / f"step-{saved.step:09d}"
-        with folder_errors(target, advice=_ADVICE):
-            with new_folder(target, replace=True) as folder:
-                save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / TENSORS)
-                (folder / STATE).write_bytes(sealed(saved, name=f"{self.path.name}/{target.name}/{STATE}"))
-            for old in self._steps():
-                if old != target:
-                    shutil.rmtree(old)
+        self.steps.save(saved.step, saved, tensors)
 
     def load(self, *, overwrite: bool) -> None:
         """Load the last saved step, if there is one; one of another run is removed with `overwrite`, or a DataError."""
-        for step in reversed(self._steps()):
-            try:
-                for problem in folder_problems(step):
-                    raise DamagedStoreError(problem)
-                saved = read_kept(SavedStep, step / STATE, root=self.out.parent)
-                if saved is None:
-                    raise DamagedStoreError(f"{step / STATE} is missing")
-                if saved.fingerprint == self.fingerprint:
-                    self.last = saved, load_file(step / TENSORS)
-                    return
-            except (DamagedStoreError, OSError, ValueError, SafetensorError) as error:
-                logger.warning("%s cannot be read (%s): the run begins anew", step, error)
-                shutil.rmtree(step, ignore_errors=True)
-                continue
-            if not overwrite:
-                raise DataError(
-                    f"{self.path} holds an unfinished run with another model, other texts or other settings: go on "
-                    "with those, choose another folder, or begin anew with --overwrite"
-                )
+        last = self.steps.last()
+        if last is None or last[0].fingerprint == self.fingerprint:
+            self.last = last
+        elif overwrite:
             self.clear()
+        else:
+            raise DataError(
+                f"{self.path} holds an unfinished run with another model, other texts or other settings: go on "
+                "with those, choose another folder, or begin anew with --overwrite"
+            )
 
     def clear(self) -> None:
         """Remove all saved steps."""
-        for step in self._steps():
-            shutil.rmtree(step, ignore_errors=True)
-
-    def _steps(self) -> list[Path]:
-        return sorted(self.path.glob("step-*"))
+        self.steps.clear()

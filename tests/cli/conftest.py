@@ -27,7 +27,7 @@ class Outcome:
     @property
     def error(self) -> str:
         """The one error line; anything beside it on stderr is a failure of the test."""
-        lines = [line for line in self.err.splitlines() if not line.startswith(("note: ", "warning: "))]
+        lines = [line for line in self.err.splitlines() if not line.startswith(("note: ", "info: ", "warning: "))]
         assert len(lines) == 1, self.err
         assert lines[0].startswith("error: "), self.err
         return lines[0]

@@ -5,6 +5,7 @@ import typer
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import (
     AllSeeds,
+    DryRun,
     Extraction,
     Layers,
     Level,
@@ -34,6 +35,7 @@ def confirm(
     rule: RuleName = None,
     level: Level = LEVEL,
     all_seeds: AllSeeds = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Predict, fine-tune, and say whether the prediction holds.
 
@@ -47,10 +49,23 @@ def confirm(
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import confirm as confirm_prediction
     from layerprobe.study.predict import predict
 
     checkpoint, references, options = extraction.resolve(model), reference.resolve(extraction), extraction.options()
+    protocol, further = tuning.protocol(extraction), parse_layers(layers, checkpoint)
+    if dry_run:
+        # which layer is held against the last one is not known before the prediction
+        cost = len(seeds) * sum(layer + 1 for layer in further)
+        plan = plan_tuning(
+            checkpoint,
+            task,
+            block_steps=lambda n: 2 * len(seeds) * (n + 1) + cost,
+            protocol=protocol,
+            options=options,
+        )
+        output.plan(plan, dry_run=True)
     with output.progress() as progress:
         prediction = predict(
             checkpoint,
@@ -66,9 +81,9 @@ def confirm(
             checkpoint,
             prediction.drop,
             task,
-            layers=parse_layers(layers, checkpoint),
+            layers=further,
             seeds=seeds,
-            protocol=tuning.protocol(extraction),
+            protocol=protocol,
             level=level,
             all_seeds=all_seeds,
             options=options,

@@ -1,11 +1,21 @@
 """layerprobe find."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import AgainstLast, Embedding, Level, Model, Report, Search, SearchTuning, TaskSource
+from layerprobe_cli.options import (
+    AgainstLast,
+    DryRun,
+    Embedding,
+    Level,
+    Model,
+    Report,
+    Search,
+    SearchTuning,
+    TaskSource,
+)
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_finding
 
@@ -20,6 +30,7 @@ def find(
     output: Output,
     level: Level = LEVEL,
     against_last: AgainstLast = 0,
+    dry_run: DryRun = False,
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
@@ -38,18 +49,23 @@ def find(
 
     # only now: an error in the data needs no torch
     from layerprobe.study.find import find as find_layer
+    from layerprobe.study.plan import plan_search
 
     checkpoint = embedding.resolve(model)
+    searching: dict[str, Any] = {
+        **settings,
+        "seeds": seeds,
+        "level": level,
+        "against_last": min(against_last, seeds),
+        "protocol": tuning.protocol(embedding),
+        "options": embedding.options(),
+    }
+    output.plan(plan_search(checkpoint, task, **searching), dry_run=dry_run)
     with output.progress() as progress:
         finding = find_layer(
             checkpoint,
             task,
-            **settings,
-            seeds=seeds,
-            level=level,
-            against_last=min(against_last, seeds),
-            protocol=tuning.protocol(embedding),
-            options=embedding.options(),
+            **searching,
             save_models=save_models,
             progress=progress,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Embedding, Layers, Level, Model, Report, TaskSource, Tuning, parse_layers
+from layerprobe_cli.options import DryRun, Embedding, Layers, Level, Model, Report, TaskSource, Tuning, parse_layers
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
 
@@ -29,6 +29,7 @@ def finetune(
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Fine-tune the model truncated at each layer (TMFT).
 
@@ -41,20 +42,25 @@ def finetune(
 
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.confirmation import outcomes
+    from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import finetune as finetune_layers
     from layerprobe.finetuning.tuning import items_of, saved_models
     from layerprobe.serialisation import to_dict
 
     checkpoint = embedding.resolve(model)
     chosen = parse_layers(layers, checkpoint)
-    options = embedding.options()
+    options, protocol = embedding.options(), tuning.protocol(embedding)
+    if dry_run:
+        cost = len(seeds) * sum(layer + 1 for layer in chosen)
+        runs_at = plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol, options=options)
+        output.plan(runs_at, dry_run=True)
     with output.progress() as progress:
         runs = finetune_layers(
             checkpoint,
             chosen,
             task,
             seeds=seeds,
-            protocol=tuning.protocol(embedding),
+            protocol=protocol,
             options=options,
             save_models=save_models,
             progress=progress,

@@ -8,7 +8,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.errors import LayerProbeError
 from layerprobe_cli.options import (
     AgainstLast,
+    DryRun,
     Extraction,
     Layers,
     Level,
@@ -71,6 +72,7 @@ def run(
     ] = True,
     out: StudyFolder = Path("layerprobe-report"),
     plotly: PlotlyFrom = "embedded",
+    dry_run: DryRun = False,
 ) -> None:
     """Predict, find the layer to keep, and report, in one go.
 
@@ -83,32 +85,44 @@ def run(
     tuned = "layers", "reference_layers", "against_last"
     if not fine_tuning and given_options(context, SearchTuning, Search, others=tuned):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
+    if not fine_tuning and dry_run:
+        raise typer.BadParameter("expected no --dry-run with --no-fine-tuning: nothing is fine-tuned")
     seeds, measure, searching = tuning.n_seeds(), similarity.settings(), search.settings()
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.study.plan import plan_search
     from layerprobe.study.run import run as run_study
 
     checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
     if reference_layers and not references:
         raise typer.BadParameter("expected --reference with --reference-layers, got none")
-    make_output_folder(out)
+    tuned_layers = parse_layers(layers, checkpoint)
+    reference_tuned = parse_layers(reference_layers, references[0]) if references else ()
+    tuned_by: dict[str, Any] = {
+        **searching,
+        "seeds": seeds,
+        "against_last": min(against_last, seeds),
+        "protocol": tuning.protocol(extraction),
+        "level": level,
+        "options": extraction.options(),
+    }
+    if not dry_run:
+        make_output_folder(out)
+    if fine_tuning:
+        beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
+        output.plan(plan_search(checkpoint, task, further=beside, **tuned_by), dry_run=dry_run)
     with output.progress() as progress:
         study = run_study(
             checkpoint,
             reference=references,
             task=task,
             fine_tuning=fine_tuning,
-            layers=parse_layers(layers, checkpoint),
-            reference_layers=parse_layers(reference_layers, references[0]) if references else (),
-            **searching,
-            seeds=seeds,
-            against_last=against_last,
-            protocol=tuning.protocol(extraction),
-            level=level,
+            layers=tuned_layers,
+            reference_layers=reference_tuned,
+            **tuned_by,
             rule=rule,
             split=split,
-            options=extraction.options(),
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
             progress=progress,
             **measure,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Embedding, JointTuning, Level, Model, Report, TaskSource
+from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Report, TaskSource
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
 
@@ -28,6 +28,7 @@ def scan(
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the model of every run; `layerprobe export` cuts it anywhere.")
     ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Draw the curve by one run with a loss at every layer.
 
@@ -42,19 +43,25 @@ def scan(
     # only now: an error in the data needs no torch
     from layerprobe.finetuning.confirmation import outcomes
     from layerprobe.finetuning.items import run_items
+    from layerprobe.finetuning.plan import plan_tuning
     from layerprobe.finetuning.tuning import scan as scan_layers
     from layerprobe.finetuning.tuning import scan_models
     from layerprobe.serialisation import to_dict
 
     checkpoint = embedding.resolve(model)
-    options = embedding.options()
+    options, protocol = embedding.options(), tuning.protocol(embedding)
+    if dry_run:
+        scans = plan_tuning(
+            checkpoint, task, block_steps=lambda n: len(seeds) * (n + 1), protocol=protocol, options=options
+        )
+        output.plan(scans, dry_run=True)
     with output.progress() as progress:
         runs = scan_layers(
             checkpoint,
             task,
             seeds=seeds,
             weighting=tuning.weighting,
-            protocol=tuning.protocol(embedding),
+            protocol=protocol,
             options=options,
             save_models=save_models,
             progress=progress,

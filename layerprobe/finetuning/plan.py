@@ -1,0 +1,170 @@
+"""What fine-tuning is about to cost, from a few steps whose weights are thrown away. Knows a task and a number of runs.
+
+Runs are counted in block-steps: one at layer l costs l + 1, a scan as much as one at the last layer.
+"""
+
+import functools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from statistics import median
+
+import numpy as np
+import torch
+
+from layerprobe.encoders.batching import token_batches
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.finetuning.losses import loss_of
+from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, embed, prepare
+from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision, with_prompt
+from layerprobe.finetuning.values import Protocol
+from layerprobe.names import short_name
+from layerprobe.progress import duration
+from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.training.rng import seeded
+
+STEPS, TEXTS = 3, 64
+"""Of training, after one to warm up, and texts that are embedded for evaluation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningPlan:
+    """What fine-tuning takes, before its first run."""
+
+    model: str
+    """Its name."""
+    n_blocks: int
+    protocol: Protocol
+    n_examples: tuple[int, int, int]
+    """Of training, validation and test."""
+    block_steps: float
+    """Of all runs, at most."""
+    full_sweep: int
+    """Block-steps of a run at every layer with every one of `seeds`."""
+    seeds: int
+    run_seconds: float
+    """Estimated for one run of the whole model, epochs and evaluation."""
+    computed_on: str
+    """Kind of device and precision."""
+
+    @property
+    def seconds(self) -> float:
+        """Estimated for all runs, at most; that they are there already is not known here."""
+        return self.run_seconds * self.block_steps / (self.n_blocks + 1)
+
+    @property
+    def sweep_seconds(self) -> float:
+        """Estimated for a full sweep."""
+        return self.run_seconds * self.full_sweep / (self.n_blocks + 1)
+
+    @property
+    def sentence(self) -> str:
+        """What is about to be done and how long that takes."""
+        train, validation, test = self.n_examples
+        share = self.block_steps / self.full_sweep
+        epochs = "1 epoch" if self.protocol.epochs == 1 else f"{self.protocol.epochs} epochs"
+        return (
+            f"Fine-tuning {short_name(self.model)} of {self.n_blocks} blocks takes at most {self.block_steps:,.0f} "
+            f"block-steps, {share:.0%} of a sweep of every layer with {self.seeds} seeds, each run {epochs} of "
+            f"{train:,} examples ({validation:,} to validate on, {test:,} to test): at most about "
+            f"{duration(self.seconds)} on {self.computed_on}, and {duration(self.sweep_seconds)} for the sweep."
+        )
+
+
+def plan_tuning(
+    model: ModelLike,
+    task: Task,
+    *,
+    block_steps: Callable[[int], float],
+    seeds: int = len(PAPER_SEEDS),
+    protocol: Protocol | None = None,
+    options: Options = DEFAULT_OPTIONS,
+) -> TuningPlan:
+    """Time a few steps of the whole model on the task, and say what runs of so many block-steps take; writes nothing.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`.
+        task: What to learn.
+        block_steps: Number of blocks -> block-steps of all runs, at most.
+        seeds: Of the full sweep that it is compared with.
+        protocol: As for `finetune`, like the options.
+        options: How to load.
+
+    Raises:
+        LayerProbeError: If the model cannot be loaded, or a single example does not fit the memory.
+    """
+    check_task(task)
+    protocol = agreed(protocol, options)
+    check_precision(options)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    encoder = load(checkpoint, options)
+    prompted, n_blocks = with_prompt(task, options.prompt), encoder.n_layers - 1
+    return TuningPlan(
+        model=checkpoint.name,
+        n_blocks=n_blocks,
+        protocol=protocol,
+        n_examples=(len(task.train), len(task.validation), len(task.test)),
+        block_steps=block_steps(n_blocks),
+        full_sweep=seeds * (n_blocks + 1) * (n_blocks + 2) // 2,
+        seeds=seeds,
+        run_seconds=seconds_of_run(encoder, prompted, protocol, batch_tokens=options.batch_tokens),
+        computed_on=computed_on(options),
+    )
+
+
+def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_tokens: int | None = None) -> float:
+    """Estimate how long one fine-tuning run of the whole model takes; the encoder is not changed."""
+    model = TruncatedEncoder(encoder, encoder.n_layers - 1)
+    with seeded(0, encoder.device):
+        criterion = loss_of(task, width=encoder.description.hidden_size).to(encoder.device)
+        examples = prepare(
+            encoder, _some(task.train, (1 + STEPS) * protocol.batch_size), max_length=protocol.max_length
+        )
+        tuner = FineTuner(
+            encoder, model, protocol, steps_per_epoch=1 + STEPS, criteria=[criterion], batch_tokens=batch_tokens
+        )
+        rows = np.arange(len(examples.targets))
+        batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
+        model.train()
+        taken = [
+            _seconds(functools.partial(tuner.update, examples, batch), encoder.device) / len(batch) for batch in batches
+        ]
+    model.eval()
+    texts = encoder.tokenize(_evenly(task.validation.texts, TEXTS), max_length=protocol.max_length)
+    budget, same_length = batch_tokens or EVALUATION_BATCH_TOKENS, not encoder.padding_invariant
+    passes = list(token_batches(texts.lengths, budget=budget, same_length=same_length))
+
+    def evaluate() -> None:
+        for batch in passes:
+            embed(encoder, model, texts, batch, protocol)
+
+    with torch.inference_mode():
+        embedding = [_seconds(evaluate, encoder.device) for _ in range(2)]
+    # the first time, memory is found
+    an_example, a_text = median(taken[1:] or taken), min(embedding) / len(texts.lengths)
+    evaluated = protocol.epochs * len(task.validation.texts) + len(task.test.texts)
+    return protocol.epochs * len(task.train) * an_example + evaluated * a_text
+
+
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    start = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _some(examples: Examples, n: int) -> Examples:
+    chosen = range(len(examples))[:: max(1, len(examples) // n)][:n]
+    return replace(
+        examples,
+        first=tuple(examples.first[i] for i in chosen),
+        second=examples.second and tuple(examples.second[i] for i in chosen),
+        targets=tuple(examples.targets[i] for i in chosen),
+    )
+
+
+def _evenly(texts: tuple[str, ...], n: int) -> tuple[str, ...]:
+    return texts[:: max(1, len(texts) // n)][:n]

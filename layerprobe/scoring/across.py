@@ -1,0 +1,133 @@
+"""Several tasks -> the layer that does best on all of them, without fine-tuning. Knows scores and tasks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError
+from layerprobe.metrics.names import Split
+from layerprobe.metrics.seeds import best_of, mean_interval
+from layerprobe.progress import Progress, notebook_bar
+from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import score
+from layerprobe.tasks.values import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskScores:
+    """What every layer scores on one task."""
+
+    task: str
+    """As the user gave it."""
+    task_digest: str
+    kind: str
+    scores: LayerScores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerAcross:
+    """One layer on all tasks."""
+
+    layer: int
+    mean: float
+    """Of the primary metrics, x 100."""
+    behind: float
+    """Mean over tasks of what the best layer scores more, in points; 0 for that layer."""
+    interval: tuple[float, float] | None
+    """Of that difference on other tasks like these: Student's t over tasks, paired. It holds the error over items, as
+    each task has its own. None for the best layer, and for one task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcrossTasks:
+    """Every layer of a model on several tasks."""
+
+    model: ModelDescription
+    tasks: tuple[TaskScores, ...]
+    layers: tuple[LayerAcross, ...]
+    level: float
+    """Of the intervals."""
+
+    @property
+    def best_layer(self) -> int:
+        """The layer with the highest mean, the earlier one of equals."""
+        return best_of([each.mean for each in self.layers])
+
+    @property
+    def candidates(self) -> tuple[int, ...]:
+        """The best layer and those whose difference from it may be 0; all where there is one task."""
+        return tuple(each.layer for each in self.layers if each.interval is None or each.interval[0] <= 0)
+
+
+def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level: float = LEVEL) -> AcrossTasks:
+    """Put the scores of every layer on several tasks together.
+
+    Each task counts alike. The best layer was chosen by the same scores, so that its distance from the next ones is a
+    little larger here than on other tasks.
+
+    Raises:
+        DataError: If there is no task, one comes twice, or the scores are not of all layers.
+    """
+    check_level(level)
+    if not tasks:
+        raise DataError("expected at least one task, got none")
+    names = [each.task for each in tasks]
+    if len(set(names)) < len(names):
+        raise DataError(f"expected different tasks, got {next(name for name in names if names.count(name) > 1)} twice")
+    curves = [each.scores.scores for each in tasks]
+    if wrong := [len(curve) for curve in curves if len(curve) != model.n_layers]:
+        raise DataError(f"expected scores of {model.n_layers} layers, got {wrong[0]}")
+    means = [fmean(scores) for scores in zip(*curves, strict=True)]
+    best = best_of(means)
+    layers = []
+    for layer, mean in enumerate(means):
+        behind = [curve[best] - curve[layer] for curve in curves]
+        interval = None if layer == best else mean_interval(behind, level)
+        layers.append(LayerAcross(layer=layer, mean=mean, behind=fmean(behind), interval=interval))
+    return AcrossTasks(model=model, tasks=tuple(tasks), layers=tuple(layers), level=level)
+
+
+def score_across(
+    model: ModelLike,
+    tasks: Sequence[Task],
+    *,
+    split: Split = "test",
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> AcrossTasks:
+    """Score every layer on several tasks without fine-tuning, as `score` does each of them.
+
+    Raises:
+        LayerProbeError: As `score` and `across_tasks`.
+    """
+    check_level(level)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    done, description = [], None
+    for task in tasks:
+        scores, embeddings = score(checkpoint, task, split=split, options=options, progress=progress)
+        description = embeddings.model
+        done.append(TaskScores(task=task.name, task_digest=task.digest, kind=task.kind, scores=scores))
+    if description is None:
+        raise DataError("expected at least one task, got none")
+    return across_tasks(description, done, level=level)
+
+
+def across_sentence(result: AcrossTasks) -> str:
+    """Return which layer is best on all tasks, and which cannot be told from it."""
+    best, last, n = result.layers[result.best_layer], result.model.n_blocks, len(result.tasks)
+    tasks = "1 task" if n == 1 else f"{n} tasks"
+    said = f"Layer {best.layer} of {last} scores best over {tasks}, {best.mean:.1f} in the mean"
+    if best.layer != last:
+        end = result.layers[-1]
+        bounds = "" if end.interval is None else f" ({result.level:.0%} {end.interval[0]:.1f} to {end.interval[1]:.1f})"
+        said += f"; the last layer scores {end.behind:.1f} less{bounds}"
+    if n == 1:
+        return f"{said}; one task says nothing of others."
+    others = [str(layer) for layer in result.candidates if layer != best.layer]
+    rivals = f"on other tasks like these, {', '.join(others)} may be as good" if others else "no other may be as good"
+    return f"{said}. {rivals[0].upper()}{rivals[1:]}."

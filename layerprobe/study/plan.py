@@ -1,0 +1,41 @@
+"""What a search is about to cost. Knows its settings and the price of one run."""
+
+from layerprobe.checks import LEVEL
+from layerprobe.encoders.loading import ModelLike
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.finetuning.plan import TuningPlan, plan_tuning
+from layerprobe.finetuning.values import Protocol
+from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
+from layerprobe.study.find import search_folds
+from layerprobe.tasks.values import Task, check_task
+
+
+def plan_search(
+    model: ModelLike,
+    task: Task,
+    *,
+    tolerance: float = TOLERANCE,
+    budget: float | None = None,
+    seeds: int = SEEDS,
+    level: float = LEVEL,
+    cross_validation: bool | None = None,
+    against_last: int = 0,
+    further: int = 0,
+    protocol: Protocol | None = None,
+    options: Options = DEFAULT_OPTIONS,
+) -> TuningPlan:
+    """Return what `find` with these arguments takes at most, and `further` block-steps beside; nothing is written.
+
+    Raises:
+        DataError: If a setting is not what it should be.
+        LayerProbeError: If the model cannot be loaded.
+    """
+    check_task(task)
+    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds)
+
+    def block_steps(n_blocks: int) -> float:
+        # the layer to keep and the last one, if none of their runs is there
+        return settings.block_steps(n_blocks) + against_last * 2 * (n_blocks + 1) + further
+
+    fold = search_folds(task, seeds, cross_validation)[0]
+    return plan_tuning(model, fold, block_steps=block_steps, seeds=seeds, protocol=protocol, options=options)

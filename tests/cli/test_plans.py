@@ -1,0 +1,47 @@
+"""What is about to be spent is said before it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Layerprobe
+
+
+@pytest.mark.parametrize("command", ["run", "find", "scan", "finetune", "confirm"])
+def test_a_dry_run_fine_tunes_nothing_and_writes_nothing(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path, command: str
+) -> None:
+    model, reference = pair
+    out = ["--out", tmp_path / "report"] if command == "run" else []
+    against = ["-r", reference] if command in ("run", "confirm") else []
+    given = [command, model, *against, "-t", pairs_file, "--seeds", "2", *out]
+    said = layerprobe(*given, "--dry-run")
+    assert (said.code, said.out.startswith("Fine-tuning electra of 3 blocks takes at most ")) == (0, True), said
+    plan = layerprobe(*given, "--dry-run", "--json").json
+    assert plan["full_sweep"] in (20, 50)
+    assert plan["run_seconds"] > 0
+    assert not (tmp_path / "report").exists()
+    assert not list((tmp_path / "cache").rglob("*seed-*"))
+
+
+def test_a_dry_run_without_fine_tuning_is_refused(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    said = layerprobe("run", pair[0], "-t", pairs_file, "--no-fine-tuning", "--dry-run")
+    assert said.code == 2
+    assert "expected no --dry-run with --no-fine-tuning" in said.err
+
+
+def test_the_cost_and_the_prediction_are_said_before_fine_tuning(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    said = layerprobe(
+        *("run", pair[0], "-t", pairs_file, "--out", tmp_path / "report", "--seeds", "1", "--epochs", "1"),
+        *("--against-last", "1"),
+    )
+    assert said.code == 0, said.err
+    cost = said.err.index("note: Fine-tuning electra of 3 blocks takes at most")
+    prediction = said.err.index("info: before fine-tuning: ")
+    assert cost < prediction

@@ -1,0 +1,194 @@
+"""An interrupted run goes on after its last epoch on disk: to the same numbers, and no epoch twice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.errors import StoreError, TrainingError
+from layerprobe.finetuning import epochs, runs
+from layerprobe.finetuning.epochs import Epochs
+from layerprobe.finetuning.outputs import RunOutputs
+from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly
+from layerprobe.finetuning.tmft import FineTuner
+from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
+from layerprobe.progress import Progress, silent
+from layerprobe.training.saved_steps import SavedSteps
+from tests.finetuning.finished import outputs_of
+from tests.finetuning.sweeps import folder_of
+from tests.models import tiny_model, tiny_tokenizer
+from tests.toy_task import toy_task_of
+
+# so fast that an early epoch can be the best one
+PROTOCOL = Protocol(learning_rate=3e-2, epochs=4, batch_size=8)
+STEPS = 4
+KINDS = ("sts", "entailment")
+
+
+@pytest.fixture(autouse=True)
+def save_every_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epochs, "SAVE_AFTER", 0.0)
+
+
+@pytest.fixture(autouse=True)
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The step before each epoch that is really trained."""
+    begun: list[int] = []
+    epoch = FineTuner.epoch
+
+    def counting(tuner: FineTuner, *arguments: Any, **options: Any) -> list[float]:
+        begun.append(tuner.step)
+        return epoch(tuner, *arguments, **options)
+
+    monkeypatch.setattr(FineTuner, "epoch", counting)
+    return begun
+
+
+@pytest.fixture(scope="module", params=["bert", "albert"])
+def dropping(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A model with dropout; the blocks of ALBERT share their weights."""
+    path = tmp_path_factory.mktemp("models") / request.param
+    tiny_model(request.param, hidden_dropout_prob=0.2).save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+def killed_at(step: int) -> Progress:
+    def report(task: str, done: float, total: float) -> None:
+        if done == step:
+            raise KeyboardInterrupt
+
+    return report
+
+
+def run(model: Path, root: Path, kind: str, *, joint: bool, progress: Progress = silent) -> FineTuningRun | JointRun:
+    task = toy_task_of(kind, train=8 * STEPS)
+
+    def load() -> Encoder:
+        return load_encoder(str(model), device="cpu")
+
+    folder = folder_of(model, root)
+    done: FineTuningRun | JointRun | None
+    if joint:
+        done = load_or_run_jointly(
+            folder, load, task, seed=1, protocol=PROTOCOL, weighting="random", save_model=True, progress=progress
+        )
+    else:
+        done = load_or_run(folder, load, 2, task, seed=1, protocol=PROTOCOL, save_model=True, progress=progress)
+    assert done is not None
+    return dataclasses.replace(done, seconds=0.0, peak_memory=0)
+
+
+def directory_of(model: Path, root: Path, *, joint: bool) -> Path:
+    folder = folder_of(model, root)
+    return folder.joint_path("random", 1) if joint else folder.run_path(2, 1)
+
+
+def weights_of(directory: Path) -> bytes:
+    return (directory / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("joint", [False, True], ids=["truncated", "joint"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_killed_in_each_epoch_gives_the_same_numbers(
+    dropping: Path, tmp_path: Path, trained: list[int], kind: str, joint: bool
+) -> None:
+    whole = run(dropping, tmp_path / "whole", kind, joint=joint)
+    trained.clear()
+    for epoch in range(PROTOCOL.epochs):
+        with pytest.raises(KeyboardInterrupt):
+            run(dropping, tmp_path / "killed", kind, joint=joint, progress=killed_at(epoch * STEPS + 2))
+    assert run(dropping, tmp_path / "killed", kind, joint=joint) == whole
+    # each was begun, killed, and begun again: none that was done
+    assert trained == [epoch * STEPS for epoch in range(PROTOCOL.epochs) for _ in range(2)]
+    ones, others = (directory_of(dropping, tmp_path / name, joint=joint) for name in ("whole", "killed"))
+    assert weights_of(ones) == weights_of(others)
+    first, second = map(outputs_of, (ones, others))
+    np.testing.assert_array_equal(first.validation, second.validation)
+    np.testing.assert_array_equal(first.test, second.test)
+    assert not list(others.glob("step-*"))
+
+
+def test_seconds_before_the_interruption_count(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[float] = []
+    restored = Epochs._go_on
+
+    def counting(self: Epochs) -> None:
+        restored(self)
+        shown.append(self.seconds)
+
+    monkeypatch.setattr(Epochs, "_go_on", counting)
+    with pytest.raises(KeyboardInterrupt):
+        run(dropping, tmp_path, "sts", joint=False, progress=killed_at(2 * STEPS + 2))
+    (step,) = directory_of(dropping, tmp_path, joint=False).glob("step-*")
+    saved = SavedSteps(step.parent, epochs.SavedEpoch, root=tmp_path, advice="", name="").last()
+    assert saved is not None
+    run(dropping, tmp_path, "sts", joint=False)
+    assert shown[1] > saved[0].seconds > shown[0]
+
+
+def test_epochs_of_other_libraries_or_that_are_damaged_are_done_again(
+    dropping: Path,
+    tmp_path: Path,
+    trained: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole = run(dropping, tmp_path / "whole", "sts", joint=False)
+
+    def interrupted() -> Path:
+        with pytest.raises(KeyboardInterrupt):
+            run(dropping, tmp_path, "sts", joint=False, progress=killed_at(2 * STEPS + 2))
+        (step,) = directory_of(dropping, tmp_path, joint=False).glob("step-*")
+        trained.clear()
+        return step
+
+    tensors = interrupted() / "tensors.safetensors"
+    data = bytearray(tensors.read_bytes())
+    data[-5] ^= 1
+    tensors.write_bytes(data)
+    assert run(dropping, tmp_path, "sts", joint=False) == whole
+    assert trained == [0, STEPS, 2 * STEPS, 3 * STEPS]
+    assert f"{tensors.parent} cannot be read" in caplog.text
+    (directory_of(dropping, tmp_path, joint=False) / "result.json").unlink()
+    interrupted()
+    monkeypatch.setattr(epochs, "versions", lambda: {"torch": "another"})
+    assert run(dropping, tmp_path, "sts", joint=False) == whole
+    assert trained == [0, STEPS, 2 * STEPS, 3 * STEPS]
+
+
+def test_a_full_disk_does_not_end_a_run(
+    dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: Any) -> None:
+        raise StoreError("cannot write the folder: No space left on device: free space")
+
+    monkeypatch.setattr(SavedSteps, "save", fail)
+    run(dropping, tmp_path, "sts", joint=False)
+    assert "No space left on device: free space; fine-tuning goes on, and could not be gone on with" in caplog.text
+
+
+def test_a_failed_run_leaves_no_epochs(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fine_tune(*_: Any, unfinished: Path, **__: Any) -> tuple[FineTuningRun, RunOutputs]:
+        (unfinished / "step-000000001").mkdir()
+        raise TrainingError("the loss became nan")
+
+    monkeypatch.setattr(runs, "fine_tune", fine_tune)
+    with pytest.raises(TrainingError, match="the loss became nan"):
+        run(dropping, tmp_path, "sts", joint=False)
+    assert not list(directory_of(dropping, tmp_path, joint=False).glob("step-*"))
+
+
+def test_short_runs_write_nothing(dropping: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes seconds is not worth writing down."""
+    monkeypatch.setattr(epochs, "SAVE_AFTER", 30.0)
+    with pytest.raises(KeyboardInterrupt):
+        run(dropping, tmp_path, "sts", joint=False, progress=killed_at(2 * STEPS + 2))
+    assert not list(directory_of(dropping, tmp_path, joint=False).glob("step-*"))

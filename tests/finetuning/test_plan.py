@@ -1,0 +1,70 @@
+"""What fine-tuning will take: by block-steps, and by the time of a few steps."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.options import Options
+from layerprobe.finetuning import plan
+from layerprobe.finetuning.plan import TuningPlan, plan_tuning, seconds_of_run
+from layerprobe.finetuning.values import Protocol
+from layerprobe.study.plan import plan_search
+from tests.toy_task import toy_task, toy_task_of
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is timed takes one second."""
+    ticks = itertools.count()
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: float(next(ticks)))  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("epochs", [1, 4])
+def test_time_is_counted_by_examples_and_texts(encoder: Encoder, epochs: int) -> None:
+    task = toy_task(train=64, validation=32, test=32)
+    texts = len(task.validation.texts)
+    # 8 examples a step and 64 texts, or all, a pass: a second each
+    a_text = 1 / min(plan.TEXTS, texts)
+    expected = epochs * (64 / 8 + texts * a_text) + len(task.test.texts) * a_text
+    protocol = Protocol(epochs=epochs, batch_size=8)
+    assert seconds_of_run(encoder, task, protocol) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["sts", "entailment", "classification"])
+@pytest.mark.parametrize("train", [1, 9])
+def test_any_kind_and_few_examples_are_timed_and_nothing_changes(encoder: Encoder, kind: str, train: int) -> None:
+    before = [parameter.clone() for parameter in encoder.model.parameters()]
+    state = torch.get_rng_state()
+    task = toy_task_of(kind, train=max(train, 3))
+    task = replace(task, train=plan._some(task.train, train))
+    assert seconds_of_run(encoder, task, Protocol()) > 0
+    assert torch.equal(torch.get_rng_state(), state)
+    for parameter, old in zip(encoder.model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+
+
+def test_a_search_is_planned_with_its_budget_and_its_proof(folder: Path, tmp_path: Path) -> None:
+    options = Options(cache_dir=tmp_path)
+    found = plan_search(str(folder), toy_task(), budget=0.5, seeds=4, against_last=3, further=7, options=options)
+    # 3 blocks: layers cost 1 + 2 + 3 + 4, with 4 seeds; the last one and the one to keep with 3
+    assert (found.full_sweep, found.block_steps) == (40, 0.5 * 40 + 3 * 2 * 4 + 7)
+    # three quarters of 64 training and 32 validation examples
+    assert found.n_examples == (72, 24, 32)
+    assert not list(tmp_path.rglob("layer-*"))
+
+
+def test_the_plan_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    timed = plan_tuning(str(folder), toy_task(), block_steps=lambda n: 2 * (n + 1), options=Options(cache_dir=tmp_path))
+    fixed: TuningPlan = replace(timed, run_seconds=90.0)
+    assert fixed.sentence == (
+        "Fine-tuning bert of 3 blocks takes at most 8 block-steps, 16% of a sweep of every layer with 5 seeds, each "
+        "run 10 epochs of 64 examples (32 to validate on, 32 to test): at most about 3 min on cpu float32, and 19 min "
+        "for the sweep."
+    )

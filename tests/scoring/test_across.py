@@ -1,0 +1,157 @@
+"""Several tasks: the layer that is best on all of them, and files that mteb reads."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.errors import DataError, StoreError
+from layerprobe.scoring.across import AcrossTasks, TaskScores, across_sentence, across_tasks, score_across
+from layerprobe.scoring.mteb import write_mteb
+from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import score
+from tests.models import tiny_model, tiny_tokenizer
+from tests.toy_task import toy_task_of
+
+CURVES = [[50.0, 70.0, 69.0, 60.0], [40.0, 61.0, 62.5, 48.0], [30.0, 52.0, 53.0, 47.0]]
+
+
+def model_of(n_blocks: int = 3, name: str = "google/electra") -> ModelDescription:
+    return ModelDescription(
+        name=name,
+        revision="abc123",
+        architecture="electra",
+        n_blocks=n_blocks,
+        hidden_size=8,
+        norm="none",
+        dtype="float32",
+        parameters=tuple(range(10, 10 * n_blocks + 11, 10)),
+    )
+
+
+def scored(curve: list[float], name: str) -> TaskScores:
+    metrics = {"spearman": tuple(curve), "pearson": tuple(value - 1 for value in curve)}
+    scores = LayerScores(split="test", method="cosine", primary="spearman", metrics=metrics)
+    return TaskScores(task=name, task_digest="d" + name, kind="sts", scores=scores)
+
+
+@pytest.fixture
+def three() -> AcrossTasks:
+    return across_tasks(model_of(), [scored(curve, f"data/{i}.csv") for i, curve in enumerate(CURVES)])
+
+
+def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: AcrossTasks) -> None:
+    curves = np.array(CURVES)
+    assert three.best_layer == 2
+    for layer in three.layers:
+        assert layer.mean == pytest.approx(curves[:, layer.layer].mean())
+        assert layer.behind == pytest.approx((curves[:, 2] - curves[:, layer.layer]).mean())
+        if layer.layer != 2:
+            # a paired t test is the second formula
+            expected = stats.ttest_rel(curves[:, 2], curves[:, layer.layer]).confidence_interval(0.95)
+            assert layer.interval == pytest.approx((expected.low, expected.high))
+    assert three.layers[2].interval is None
+    assert three.candidates == (1, 2, 3)
+
+
+def test_the_sentence_says_what_holds_for_other_tasks(three: AcrossTasks) -> None:
+    low, high = three.layers[3].interval or (math.nan, math.nan)
+    assert across_sentence(three) == (
+        f"Layer 2 of 3 scores best over 3 tasks, 61.5 in the mean; the last layer scores 9.8 less (95% {low:.1f} to "
+        f"{high:.1f}). On other tasks like these, 1, 3 may be as good."
+    )
+    alone = across_tasks(model_of(), [scored(CURVES[0], "a")])
+    assert across_sentence(alone).endswith("the last layer scores 10.0 less; one task says nothing of others.")
+    assert [each.interval for each in alone.layers] == [None] * 4
+
+
+def test_intervals_hold_for_other_tasks() -> None:
+    """Tasks drawn anew, with errors of their items: the true mean difference lies within in 95 % of cases."""
+    rng = np.random.default_rng(0)
+    truth, covered, n = np.array([60.0, 70.0, 69.0]), 0, 400
+    for _ in range(n):
+        drawn = truth + rng.normal(0, 3, (6, 1)) + rng.normal(0, 1.5, (6, 3)) + rng.normal(0, 1, (6, 3))
+        result = across_tasks(model_of(2), [scored(list(curve), str(i)) for i, curve in enumerate(drawn)])
+        low, high = result.layers[0].interval or (math.nan, math.nan)
+        covered += low <= truth[result.best_layer] - truth[0] <= high
+    assert 0.92 <= covered / n <= 0.98
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ([], "expected at least one task, got none"),
+        ([scored(CURVES[0], "a")] * 2, "expected different tasks, got a twice"),
+        ([scored(CURVES[0][:3], "a")], "expected scores of 4 layers, got 3"),
+    ],
+)
+def test_what_cannot_be_put_together_is_refused(tasks: list[TaskScores], said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        across_tasks(model_of(), tasks)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "bert"
+    tiny_model("bert").save_pretrained(path)
+    tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+def test_each_task_is_scored_as_alone(bert: Path, tmp_path: Path) -> None:
+    options = Options(cache_dir=tmp_path)
+    tasks = [toy_task_of("sts"), toy_task_of("classification")]
+    result = score_across(str(bert), tasks, options=options)
+    for task, found in zip(tasks, result.tasks, strict=True):
+        assert found.scores == score(str(bert), task, options=options)[0]
+    with pytest.raises(DataError, match="expected at least one task"):
+        score_across(str(bert), [], options=options)
+
+
+def test_mteb_reads_the_results_back(three: AcrossTasks, tmp_path: Path) -> None:
+    mteb = pytest.importorskip("mteb", reason="needs mteb, of the test dependencies")
+    written = write_mteb(three, tmp_path)
+    assert len(written) == 4 * 3
+    cache = mteb.ResultCache(cache_path=tmp_path)
+    loaded = cache.load_results(include_remote=False, load_experiments="match_name")
+    found = {
+        (each.experiment_name, task.task_name): task for each in loaded.model_results for task in each.task_results
+    }
+    for i, curve in enumerate(CURVES):
+        for layer, value in enumerate(curve):
+            task = found[f"layer_{layer}", str(i)]
+            assert task.get_score() == pytest.approx(value / 100)
+            assert task.scores["test"][0]["pearson"] == pytest.approx((value - 1) / 100)
+    assert {(each.model_name, each.model_revision) for each in loaded.model_results} == {("google/electra", "abc123")}
+    # by the model's card, validated
+    place = tmp_path / "results" / "google__electra" / "abc123" / "experiments" / "layer_2"
+    card = mteb.models.ModelMeta(**json.loads((place / "model_meta.json").read_text()))
+    assert (card.experiment_name, card.n_parameters) == ("layer_2", 30)
+    only = cache.load_results(models=[card], include_remote=False)
+    assert [each.experiment_name for each in only.model_results] == ["layer_2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "folder"),
+    [("google/electra@main", "google__electra"), ("/models/my model", "local__my_model"), ("bert", "local__bert")],
+)
+def test_folders_are_named_as_mteb_names_them(tmp_path: Path, name: str, folder: str) -> None:
+    write_mteb(across_tasks(model_of(name=name), [scored(CURVES[0], "a/b:c")]), tmp_path)
+    assert [path.name for path in (tmp_path / "results").iterdir()] == [folder]
+    assert (tmp_path / "results" / folder / "abc123" / "experiments" / "layer_0" / "b_c.json").is_file()
+
+
+def test_two_tasks_never_share_a_file_and_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    both = across_tasks(model_of(), [scored(CURVES[0], "a/x.csv"), scored(CURVES[1], "b/x.tsv")])
+    with pytest.raises(DataError, match="expected tasks of different names, got x, x: rename a file"):
+        write_mteb(both, tmp_path)
+    (tmp_path / "results").write_text("in the way")
+    with pytest.raises(StoreError, match="cannot make the folder"):
+        write_mteb(across_tasks(model_of(), [scored(CURVES[0], "a")]), tmp_path)
