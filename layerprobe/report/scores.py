@@ -10,6 +10,7 @@ from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names, short_name
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import Look, area, line
+from layerprobe.pages.markup import element
 from layerprobe.pages.parts import Row, definitions, facts_table, section, table
 from layerprobe.pages.style import FURTHER, INTERVAL, MODEL, layer_axis, styled, text
 from layerprobe.pages.tables import csv_text
@@ -21,7 +22,7 @@ from layerprobe.readings.values import LayerCurve
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.retrieval.values import RetrievalScores
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.values import AcrossTasks, LayerScores
 from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
 
@@ -95,6 +96,85 @@ def _best(scores: LayerScores) -> str:
 
 def _model(model: ModelDescription | None) -> tuple[Part, ...]:
     return () if model is None else (facts_table("Model", ("Model",), [model_facts(model)]),)
+
+
+# ---- several tasks --------------------------------------------------------------------------------------
+
+
+def across_page(result: AcrossTasks) -> Page:
+    """Return the page of what every layer scores on several tasks."""
+    name, tasks = short_name(result.model.name), distinct_names([each.task for each in result.tasks])
+    return Page(
+        title=f"{name} on {numbers.counted(len(tasks), 'task')}",
+        overline=f"layerprobe · {numbers.counted(len(tasks), 'task')} without fine-tuning",
+        heading=name,
+        lead=(result.sentence,),
+        sections=(
+            section(
+                "across",
+                "Scores by layer",
+                Figure(
+                    "across",
+                    _across_figure(result, tasks),
+                    f"Mean over tasks. {_course([each.mean for each in result.layers])}",
+                    "The thick line is the mean over tasks, each of which counts alike.",
+                ),
+            ),
+            section("layers", "Table of layers", table("Table of layers", _across_rows(result, tasks)), kind="dense"),
+        ),
+        provenance=(
+            *_model(result.model),
+            definitions({each.task: f"sha256 {each.task_digest}" for each in result.tasks}),
+        ),
+        terms=("Layer", "Zero-shot"),
+        data=to_json(result),
+        table=csv_text(
+            ("layer", *(each.task for each in result.tasks), "mean", "behind", "lower", "upper"),
+            (
+                (
+                    *(each.layer, *(task.scores.scores[each.layer] for task in result.tasks)),
+                    *(each.mean, each.behind, *(each.interval or (None, None))),
+                )
+                for each in result.layers
+            ),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-across",
+    )
+
+
+def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
+    figure, layers = go.Figure(), range(result.model.n_layers)
+    for index, (name, task) in enumerate(zip(map(numbers.label, tasks), result.tasks, strict=True)):
+        colour, _, dash = FURTHER[index % len(FURTHER)]
+        scores, title = task.scores.scores, metric_title(task.scores.primary)
+        texts = [f"{text(name)}<br>layer {layer}: {title} {numbers.number(scores[layer])}" for layer in layers]
+        figure.add_trace(line(scores, name=name, colour=colour, dash=dash, width=1.5, texts=texts))
+    means = [each.mean for each in result.layers]
+    texts = [f"mean over tasks<br>layer {layer}: {numbers.number(means[layer])}" for layer in layers]
+    marker = {"size": 8, "color": MODEL}
+    figure.add_trace(line(means, name="mean over tasks", colour=MODEL, width=3, marker=marker, texts=texts))
+    layer_axis(figure, len(layers))
+    figure.update_yaxes(title="Score × 100")
+    return styled(figure)
+
+
+def _across_rows(result: AcrossTasks, tasks: Sequence[str]) -> Iterator[Row]:
+    for each in result.layers:
+        bounds = "–" if each.interval is None else numbers.interval(each.interval)
+        best = each.layer == result.best_layer
+        flag = "best" if best else "may be as good" if len(tasks) > 1 and each.layer in result.candidates else ""
+        yield (
+            ("Layer", str(each.layer)),
+            ("", element("span", flag, class_="flag chosen") if flag else ""),
+            *(
+                (name, numbers.number(task.scores.scores[each.layer]))
+                for name, task in zip(tasks, result.tasks, strict=True)
+            ),
+            ("Mean", numbers.number(each.mean)),
+            ("Behind the best", numbers.number(each.behind)),
+            (f"{numbers.percent(result.level)} interval", bounds),
+        )
 
 
 # ---- retrieval ------------------------------------------------------------------------------------------

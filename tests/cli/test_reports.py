@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "compare": ("MODEL", "REFERENCE", "-t", "PAIRS"),
     "predict": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS"),
     "metrics": ("MODEL", "-t", "PAIRS", "--reading", "effective rank", "--reading", "zero-shot"),
+    "across": ("MODEL", "PAIRS"),
     "score": ("MODEL", "-t", "PAIRS"),
     "retrieve": ("MODEL", "-t", "PAIRS", "--columns", "0,1,2", "--relevant-from", "2.5"),
     "find": ("MODEL", "-t", "PAIRS", *QUICK),

@@ -26,6 +26,8 @@ from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
 from layerprobe.report.scores import readings_page, scores_page
 from layerprobe.retrieval.values import RetrievalScores
+from layerprobe.scoring.across import across_tasks
+from layerprobe.scoring.values import AcrossTasks, TaskScores
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
@@ -102,6 +104,23 @@ def retrieval(name: str = "intfloat/e5-small", last: float = 0.0) -> RetrievalSc
     )
 
 
+def across() -> AcrossTasks:
+    scores = STUDIES["reference"]().zero_shot
+    assert scores is not None
+    tasks = [
+        TaskScores(
+            task=name,
+            task_digest="0" * 64,
+            kind="sts",
+            scores=dataclasses.replace(
+                scores, metrics={"spearman": tuple(value + shift * layer for layer, value in enumerate(scores.scores))}
+            ),
+        )
+        for name, shift in (("stsb", 0.0), (HOSTILE, 1.0))
+    ]
+    return across_tasks(model("org/a", 12), tasks)
+
+
 def run() -> FineTuningRun:
     found = STUDIES["found"]().finding
     assert found is not None
@@ -135,6 +154,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "run": run,
     "scan": joint_run,
     "retrieval": retrieval,
+    "several tasks": across,
     "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
     "profile": profile,
     "sweep": lambda: RESULT,
