@@ -266,6 +266,7 @@ def similarity_map(
     lowest = lowest_value([shown]) if lowest is None else lowest
     cells, template = _cells(shown)
     alone = compared is not None and compared.alignment == "previous-layer"
+    legend = "" if title.lower().startswith(measure.lower()) else measure
     pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
         z=[list(row) for row in shown.values],
@@ -276,7 +277,7 @@ def similarity_map(
         xgap=1,
         ygap=1,
         colorscale=_colour_scale(lowest),
-        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": measure}, "tickfont": {"size": 11}},
+        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
         hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
     figure = go.Figure([heat, *([] if compared is None else [_dots(compared)])])
