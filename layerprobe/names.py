@@ -4,15 +4,31 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 
+_GENERIC = re.compile(r"model|checkpoint(-\d+)?|best|final|output", re.IGNORECASE)
+
+
+def is_generic(name: str) -> bool:
+    """Return whether a folder's name says nothing of the model in it.
+
+    Examples:
+        >>> is_generic("checkpoint-500"), is_generic("electra-500")
+        (True, False)
+    """
+    return _GENERIC.fullmatch(name) is not None
+
 
 def short_name(name: str) -> str:
-    """Return a model's name without organisation or folder.
+    """Return a model's name without organisation or folder; with its folder where it says nothing by itself.
 
     Examples:
         >>> short_name("google/electra-base-discriminator")
         'electra-base-discriminator'
+        >>> short_name("runs/electra/checkpoint-500")
+        'electra/checkpoint-500'
     """
-    return re.sub(r"^.*\w[/\\](?=\w)", "", name.rstrip("/\\"))
+    *before, last = re.split(r"(?<=\w)[/\\](?=\w)", name.rstrip("/\\"))
+    parent = re.split(r"[/\\]", before[-1])[-1] if before else ""
+    return f"{parent}/{last}" if parent and is_generic(last) else last
 
 
 def short_names(model: str, reference: str) -> tuple[str, str]:
@@ -21,8 +37,8 @@ def short_names(model: str, reference: str) -> tuple[str, str]:
     Examples:
         >>> short_names("google/electra-base-discriminator", "google-bert/bert-base-cased@main")
         ('electra-base-discriminator', 'bert-base-cased@main')
-        >>> short_names("old/model", "new/model")
-        ('old/model', 'new/model')
+        >>> short_names("old/electra", "new/electra")
+        ('old/electra', 'new/electra')
     """
     first, second = distinct_names([model, reference])
     return first, second
@@ -32,8 +48,8 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     """Return names without organisation or folder; whole names where that would confuse any two.
 
     Examples:
-        >>> distinct_names(["google/bert", "FacebookAI/roberta-base", "old/model", "new/model"])
-        ['google/bert', 'FacebookAI/roberta-base', 'old/model', 'new/model']
+        >>> distinct_names(["google/bert", "FacebookAI/roberta-base", "old/bert-tiny", "new/bert-tiny"])
+        ['google/bert', 'FacebookAI/roberta-base', 'old/bert-tiny', 'new/bert-tiny']
     """
     short = [short_name(name) for name in names]
     return short if len(set(short)) == len(set(names)) else list(names)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
+import shlex
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -118,6 +120,10 @@ class Report:
 class Loading:
     """How a model is loaded."""
 
+    name: Annotated[
+        str | None,
+        option("Model", help="What to call the model in tables, plots and sentences.", show_default="its own name"),
+    ] = None
     random_init: Annotated[
         int | None, option("Model", metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
     ] = None
@@ -133,15 +139,24 @@ class Loading:
 
     def resolve(self, model: str) -> Checkpoint:
         """Return the model's checkpoint, its weights not yet loaded."""
-        return self.resolve_all([model], random_init=self.random_init)[0]
+        names = () if self.name is None else (self.name,)
+        return self.resolve_all([model], random_init=self.random_init, names=names)[0]
 
-    def resolve_all(self, models: Sequence[str], *, random_init: int | None = None) -> list[Checkpoint]:
-        """Return the checkpoints of models, the first with random weights where there is a seed of them."""
+    def resolve_all(
+        self, models: Sequence[str], *, random_init: int | None = None, names: Sequence[str] = ()
+    ) -> list[Checkpoint]:
+        """Return the checkpoints of models, the first ones called by names, the first with random weights of a seed."""
         from layerprobe.encoders.loading import resolve_checkpoint
 
-        seeds = [random_init, *[None] * (len(models) - 1)]
-        specs = [ModelSpec(model, random_init=seed) for model, seed in zip(models, seeds, strict=False)]
+        specs = [
+            ModelSpec(model, random_init=None if number else random_init, display_name=name)
+            for number, (model, name) in enumerate(itertools.zip_longest(models, names))
+        ]
         return [resolve_checkpoint(spec, trust_remote_code=self.trust_remote_code) for spec in specs]
+
+    def without_name(self) -> Self:
+        """Return the same for a further model, which --name is not about."""
+        return dataclasses.replace(self, name=None)
 
     def options(self) -> Options:
         """Return the options that the library takes."""
@@ -405,15 +420,22 @@ class Reference:
             show_default="none: rules that read the model alone",
         ),
     ] = None
+    reference_name: Annotated[
+        list[str] | None,
+        option(
+            "Comparison", help="What to call the reference. Given again: further ones.", show_default="its own name"
+        ),
+    ] = None
     reference_random_init: ReferenceRandomInit = None
 
     def resolve(self, loading: Loading) -> list[Checkpoint]:
         """Return the checkpoints of all references; none where none was given."""
-        if not self.reference:
-            if self.reference_random_init is not None:
-                raise typer.BadParameter("expected --reference with --reference-random-init, got none")
-            return []
-        return loading.resolve_all(self.reference, random_init=self.reference_random_init)
+        references, names = self.reference or [], self.reference_name or []
+        if len(names) > len(references):
+            raise typer.BadParameter(f"expected a --reference for each --reference-name, got {len(references)}")
+        if not references and self.reference_random_init is not None:
+            raise typer.BadParameter("expected --reference with --reference-random-init, got none")
+        return loading.resolve_all(references, random_init=self.reference_random_init, names=names)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -773,6 +795,18 @@ def given_options(context: typer.Context, *groups: type, others: tuple[str, ...]
     names = {field.name for group in groups for field in dataclasses.fields(group)} | set(others)
     sources = {name: context.get_parameter_source(name) for name in names}
     return {name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"}
+
+
+def finetune_command(context: typer.Context, model: str) -> str:
+    """Return the `layerprobe finetune` that trains as this command does, without layers and seeds."""
+    given = given_options(context, TaskSource, Embedding, Tuning) - {"seeds"}
+    words = ["layerprobe", "finetune", model]
+    for parameter in context.command.params:
+        if parameter.name not in given:
+            continue
+        value = context.params[parameter.name]
+        words += [parameter.opts[0]] if value is True else [parameter.opts[0], str(value)]
+    return shlex.join(words)
 
 
 def expanded(command: Callable[..., None]) -> Callable[..., None]:

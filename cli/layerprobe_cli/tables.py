@@ -251,10 +251,12 @@ def _print_retrieval(scores: RetrievalScores) -> None:
     )
 
 
-def print_finding(finding: Finding) -> None:
-    """Print what is known of every layer, and the answer in words."""
-    _print_layers(finding, finding.outcomes)
+def print_finding(finding: Finding, commands: Sequence[str]) -> None:
+    """Print the answer, what is known of every layer, what the answer rests on, and the commands that come next."""
     _print_answer(finding)
+    _print_layers(finding, finding.outcomes)
+    _print_grounds(finding)
+    _print_next(commands)
 
 
 def _print_layers(
@@ -284,29 +286,42 @@ def _print_layers(
     )
 
 
-def _print_answer(finding: Finding, study: Study | None = None) -> None:
-    """Print which layer to keep, the proof, whether the model drops, what had been expected, and the cost: a line each.
+def _print_answer(finding: Finding) -> None:
+    """Print which layer to keep, what it scores beside the whole model, what it saves, and how surely it is known."""
+    typer.echo(f"{finding.kept} {finding.certainty}\n")
 
-    What is expected is of a study.
-    """
+
+def _print_grounds(finding: Finding, study: Study | None = None) -> None:
+    """Print the proof, whether the model drops, of a study what had been expected, and the cost: a line each."""
     from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 
     proof = finding.against_last
-    typer.echo(f"\n{finding.kept} {finding.certainty}")
-    typer.echo(f"{'' if proof is None else f'{proof.verdict.capitalize()}: '}{proof_sentence(finding)}")
+    typer.echo(f"\n{'' if proof is None else f'{proof.verdict.capitalize()}: '}{proof_sentence(finding)}")
     typer.echo(found_drop_sentence(finding))
     if study is not None:
         typer.echo(expectation_sentence(study))
     typer.echo(" ".join(filter(None, (finding.spent, finding.doubt))))
 
 
+def _print_next(commands: Sequence[str]) -> None:
+    """Print the commands that come next."""
+    typer.echo("\nNext:")
+    for command in commands:
+        typer.echo(f"  {command}")
+
+
 def print_study(study: Study, report: Path) -> None:
-    """Print what a study says of every layer, its sentences, and where the report is."""
+    """Print the answer, what a study says of every layer, its sentences, where the report is, and what comes next."""
     from layerprobe.report.data import layer_rows
+    from layerprobe.study.commands import next_commands
 
     rows, finding = layer_rows(study), study.finding
+    if finding is not None:
+        _print_answer(finding)
     similarity = "CKA with layer before" if study.comparison.alone else "CKA"
     columns = {similarity: [f"{row.cka:.4f}" for row in rows]}
+    for name, values in study.prediction.read.items():
+        columns[name] = [f"{value:.4g}" for value in values]
     if study.zero_shot is not None:
         columns["zero-shot"] = [number(row.zero_shot, ".2f") for row in rows]
     if finding is None:
@@ -322,8 +337,9 @@ def print_study(study: Study, report: Path) -> None:
             typer.echo(study.confirmation.sentence)
             typer.echo(f"Verdict: {study.confirmation.verdict}")
     else:
-        _print_answer(finding, study)
+        _print_grounds(finding, study)
     typer.echo(f"Report: {report}")
+    _print_next(next_commands(study))
 
 
 def _print_prediction(study: Study, rows: Sequence[LayerRow], columns: Mapping[str, Sequence[str]]) -> None:

@@ -37,6 +37,7 @@ from layerprobe.encoders.values import ModelDescription, check_attn
 from layerprobe.errors import ModelError
 from layerprobe.files import from_home, known_sha256, sha256_of
 from layerprobe.folders import SUMS, folder_problems
+from layerprobe.names import is_generic, short_name
 
 logger = logging.getLogger(__name__)
 
@@ -66,13 +67,22 @@ class Checkpoint:
     """sha256 of everything that decides what the model is given."""
     random_init: int | None
     """Seed of fresh random weights; None for the trained ones."""
+    display_name: str | None = None
+    """What it is called in tables, plots and sentences; None: its name, with the seed where weights are random."""
     options: dict[str, Any]
     """What every from_pretrained call is given."""
 
     @property
     def label(self) -> str:
-        """The name, with the seed where weights are random."""
+        """What it is called: as was asked for, or by its name, with the seed where weights are random."""
+        if self.display_name is not None:
+            return self.display_name
         return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
+
+    @property
+    def naming(self) -> dict[str, Any]:
+        """What it is called, and where it is from if that says something else, as fields of a `ModelDescription`."""
+        return {"name": self.label, "source": None if self.display_name is None else self.name}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -123,8 +133,15 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
         tokenizer=tokenizer,
         tokenizer_digest=_tokenizer_digest(tokenizer),
         random_init=spec.random_init,
+        display_name=spec.display_name or (_name_of_folder(Path(source)) if is_folder else None),
         options=options,
     )
+
+
+def _name_of_folder(source: Path) -> str | None:
+    """Return a name for a folder that was given by no more than `model` or `.`, which do not say what is in it."""
+    bare = len(source.parts) <= 1 and (source.name in ("", "..") or is_generic(source.name))
+    return short_name(str(source.resolve())) if bare else None
 
 
 def load_encoder(
@@ -181,7 +198,7 @@ def load_encoder(
         model=model,
         tokenizer=tokenizer,
         description=ModelDescription(
-            name=checkpoint.label,
+            **checkpoint.naming,
             random_init=checkpoint.random_init,
             revision=checkpoint.revision,
             architecture=config.model_type,

@@ -23,6 +23,8 @@ class ModelSpec:
     """Branch, tag or commit on the hub; the name's own, or the main branch, by default."""
     random_init: int | None = None
     """Seed of fresh random weights instead of the trained ones."""
+    display_name: str | None = None
+    """What it is called in tables, plots and sentences; by default its name, with the seed where weights are random."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", os.fspath(self.name))
@@ -30,6 +32,8 @@ class ModelSpec:
             raise ModelError("expected the name of a model, a hub id or a local folder, got an empty text")
         if self.revision is not None and "@" in self.name:
             raise ModelError(f"expected one revision, got {self.revision} for {self.name}")
+        if self.display_name is not None and not self.display_name.strip():
+            raise ModelError(f"expected what to call {self.name}, got {self.display_name!r}")
         if self.random_init is not None and not 0 <= self.random_init < 2**63:
             raise ModelError(f"expected a seed of random weights from 0 to 2^63 - 1, got {self.random_init}")
 
@@ -40,5 +44,7 @@ class ModelSpec:
 
     @property
     def label(self) -> str:
-        """The name with its revision, and the seed where weights are random."""
+        """What it is called: as was asked for, or by its name with revision and seed."""
+        if self.display_name is not None:
+            return self.display_name
         return self.full_name if self.random_init is None else f"{self.full_name} (random init {self.random_init})"

@@ -26,7 +26,7 @@ class ModelDescription:
     """What a loaded encoder is."""
 
     name: str
-    """Hub id, id@revision or folder, as the user gave it, with the seed where weights are random."""
+    """What it is called: as was asked for, or hub id, id@revision or folder, with the seed where weights are random."""
     revision: str
     """Resolved commit, or the content digest of a local folder."""
     architecture: str
@@ -43,6 +43,8 @@ class ModelDescription:
     """Parameters of the model truncated at each layer, without the pooler."""
     random_init: int | None = None
     """Seed of random weights; None for trained ones."""
+    source: str | None = None
+    """Hub id, id@revision or folder, where the model is called otherwise; None: the name says it."""
 
     def __post_init__(self) -> None:
         if self.n_blocks < 0 or len(self.parameters) != self.n_layers:

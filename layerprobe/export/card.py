@@ -71,9 +71,10 @@ def card(
         training: How it was fine-tuned, where it was.
         study: Evidence for the choice of the layer.
     """
+    called = _called(model if study is None else study.comparison.model)
     parts = (
         _front_matter(model),
-        f"# {escaped(short_name(_model_name(model)))}, truncated at layer {layer}",
+        f"# {escaped(short_name(called))}, truncated at layer {layer}",
         _summary(model, layer, layout, tuned=training is not None),
         _use(layout, loader=loader, padding_invariant=padding_invariant, fresh_pooler=fresh_pooler),
         None if training is None else _training(training),
@@ -109,7 +110,12 @@ def _last_part(path: str) -> str:
 
 
 def _model_name(model: ModelDescription) -> str:
-    return model.name if _is_on_hub(model) else _last_part(model.name)
+    return (model.source or model.name) if _is_on_hub(model) else _last_part(model.source or model.name)
+
+
+def _called(model: ModelDescription) -> str:
+    """Return what a model is called, as was asked for or by its hub id or folder."""
+    return model.name if model.source else _model_name(model)
 
 
 def _is_on_hub(model: ModelDescription) -> bool:
@@ -117,7 +123,7 @@ def _is_on_hub(model: ModelDescription) -> bool:
 
 
 def _front_matter(model: ModelDescription) -> str:
-    hub_id = model.name.partition(" (random init")[0].partition("@")[0]
+    hub_id = (model.source or model.name).partition(" (random init")[0].partition("@")[0]
     data = ModelCardData(
         library_name="sentence-transformers",
         pipeline_tag="sentence-similarity",
@@ -129,7 +135,8 @@ def _front_matter(model: ModelDescription) -> str:
 
 
 def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool) -> str:
-    place = model.name if _is_on_hub(model) else f"the local folder {_model_name(model)}"
+    name = _model_name(model)
+    place = name if _is_on_hub(model) else f"the local folder {name}"
     before, after = model.parameters[-1], model.parameters[layer]
     saved = 1 - after / before if before else 0.0
     kept = ("alone", "and the first block")[layer] if layer < 2 else f"and the first {layer} blocks"
@@ -240,7 +247,7 @@ def _scores(training: TrainingSummary) -> str:
 
 def _evidence(study: Study, layer: int) -> str:
     comparison, finding = study.comparison, study.finding
-    other = "the layer before" if comparison.alone else escaped(_model_name(comparison.reference))
+    other = "the layer before" if comparison.alone else escaped(_called(comparison.reference))
     before = [study.prediction.sentence]
     if finding is not None:
         before = [f"{finding.kept} {finding.certainty}", proof_sentence(finding), expectation_sentence(study)]

@@ -120,7 +120,7 @@ def _extracted(
         stored = _embed_and_store(store, key, encoder or load(checkpoint, options), distinct, options, progress)
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
-        model=from_dict(ModelDescription, {**stored.manifest.description["model"], "name": checkpoint.label}),
+        model=from_dict(ModelDescription, {**stored.manifest.description["model"], **checkpoint.naming}),
         pooling=options.pooling,
         texts=distinct,
         stored=stored,

@@ -21,6 +21,9 @@ TERMS = {
     "Scan": "One fine-tuning run with a loss at every layer: it draws the whole curve for the price of one run.",
     "Expected score": "What a layer, fine-tuned by itself, is expected to score with other seeds on other examples like"
     " these: the mean of a Gaussian model of all runs, in which layers that are alike by CKA score alike.",
+    "InfoNCE": "A rule’s reading of the model alone, in nats: what one copy of a text, which lacks some of its words,"
+    " tells of another copy at least. Where it falls before the last layer, later layers are expected to serve worse.",
+    "False alarm": "A model that a rule calls a drop of, and that does not drop when it is fine-tuned.",
     "Tolerance": "Points of the metric that another layer is not worth: a layer that loses less will do.",
     "May be the best": "The layers that cannot be told from the best one: the fewest that hold it as surely as was"
     " asked for.",

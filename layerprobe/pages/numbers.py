@@ -110,6 +110,17 @@ def counted_layers(layers: Sequence[int]) -> str:
     return f"layer{'s' if len(layers) != 1 else ''} {layer_range(layers)}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return names as words.
+
+    Examples:
+        >>> listed(["a"]), listed(["a", "b", "c"])
+        ('a', 'a, b and c')
+    """
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
+
+
 def label(name: str) -> str:
     """Return a name that fits into a plot: a long one without its middle."""
     half = LABEL_LENGTH // 2

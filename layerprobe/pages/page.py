@@ -108,6 +108,7 @@ def _header(page: Page) -> Markup:
         element("p", page.overline, class_="overline"),
         element("h1", page.heading),
         lead or join(*(element("p", said, class_="prediction") for said in page.lead)),
+        None if page.first is None else _figure(page.first),
         *(said if isinstance(said, Markup) else element("p", said) for said in page.remarks),
         *(_cards(heading, cards) for heading, cards in page.cards.items()),
         element("aside", element("h2", "Warnings"), warnings, class_="warnings") if warnings else None,

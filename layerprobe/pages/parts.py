@@ -28,6 +28,11 @@ def fill(what: str, command: str) -> tuple[str, ...]:
     return f"{what}: ", element("code", command), " fills this in."
 
 
+def commands(*lines: str) -> Markup:
+    """Return command lines in a block that the page's script makes copyable."""
+    return element("pre", element("code", "\n".join(lines)), class_="commands", tabindex="0")
+
+
 def table(caption: str, rows: Iterable[Row], kinds: Iterable[str | None] = ()) -> Markup | None:
     """Return a table that scrolls by itself, also by keyboard; None without rows.
 

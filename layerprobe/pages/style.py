@@ -89,14 +89,14 @@ def square_axis(axis: Any, title: str, n_layers: int) -> None:
     axis.update(title=title, dtick=_tick_step(n_layers), tick0=0, showgrid=False, range=[-0.5, n_layers - 0.5])
 
 
-def shade_drop(figure: go.Figure, drop: Sequence[int]) -> None:
-    """Shade the drop layers and say where they begin."""
+def shade_drop(figure: go.Figure, drop: Sequence[int], *, what: str = "drop") -> None:
+    """Shade the drop layers of the curve that is drawn, and say where they begin."""
     if not drop:
         return
     left, right = drop[0] - 0.5, drop[-1] + 0.5
     figure.add_vrect(x0=left, x1=right, fillcolor=SHADE, line_width=0, layer="below")
     figure.add_annotation(
-        text=f"drop from layer {drop[0]}" if len(drop) > 1 else f"drop at layer {drop[0]}",
+        text=f"{what} {'from' if len(drop) > 1 else 'at'} layer {drop[0]}",
         x=right,
         xanchor="right",
         y=1,

@@ -62,6 +62,8 @@ class Page:
     heading: str
     lead: tuple[str, ...]
     """What was found, in sentences of large type."""
+    first: Figure | None = None
+    """The figure that shows it, right below."""
     remarks: tuple[str, ...] = ()
     """Paragraphs below."""
     cards: Mapping[str, tuple[Card, ...]] = field(default_factory=dict)
@@ -85,4 +87,5 @@ class Page:
     @property
     def figures(self) -> tuple[Figure, ...]:
         """All figures, in their order."""
-        return tuple(part for section in self.sections for part in section.parts if isinstance(part, Figure))
+        below = (part for section in self.sections for part in section.parts if isinstance(part, Figure))
+        return (*(() if self.first is None else (self.first,)), *below)

@@ -88,11 +88,11 @@ def _highest_and_last(name: str, values: Sequence[float]) -> str:
 def record_sentence(record: Record) -> str:
     """Return how a rule fares on DropBench."""
     others = record.models - record.drops
+    alarms = f"{record.false_alarms} false alarm{'' if record.false_alarms == 1 else 's'}"
     return (
         f"On DropBench, {record.models} small encoders of {record.families} pretraining objectives under "
-        f"{record.budget} fine-tuning, the rule calls {record.caught} of {record.drops} drops and "
-        f"{record.false_alarms} of the {others} models without one; median regret {record.median_regret:.1f} points, "
-        f"mean {record.mean_regret:.1f}."
+        f"{record.budget} fine-tuning, the rule calls {record.caught} of {record.drops} drops; {alarms} among "
+        f"{others} models without one; median regret {record.median_regret:.1f} points, mean {record.mean_regret:.1f}."
     )
 
 

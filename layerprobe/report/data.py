@@ -22,12 +22,12 @@ class LayerRow:
     parameters: int
     """Of the model truncated here, without the pooler."""
     cka: float
-    """Similarity to the reference's layer, by CKA or the study's measure; debiased values can be negative."""
+    """Similarity to the compared layer, by CKA or the study's measure; debiased values can be negative."""
     cka_interval_low: float | None
     """Of the pointwise interval; None where the estimator has none."""
     cka_interval_high: float | None
-    reference_layer: int
-    """The layer of the reference that this one is compared with."""
+    compared_layer: int
+    """The layer that this one is compared with: of the reference, or without one of the model itself."""
     metric: str
     """What the scores are: the primary metric of the task."""
     kept: bool
@@ -96,7 +96,7 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         cka=curve.values[layer],
         cka_interval_low=errors.lower[layer] if errors else None,
         cka_interval_high=errors.upper[layer] if errors else None,
-        reference_layer=curve.reference_layers[layer],
+        compared_layer=curve.reference_layers[layer],
         metric=study.metric,
         kept=layer == study.kept_layer,
         expected=known.mean if known else None,
@@ -124,9 +124,11 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
 
 
 def layer_csv(study: Study) -> str:
-    """Return the table of layers as CSV."""
-    names = [field.name for field in dataclasses.fields(LayerRow)]
-    return csv_text(names, ([getattr(row, name) for name in names] for row in layer_rows(study)))
+    """Return the table of layers as CSV: the fields of `LayerRow`, then what the rule read beside CKA, by its name."""
+    names, read = [field.name for field in dataclasses.fields(LayerRow)], study.prediction.read
+    rows = layer_rows(study)
+    cells = ([*(getattr(row, name) for name in names), *(by[row.layer] for by in read.values())] for row in rows)
+    return csv_text([*names, *read], cells)
 
 
 def over_seeds(study: Study, outcome: LayerOutcome, split: SeedSplit) -> SeedScores:

@@ -1,26 +1,27 @@
 """A study as a page: what was found, how surely, and from what. Knows the order of its sections."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from layerprobe.display import PlotlySource
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
-from layerprobe.pages import numbers
-from layerprobe.pages.markup import Markup, element, join
+from layerprobe.pages import glossary, numbers
+from layerprobe.pages.markup import Markup, element
 from layerprobe.pages.page import write_page
-from layerprobe.pages.parts import fill
-from layerprobe.pages.values import Card, Page, Section
+from layerprobe.pages.values import Card, Figure, Page, Section
 from layerprobe.prediction.sentence import record_sentence
 from layerprobe.report import words
 from layerprobe.report.data import layer_csv
 from layerprobe.report.sections.diagnostics import diagnostics
+from layerprobe.report.sections.next import next_steps
 from layerprobe.report.sections.provenance import provenance
 from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
 from layerprobe.report.sections.search import expected, search
 from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
-from layerprobe.search.sentence import kept_phrase
+from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
-from layerprobe.study.sentence import proof_sentence
+from layerprobe.study.sentence import headline, proof_sentence, summary
 from layerprobe.study.values import AgainstLast, Finding, Study
 
 SEARCH_TERMS = ("Expected score", "May be the best", "Tolerance", "Scan", "Block-step")
@@ -34,24 +35,21 @@ def write_report(study: Study, path: str | Path, *, plotly: PlotlySource = "embe
 
 
 def study_page(study: Study) -> Page:
-    """Return the page of a study: the layer to keep first, or without a search what is expected."""
-    comparisons = (study.comparison, *study.further_comparisons)
-    finding, uncertain = study.finding, study.comparison.curve.uncertainty is not None
+    """Return the page of a study: which layer to keep, the figure that shows it, and what that rests on."""
+    comparisons, finding = (study.comparison, *study.further_comparisons), study.finding
+    first, sections = _hoisted(_sections(study), _decisive(study))
     return Page(
         title=words.title(study),
-        overline=_overline(study),
-        heading=_heading(study),
-        lead=(study.prediction.sentence if finding is None else _lead(finding),),
-        remarks=_predicted(study) if finding is None else _found(finding),
+        overline=" · ".join(("layerprobe", words.title(study), study.provenance.task)),
+        heading=headline(study),
+        lead=(summary(study),),
+        first=first,
+        remarks=(*(_predicted(study) if finding is None else _found(finding)), _link_to_next(finding)),
         cards={"": _cards(study) if finding is None else _found_cards(study, finding)},
         warnings=sum((comparison.warnings for comparison in comparisons), study.provenance.warnings),
-        sections=_sections(study),
+        sections=sections,
         provenance=provenance(study),
-        terms=(
-            *(() if finding is None else SEARCH_TERMS),
-            *TERMS,
-            *(("Interval, band", "Redraw") if uncertain else ()),
-        ),
+        terms=_terms(study),
         data=to_json(study),
         data_label="Whole study",
         table=layer_csv(study),
@@ -60,79 +58,110 @@ def study_page(study: Study) -> Page:
     )
 
 
+def _terms(study: Study) -> tuple[str, ...]:
+    """Return the words to explain, what decided first."""
+    read = {name.lower() for name in study.prediction.read}
+    return (
+        *(() if study.finding is None else SEARCH_TERMS),
+        *(term for term in glossary.TERMS if term.lower() in read),
+        *TERMS,
+        *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Redraw")),
+        *(() if study.prediction.record is None else ("Regret", "False alarm")),
+    )
+
+
 def _sections(study: Study) -> tuple[Section, ...]:
     """Return the sections, what decides first; one without content is left out of the page."""
     similar = (cka_curve(study), read_by_rule(study), cka_map(study))
     scored, table = tuple(fine_tuning(study)), layers(study)
     if study.finding is None:
-        return (*similar, zero_shot(study), *scored, table, baselines(study), diagnostics(study))
-    return (
-        *(search(study), *scored, table),
-        *(expected(study), *similar, zero_shot(study), baselines(study), diagnostics(study)),
+        parts = (*similar, zero_shot(study), *scored, table, baselines(study), diagnostics(study))
+    else:
+        parts = (
+            *(search(study), *scored, table),
+            *(expected(study), *similar, zero_shot(study), baselines(study), diagnostics(study)),
+        )
+    return (*parts, next_steps(study))
+
+
+def _decisive(study: Study) -> str:
+    """Return the name of the figure that shows why: of the search, of fine-tuning, or of what the rule read."""
+    if study.finding is not None:
+        return "search"
+    if study.outcomes:
+        return "tmft"
+    return "read" if study.prediction.read else "cka-curve"
+
+
+def _hoisted(sections: tuple[Section, ...], name: str) -> tuple[Figure, tuple[Section, ...]]:
+    """Return the figure of a name, and the sections without it."""
+    figures = {part.name: part for section in sections for part in section.parts if isinstance(part, Figure)}
+    first = figures[name]
+    return first, tuple(
+        replace(section, parts=tuple(part for part in section.parts if part is not first)) for section in sections
     )
 
 
-def _overline(study: Study) -> str:
-    about = () if study.finding is None else (words.title(study),)
-    return " · ".join(("layerprobe", *about, study.provenance.task))
-
-
-def _heading(study: Study) -> Markup:
-    model, reference = words.names(study)
-    if study.finding is not None:
-        return join(element("span", f"{model}:", class_="against"), " ", kept_phrase(study.finding.answer).lower())
-    against = (" ", element("span", "against", class_="against"), " ", reference)
-    return join(model, *(() if study.comparison.alone else against))
-
-
-def _lead(finding: Finding) -> str:
-    """Return what to expect of the layer to keep, and which others it may be."""
-    return f"Expected on validation: {finding.promise}. {finding.certainty}"
-
-
 def _predicted(study: Study) -> tuple[str, ...]:
-    """Return how far to trust the prediction, and what fine-tuning says of it."""
-    record = study.prediction.record
-    return (*(() if record is None else (record_sentence(record),)), _verdict(study))
+    """Return what fine-tuning says of the prediction, and how far to trust the rule."""
+    prediction, record = study.prediction, study.prediction.record
+    said = () if study.confirmation is None else (prediction.sentence,)
+    return (_verdict(study), *said, *(() if record is None else (record_sentence(record),)))
 
 
 def _found(finding: Finding) -> tuple[str, ...]:
-    """Return the proof against the last layer, and what the answer cost."""
+    """Return the proof against the last layer, where another one is kept, and what the answer cost."""
     proof = finding.against_last
+    if proof is None and finding.best_layer == len(finding.parameters) - 1:
+        return (finding.spent,)
     badge, kind = ("– not tested", "open") if proof is None else (BADGES[proof.verdict], proof.verdict)
     tested = element("span", badge, class_=f"badge {kind}"), " ", proof_sentence(finding)
     return element("p", *tested, class_="verdict"), finding.spent
+
+
+def _link_to_next(finding: Finding | None) -> Markup:
+    said = "fine-tune, and find the layer" if finding is None else "export the model, and serve it"
+    return element("p", element("a", f"What to do next: {said}", href="#next"))
 
 
 def _verdict(study: Study) -> Markup:
     confirmation = study.confirmation
     if confirmation is None:
         badge = element("span", "– not confirmed yet", class_="badge open")
-        said = fill("No layer has been fine-tuned", words.confirm_command(study))
+        said = ("No layer has been fine-tuned: this is what is expected before any training.",)
     else:
         badge = element("span", BADGES[confirmation.verdict], class_=f"badge {confirmation.verdict}")
-        said = (confirmation.sentence,)
+        said = (f"Fine-tuned at layers {listed([outcome.layer for outcome in study.outcomes], 'and')}.",)
     return element("p", badge, " ", *said, class_="verdict")
 
 
 def _found_cards(study: Study, finding: Finding) -> tuple[Card, ...]:
     answer, model, best = finding.answer, study.comparison.model, finding.best_layer
+    known, level = answer.layers[best], numbers.percent(answer.settings.level)
+    rivals = "" if len(answer.candidates) == 1 else f": {numbers.layer_range(answer.candidates)}"
+    sure = (
+        Card("Expected score", numbers.number(known.mean, 1), f"on validation; {level} {_ends(known.interval)}"),
+        Card("Chance to be best", numbers.redrawn_share(answer.chance), f"{level} sure{rivals}"),
+    )
+    if best == model.n_blocks:
+        return sure
     kept, whole, speed = model.parameters[best], model.parameters[-1], finding.speed(best)
     timed = "not measured" if speed is None else f"as fast as all {model.n_blocks} blocks"
-    sure = numbers.percent(answer.settings.level)
-    rivals = "" if len(answer.candidates) == 1 else f": {numbers.layer_range(answer.candidates)}"
     effect, shown = ("—", "not tested") if finding.against_last is None else _difference(finding.against_last)
     return (
-        Card("Layer to keep", f"{best}", f"of {model.n_blocks}"),
+        Card(f"Against layer {model.n_blocks}", effect, shown),
         Card(
             "Parameters saved",
             numbers.percent(round(finding.saved(best), 2)),
             f"{numbers.millions(kept)} instead of {numbers.millions(whole)}",
         ),
         Card("Speed", "—" if speed is None else f"{speed:.1f}\u00a0×", timed),
-        Card("Chance to be best", numbers.redrawn_share(answer.chance), f"{sure} sure{rivals}"),
-        Card(f"Against layer {model.n_blocks}", effect, shown),
+        *sure,
     )
+
+
+def _ends(interval: tuple[float, float]) -> str:
+    return numbers.interval(interval, 1)
 
 
 def _difference(proof: AgainstLast) -> tuple[str, str]:

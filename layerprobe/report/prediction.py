@@ -14,7 +14,7 @@ from layerprobe.pages.values import Figure, Page, Section
 from layerprobe.prediction.sentence import highest_and_last, record_sentence
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.report.comparison import Compared, compared_models, diagnostics, maps, provenance
-from layerprobe.report.figures.similarity import rule_readings, similarity_curves
+from layerprobe.report.figures.similarity import PREDICTED_DROP, rule_readings, similarity_curves
 from layerprobe.report.sections.similarity import ALIGNMENTS, shades
 from layerprobe.serialisation import to_json
 from layerprobe.study.values import Prediction
@@ -88,7 +88,7 @@ def _read(drop: DropPrediction) -> Section:
     reading = " ".join((*((DIAMONDS,) if drop.drops else ()), *shades(errors)))
     style = f"height:{120 + 220 * len(drop.read)}px"
     finding = f"{numbers.capitalised(highest_and_last(drop.read))}."
-    figure = Figure("read", rule_readings(drop, drop.drop_layers), finding, reading, style=style)
+    figure = Figure("read", rule_readings(drop), finding, reading, style=style)
     return section("read", heading, figure)
 
 
@@ -97,7 +97,7 @@ def _curve(compared: Compared, drop: DropPrediction) -> Section:
     # what is flagged stands on the curve that decided
     flagged = drop.drop_layers if drop.by_plateau else ()
     figure = similarity_curves(comparisons, references, flagged=flagged)
-    shade_drop(figure, flagged)
+    shade_drop(figure, flagged, what=PREDICTED_DROP)
     values = compared.first.curve.values
     name = f"{compared.first.map.measure.short_name} with {'the layer before' if compared.alone else references[0]}"
     reading = [ALIGNMENTS[compared.first.curve.alignment], *((DIAMONDS,) if flagged else ())]
@@ -123,7 +123,7 @@ def _flags(drop: DropPrediction) -> Section:
     figure = go.Figure([bars])
     layer_axis(figure, len(layers))
     figure.update_yaxes(title="Flagged, % of redraws" if redrawn else "Flagged, %", range=[0, 105])
-    shade_drop(figure, drop.drop_layers)
+    shade_drop(figure, drop.drop_layers, what=PREDICTED_DROP)
     said = numbers.counted_layers(drop.drop_layers) if drop.drops else "no layer"
     finding = f"Flagged as dropping: {said}; layer {drop.recommended_layer} is recommended."
     reading = ""

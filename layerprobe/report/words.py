@@ -20,7 +20,7 @@ from layerprobe.prediction.sentence import highest_and_last
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence
 from layerprobe.report.data import outcomes_by_layer
 from layerprobe.scoring.values import LayerScores
-from layerprobe.search.sentence import listed
+from layerprobe.search.sentence import either
 from layerprobe.similarity.values import SimilarityMap
 from layerprobe.study.values import Finding, Study
 from layerprobe.tasks.kinds.kind import KINDS
@@ -70,11 +70,6 @@ def features(shown: SimilarityMap) -> str:
 def title(study: Study) -> str:
     """Return what was compared with what."""
     return names(study)[0] if study.comparison.alone else " against ".join(names(study))
-
-
-def confirm_command(study: Study, task: str = "TASK") -> str:
-    """Return the command that fine-tunes the layers that decide, or that scores where the task has scores."""
-    return f"layerprobe run MODEL {'' if study.comparison.alone else '-r REFERENCE '}-t {task}"
 
 
 def cka_curve_finding(study: Study) -> str:
@@ -166,7 +161,7 @@ def search_finding(finding: Finding) -> str:
     """Return what the search shows."""
     answer = finding.answer
     best, level = answer.layers[answer.best_layer], percent(answer.settings.level)
-    sure = "it is the best" if len(answer.candidates) == 1 else f"the best is {listed(answer.candidates, 'or')}"
+    sure = "it is the best" if len(answer.candidates) == 1 else f"the best is {either(answer.candidates)}"
     scan = {known.layer: score for known in answer.layers if (score := finding.scanned(known.layer)) is not None}
     highest = max(scan, key=scan.__getitem__, default=None)
     many = f"mean of {len(finding.scans)} scans" if len(finding.scans) > 1 else "scan"

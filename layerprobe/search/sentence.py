@@ -34,26 +34,34 @@ def kept_sentence(answer: SearchAnswer) -> str:
 
 def kept_phrase(answer: SearchAnswer) -> str:
     """Return which layer to keep, the start of a sentence."""
-    last = len(answer.layers) - 1
-    whole = ", the whole model" if answer.best_layer == last else ""
-    return f"Keep layer {answer.best_layer} of {last}{whole}"
+    return keep_phrase(answer.best_layer, len(answer.layers) - 1)
+
+
+def keep_phrase(layer: int, n_blocks: int) -> str:
+    """Return that a layer is to be kept, the start of a sentence.
+
+    Examples:
+        >>> keep_phrase(5, 8), keep_phrase(8, 8)
+        ('Keep layer 5 of 8', 'Keep all 8 layers')
+    """
+    return f"Keep all {n_blocks} layers" if layer == n_blocks else f"Keep layer {layer} of {n_blocks}"
 
 
 def expected_phrase(answer: SearchAnswer, *, unit: str = "") -> str:
     """Return what the layer to keep is expected to score, in a unit."""
     best = answer.layers[answer.best_layer]
     low, high = best.interval
-    return f"{best.mean:.1f}{unit and f' {unit}'} ({answer.settings.level:.0%} interval {low:.1f} to {high:.1f})"
+    return f"{best.mean:.1f} ({unit and f'{unit}, '}{answer.settings.level:.0%} interval {low:.1f} to {high:.1f})"
 
 
 def sureness_sentence(answer: SearchAnswer) -> str:
-    """Return which layers may be the best, and with what chance the one to keep is."""
+    """Return which layers may be the best, or with what chance the one to keep is."""
     chance, level = percents(answer.chance), f"{answer.settings.level:.0%}"
     if len(answer.candidates) == 1:
         return f"It is the best layer with a chance of {chance}."
     if len(answer.candidates) == len(answer.layers):
         return f"It is the best layer with a chance of {chance}; none of the others can be ruled out."
-    return f"{level} sure that the best layer is {listed(answer.candidates, 'or')}; {answer.best_layer} has {chance}."
+    return f"{level} sure that the best layer is {either(answer.candidates)}."
 
 
 def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
@@ -65,8 +73,7 @@ def sufficient_sentence(answer: SearchAnswer, *, gains: str = "") -> str:
         smallest = f"{answer.smallest_sufficient}{gains and f' ({gains})'}"
         return f"The smallest layer that is within {near} of the best, {level} sure: {smallest}."
     within = percents(answer.layers[answer.best_layer].chance_within)
-    best = f"layer {answer.best_layer} is with a chance of {within}"
-    return f"No layer is within {near} of the best, {level} sure; {best}."
+    return f"That layer {answer.best_layer} is within {near} of the best has a chance of {within}."
 
 
 def spent_sentence(answer: SearchAnswer, *, proof: int = 0) -> str:
@@ -120,6 +127,23 @@ def percents(share: float) -> str:
     return "under 1%" if share < 0.01 else f"{share:.0%}"
 
 
+_PARTS = {
+    **{"a tenth": 1 / 10, "a fifth": 1 / 5, "a quarter": 1 / 4, "a third": 1 / 3, "two fifths": 2 / 5, "half": 1 / 2},
+    **{"three fifths": 3 / 5, "two thirds": 2 / 3, "three quarters": 3 / 4, "four fifths": 4 / 5},
+}
+
+
+def part(share: float) -> str:
+    """Return a share as a simple fraction where it is one to within 1.5 percent points, else in percent.
+
+    Examples:
+        >>> part(0.41), part(0.337), part(0.29), part(0.031)
+        ('two fifths', 'a third', '29%', '3%')
+    """
+    name, nearest = min(_PARTS.items(), key=lambda named: abs(named[1] - share))
+    return name if abs(nearest - share) <= 0.015 else f"{share:.0%}"
+
+
 def points(number: float) -> str:
     """Return a tolerance in words.
 
@@ -139,3 +163,14 @@ def listed(things: Sequence[object], word: str) -> str:
     """
     *others, last = map(str, things)
     return f"{', '.join(others)} {word} {last}" if others else last
+
+
+def either(layers: Sequence[int]) -> str:
+    """Return that it is one of some layers: each of them by name, or of many that are side by side the ends.
+
+    Examples:
+        >>> either([4, 5, 6]), either([4, 5, 6, 7]), either([1, 3, 4, 5])
+        ('4, 5 or 6', 'one of 4 to 7', '1, 3, 4 or 5')
+    """
+    first, last = layers[0], layers[-1]
+    return f"one of {first} to {last}" if len(layers) == last - first + 1 > 3 else listed(layers, "or")

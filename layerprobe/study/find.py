@@ -26,7 +26,7 @@ from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.tmft import embed
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder, with_prompt
-from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol
+from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weighting
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.readings.read import read_curves
@@ -36,7 +36,7 @@ from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
-from layerprobe.study.values import AgainstLast, Finding, MadeRun
+from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.links import links_of
@@ -46,6 +46,7 @@ Array = NDArray[np.float64]
 
 SMALL_VALIDATION = 1000
 """Validation examples below which layers are chosen by cross-validation within all labelled ones but the test split."""
+SCAN_WEIGHTING: Weighting = "falling"
 SPEED_TEXTS, SPEED_ROUNDS, SPEED_BATCH_TOKENS = 128, 7, 2048
 
 
@@ -107,7 +108,7 @@ def find(
     search = _Search(
         checkpoint,
         search_folds(task, seeds, cross_validation),
-        task.texts(),
+        task,
         protocol,
         options,
         start=start,
@@ -133,7 +134,7 @@ class _Search:
         self,
         checkpoint: Checkpoint,
         folds: Sequence[Task],
-        texts: Sequence[str],
+        task: Task,
         protocol: Protocol,
         options: Options,
         *,
@@ -144,10 +145,11 @@ class _Search:
         self.n_blocks = count_blocks(checkpoint.config)
         self.folds = [with_prompt(fold, options.prompt) for fold in folds]
         self.folders = [run_folder(checkpoint, fold, protocol, options) for fold in folds]
+        self.own_folder = run_folder(checkpoint, task, protocol, options)
         self.load = loaded_once(lambda: load(checkpoint, options), self.folds[0], protocol)
         self.protocol, self.options, self.save_models = protocol, options, save_models
         self.progress = progress
-        cka = read_curves(checkpoint, texts, [SELF_CKA], options=options, progress=progress)[SELF_CKA]
+        cka = read_curves(checkpoint, task.texts(), [SELF_CKA], options=options, progress=progress)[SELF_CKA]
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
         self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
@@ -167,7 +169,7 @@ class _Search:
         run: FineTuningRun | JointRun | None = None
         try:
             if planned.scan:
-                directory = folder.joint_path("falling", planned.seed)
+                directory = folder.joint_path(SCAN_WEIGHTING, planned.seed)
                 run = load_or_run_jointly(
                     folder,
                     self.load,
@@ -260,8 +262,19 @@ class _Search:
             against_last=proof,
             proof_cost=answered.spent - searched.spent,
             seconds_by_layer=_seconds(encoder, kept, self.folds[0], self.protocol),
+            weights=self._weights(answered.best_layer),
             failures=tuple(self.failures),
         )
+
+    def _weights(self, best: int) -> Weights:
+        """Return where the best run of the layer to keep is, by validation; a scan's where the layer has no other."""
+        if not self.save_models:
+            return Weights(directory=str(self.own_folder.run_path(best, 0)), kept=False)
+        here = [made for made in self.runs if made.run.layer == best]
+        made = max(here, key=lambda made: (not made.scan, made.run.validation[made.run.primary]))
+        folder, seed = self.folders[made.fold], made.run.seed
+        directory = folder.joint_path(SCAN_WEIGHTING, seed) if made.scan else folder.run_path(best, seed)
+        return Weights(directory=str(directory), scan=made.scan)
 
     def _missing(self, best: int, seeds: int) -> list[PlannedRun]:
         """Return the runs of the layer to keep and the last one that are not there yet."""

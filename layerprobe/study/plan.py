@@ -1,13 +1,34 @@
 """What a search is about to cost. Knows its settings and the price of one run."""
 
 from layerprobe.checks import LEVEL
-from layerprobe.encoders.loading import ModelLike
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.finetuning.plan import TuningPlan, plan_tuning
+from layerprobe.finetuning.results import RESULT
+from layerprobe.finetuning.tuning import agreed, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.search.values import SEEDS, TOLERANCE, SearchSettings
 from layerprobe.study.find import search_folds
 from layerprobe.tasks.values import Task, check_task
+
+
+def search_begun(
+    model: ModelLike,
+    task: Task,
+    *,
+    seeds: int = SEEDS,
+    cross_validation: bool | None = None,
+    protocol: Protocol | None = None,
+    options: Options = DEFAULT_OPTIONS,
+) -> bool:
+    """Return whether a run that `find` with these arguments would make is there: what is left is less than planned.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    fold = search_folds(task, seeds, cross_validation)[0]
+    return any(run_folder(checkpoint, fold, agreed(protocol, options), options).path.glob(f"*/{RESULT}"))
 
 
 def plan_search(

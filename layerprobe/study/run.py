@@ -47,7 +47,9 @@ def run(
     alignment: Alignment | None = None,
     split: TextSplit = "all",
     options: Options = DEFAULT_OPTIONS,
+    save_models: bool = False,
     command: str = "layerprobe.run",
+    finetune_command: str = "",
     progress: Progress = notebook_bar,
 ) -> Study:
     """Predict, find the layer to keep, and score; what was done before is not done again.
@@ -71,7 +73,9 @@ def run(
         alignment: same-index, relative-depth or best-match.
         split: Whose texts models are compared on: train, validation, test, or all.
         options: How to load and embed.
+        save_models: Keep the weights of the runs of the search, for `export_model`.
         command: How this study was asked for; kept in its provenance.
+        finetune_command: The command line that fine-tunes so, likewise; from Python there is none.
         progress: Called with what is done, how much, and of how much.
 
     Raises:
@@ -120,6 +124,7 @@ def run(
             against_last=min(against_last, seeds),
             protocol=protocol,
             options=options,
+            save_models=save_models,
             progress=progress,
         )
 
@@ -152,6 +157,7 @@ def run(
             device=str(resolve_device(options.device)),
             versions=versions(),
             notes=task.notes,
+            finetune_command=finetune_command,
             warnings=(*task.warnings, *prediction.warnings, *(finding.failures if finding else ())),
         ),
         zero_shot=scored[0][0],

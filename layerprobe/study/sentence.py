@@ -2,8 +2,31 @@
 
 from layerprobe.errors import DataError
 from layerprobe.prediction.sentence import layer_span
-from layerprobe.search.sentence import percents, points
+from layerprobe.search.sentence import keep_phrase, percents, points
 from layerprobe.study.values import Finding, Study
+
+
+def headline(study: Study) -> str:
+    """Return which layer to keep, as found, as tested or as expected: the start of a sentence."""
+    if study.finding is not None:
+        return study.finding.headline
+    n_blocks, confirmation = study.comparison.model.n_blocks, study.confirmation
+    if confirmation is None:
+        expected = keep_phrase(study.prediction.recommended_layer, n_blocks)
+        return f"Expected before training: {expected[0].lower()}{expected[1:]}"
+    earlier, last = confirmation.compared_layers
+    if confirmation.verdict == "undecided":
+        return f"Layer {earlier} or layer {last} of {n_blocks}: not decided"
+    dropped = study.prediction.drops == (confirmation.verdict == "confirmed")
+    return keep_phrase(earlier if dropped else last, n_blocks)
+
+
+def summary(study: Study) -> str:
+    """Return what the headline rests on: scores, the whole model's beside them, savings and how surely it is known."""
+    if study.finding is not None:
+        said = f"{study.finding.promise}. {study.finding.certainty}"
+        return f"{said[0].upper()}{said[1:]}"
+    return study.prediction.sentence if study.confirmation is None else study.confirmation.sentence
 
 
 def proof_sentence(finding: Finding) -> str:

@@ -19,6 +19,7 @@ from layerprobe.search.sentence import (
     doubt_sentence,
     expected_phrase,
     kept_phrase,
+    part,
     spent_sentence,
     sufficient_sentence,
     sureness_sentence,
@@ -53,6 +54,8 @@ class Provenance:
     """How the data was understood."""
     warnings: tuple[str, ...] = ()
     """What the user was warned of on the way."""
+    finetune_command: str = ""
+    """The command line that fine-tunes this model on this task so, but for layers and seeds; empty from Python."""
 
     def __post_init__(self) -> None:
         KINDS.check(self.task_kind)
@@ -117,6 +120,18 @@ class MadeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Weights:
+    """Where the fine-tuned model to keep is, or will be."""
+
+    directory: str
+    """Of its run, for `layerprobe export`."""
+    scan: bool = False
+    """Whether it is the run of all layers at once, whose model `export` truncates."""
+    kept: bool = True
+    """Whether they are there; else the run is one of the layer to keep with seed 0, to be made with --save-models."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstLast:
     """How much better the layer to keep is than the last one, on the test split, which chose neither."""
 
@@ -177,6 +192,8 @@ class Finding(Shown):
     """None where that was not asked for, or the last layer is the one to keep."""
     proof_cost: int = 0
     """Of what was spent, in block-steps: runs that were made for it alone, when the search was over."""
+    weights: Weights | None = None
+    """Of the layer to keep; None in files of before."""
     failures: tuple[str, ...] = ()
     """Runs and layers that gave no score, and why."""
 
@@ -191,15 +208,47 @@ class Finding(Shown):
         return " ".join(filter(None, (self.kept, self.certainty, self.spent, self.doubt)))
 
     @property
+    def headline(self) -> str:
+        """Which layer to keep, the start of a sentence; where the test split says otherwise, that it does."""
+        if self.against_last is not None and self.against_last.verdict == "refuted":
+            return f"Validation chose layer {self.best_layer}, but the whole model scores higher on test"
+        return kept_phrase(self.answer)
+
+    @property
     def kept(self) -> str:
-        """Which layer to keep, what it is expected to score, and what it saves, as a sentence."""
-        return f"{kept_phrase(self.answer)}: {self.promise}."
+        """Which layer to keep, what it scores, how that compares with the whole model, and what it saves."""
+        return f"{self.headline}: {self.promise}."
 
     @property
     def promise(self) -> str:
-        """What the layer to keep is expected to score, and what it saves."""
-        gains = self.gains(self.best_layer)
-        return f"{expected_phrase(self.answer, unit=f'{metric_title(self.primary)} x 100')}{gains and f', {gains}'}"
+        """What the layer to keep scores, how that compares with the whole model, and what it saves."""
+        return ", ".join(filter(None, (self._score, self._comparison, self.gains(self.best_layer))))
+
+    @property
+    def _score(self) -> str:
+        """What the layer to keep scores on the test split, or if it was not run there what is expected of it."""
+        title = f"{metric_title(self.primary)} x 100"
+        tested = next((each for each in self.outcomes if each.layer == self.best_layer), None)
+        if tested is None:
+            return f"expected score {expected_phrase(self.answer, unit=f'{title} on validation')}"
+        return f"{tested.mean:.1f} ({title} on test)"
+
+    @property
+    def _comparison(self) -> str:
+        """How the layer to keep compares with the whole model on the test split; empty of the whole model itself."""
+        if self.best_layer == len(self.parameters) - 1:
+            return ""
+        if self.against_last is None:
+            return "not compared with the whole model on test"
+        each, verdict = self.against_last.difference, self.against_last.verdict
+        low, high = each.interval
+        if verdict == "undecided":
+            bounds = f"{each.level:.0%} interval {low:+.1f} to {high:+.1f}"
+            return f"not shown to differ from the whole model ({each.value:+.1f} points, {bounds})"
+        side = "above" if verdict == "confirmed" else "below"
+        near, far = sorted((abs(low), abs(high)))
+        bounds = f"{each.level:.0%} interval {near:.1f} to {far:.1f}"
+        return f"{abs(each.value):.1f} points {side} the whole model ({bounds})"
 
     @property
     def certainty(self) -> str:
@@ -226,12 +275,12 @@ class Finding(Shown):
     def gains(self, layer: int) -> str:
         """Return what truncating at a layer saves, in plain words; nothing for the last one.
 
-        Example: `29% fewer parameters, 1.5 times as fast`.
+        Example: `two fifths smaller, 1.5 times as fast`.
         """
         if layer == len(self.parameters) - 1:
             return ""
-        speed, fewer = self.speed(layer), f"{self.saved(layer):.0%} fewer parameters"
-        return fewer if speed is None else f"{fewer}, {speed:.1f} times as fast"
+        speed, smaller = self.speed(layer), f"{part(self.saved(layer))} smaller"
+        return smaller if speed is None else f"{smaller}, {speed:.1f} times as fast"
 
     def speed(self, layer: int) -> float | None:
         """Return how many times as fast as the whole model one is that is truncated there; None if not measured."""

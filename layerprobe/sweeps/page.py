@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
@@ -23,8 +24,9 @@ def sweep_page(result: SweepResult) -> Page:
     return Page(
         title=f"Sweep of {numbers.counted(len(models), 'model')}",
         overline="layerprobe · sweep",
-        heading=", ".join(distinct_names(models)),
-        lead=(_progress(result),),
+        heading=_heading(result),
+        lead=findings(result),
+        remarks=(_progress(result),),
         warnings=tuple(
             f"Failed: {model} on {task}, layer {each.layer}, seed {each.seed}: {each.message}"
             for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
@@ -36,6 +38,28 @@ def sweep_page(result: SweepResult) -> Page:
         table=csv_text(CSV_COLUMNS, _runs(result)),
         stem="sweep",
     )
+
+
+def _heading(result: SweepResult) -> str:
+    """Return the best layer of each model on one task; on several, what was swept."""
+    models = distinct_names(list(dict.fromkeys(curve.model for curve in result.curves)))
+    done = [(model, curve) for (model, _), curve in zip(sweep_names(result.curves), result.curves, strict=True)]
+    if len(models) < len(done) or not all(curve.outcomes for _, curve in done):
+        return f"Best layers of {numbers.listed(models)}"
+    best = [f"{_best(curve).layer} of {model}" for model, curve in done]
+    return f"Best layer{'' if len(best) == 1 else 's'}: {numbers.listed(best)}"
+
+
+def findings(result: SweepResult) -> tuple[str, ...]:
+    """Return, of each model and task, the layer with the highest mean, what it is above the last, and its rivals."""
+    return tuple(
+        f"{model} on {task}: {_finding(curve, result.level)}"
+        for (model, task), curve in zip(sweep_names(result.curves), result.curves, strict=True)
+    )
+
+
+def _best(curve: SweepCurve) -> LayerOutcome:
+    return max(curve.outcomes, key=lambda outcome: outcome.mean)
 
 
 def _runs(result: SweepResult) -> Iterator[tuple[object, ...]]:
@@ -83,14 +107,27 @@ def _task(result: SweepResult, name: str, curves: Sequence[SweepCurve]) -> Secti
     figure = Figure(
         place,
         sweep_curves(curves, labels),
-        " ".join(map(_finding, labels, curves)),
+        f"{numbers.capitalised(metric_title(curves[0].primary))} after fine-tuning on {name}, by layer:"
+        f" {numbers.listed(labels)}.",
         seeds_reading([outcome for curve in curves for outcome in curve.outcomes], result.level),
     )
     return section(place, name, figure, table(f"Scores on {name}", rows))
 
 
-def _finding(label: str, curve: SweepCurve) -> str:
+def _finding(curve: SweepCurve, level: float) -> str:
+    """Return the layer with the highest mean, how that compares with the last one that was run, and what is as good."""
     if not curve.outcomes:
-        return f"{label} has no finished run."
-    best = max(curve.outcomes, key=lambda outcome: outcome.mean)
-    return f"{label} scores highest at layer {best.layer}, {numbers.number(best.mean)}."
+        return "no finished run."
+    best, last = _best(curve), curve.outcomes[-1]
+    title = f"{metric_title(curve.primary)} x 100 on test"
+    said = f"layer {best.layer} scores highest, {numbers.number(best.mean, 1)} ({title})"
+    if best is not last:
+        said += f", {numbers.number(best.mean - last.mean, 1)} points above layer {last.layer}"
+    if len(curve.outcomes) == 1:
+        return f"{said}; no other layer was run."
+    if best.interval is None:
+        return f"{said}; one seed: how far another would be from it is not known."
+    low, _ = best.interval
+    near = [each.layer for each in curve.outcomes if each is not best and each.mean >= low]
+    others = numbers.counted_layers(near) if near else "no other layer"
+    return f"{said}; {others} {'lie' if len(near) > 1 else 'lies'} within its {numbers.percent(level)} interval."

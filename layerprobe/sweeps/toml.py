@@ -20,6 +20,7 @@ def load_sweep(path: str | Path) -> Sweep:
         [[models]]
         id = "google/electra-base-discriminator"
         layers = [0, 12]                 # or "all", instead of those above; random_init = 0 for random weights
+        name = "ELECTRA"                 # what to call it, by default its id
 
         [[tasks]]
         source = "stsb"                  # also columns, kind, merge, score_range, validation, test, split_seed
@@ -59,7 +60,9 @@ def load_sweep(path: str | Path) -> Sweep:
 
 def _model(keys: Keys) -> SweepModel:
     name = keys.take("id", text(keys.source, "a hub id or a folder"))
-    spec = keys.made(ModelSpec, name=name, random_init=keys.take("random_init", reader(int), default=None))
+    display_name = keys.take("name", text(str, "what to call the model"), default=None)
+    random_init = keys.take("random_init", reader(int), default=None)
+    spec = keys.made(ModelSpec, name=name, random_init=random_init, display_name=display_name)
     return keys.whole(SweepModel, {"model": spec}, readers={"layers": LAYERS})
 
 
@@ -98,7 +101,8 @@ def sweep_toml(sweep: Sweep) -> str:
 
 def _model_values(model: SweepModel) -> dict[str, object]:
     name = source_from(Path.cwd(), model.model.full_name)
-    return {"id": name, "random_init": model.model.random_init, "layers": model.layers}
+    called = {"name": model.model.display_name, "random_init": model.model.random_init}
+    return {"id": name, **called, "layers": model.layers}
 
 
 def _task_values(task: TaskSettings) -> dict[str, object]:

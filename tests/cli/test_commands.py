@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +14,7 @@ from typer.testing import CliRunner
 
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.serialisation import from_json, sealed
+from layerprobe.study.commands import next_commands
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
 from layerprobe.study.values import Finding, Study
 
@@ -25,6 +29,7 @@ COMMANDS = (
     "metrics",
     "predict",
     "score",
+    "across",
     "retrieve",
     "pretrain",
     "adapt",
@@ -79,20 +84,53 @@ def test_run_writes_report_and_study(
     assert study.finding is not None
     lines = done.out.splitlines()
     assert len(lines) <= 25
-    assert lines[0].split()[:5] == ["layer", "parameters", "CKA", "zero-shot", "runs"]
-    assert [line.split()[0] for line in lines[2:6]] == ["0", "1", "2", "3"]
-    assert [line.split()[0] for line in lines[2:6] if line.endswith("keep")] == [str(study.finding.best_layer)]
+    assert lines[0] == f"{study.finding.kept} {study.finding.certainty}"
+    assert lines[2].split()[:5] == ["layer", "parameters", "CKA", "InfoNCE", "zero-shot"]
+    assert [line.split()[0] for line in lines[4:8]] == ["0", "1", "2", "3"]
+    assert [line.split()[0] for line in lines[4:8] if line.endswith("keep")] == [str(study.finding.best_layer)]
     said = (
-        f"{study.finding.kept} {study.finding.certainty}",
         found_drop_sentence(study.finding),
         expectation_sentence(study),
         " ".join(filter(None, (study.finding.spent, study.finding.doubt))),
         f"Report: {tmp_path / 'out' / 'report.html'}",
+        "Next:",
+        *(f"  {command}" for command in next_commands(study)),
     )
     places = [lines.index(line) for line in said]
     assert places == sorted(places)
     assert any(line.endswith(proof_sentence(study.finding)) for line in lines)
     assert (tmp_path / "out" / "report.html").stat().st_size > 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (("run", "--no-cross-validation"), ["finetune", "export"]),
+        (("run", "--save-models"), ["export"]),
+        (("find",), ["finetune", "export"]),
+    ],
+)
+def test_the_next_commands_write_the_model_that_was_found(
+    command: tuple[str, ...],
+    names: list[str],
+    layerprobe: Layerprobe,
+    pair: tuple[Path, Path],
+    pairs_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = layerprobe(*command, pair[0], "-t", pairs_file, *QUICK).out.splitlines()
+    commands = [shlex.split(line)[1:] for line in lines[lines.index("Next:") + 1 :]]
+    assert [name for name, *_ in commands] == names
+    for each in commands:
+        done = layerprobe(*each)
+        assert done.code == 0, done.err
+    assert f"{commands[-1][2]}" in done.out
+    config = json.loads((tmp_path / commands[-1][2] / "config.json").read_text())
+    kept = re.match(r"Keep (?:layer (\d) of 3|all (3) layers)", lines[0])
+    assert kept
+    assert config["num_hidden_layers"] == int(kept[1] or kept[2])
 
 
 def test_find_prints_the_table_and_the_answer(
@@ -101,11 +139,10 @@ def test_find_prints_the_table_and_the_answer(
     command = ("find", pair[0], "-t", pairs_file, *QUICK)
     finding = from_json(Finding, layerprobe(*command, "--json").out)
     lines = layerprobe(*command).out.splitlines()
-    assert lines[0].split()[:4] == ["layer", "parameters", "runs", "expected"]
-    assert f"{finding.kept} {finding.certainty}" not in lines  # how fast it is differs from time to time
-    assert finding.kept.split(", ")[0] in lines[8]
+    assert lines[2].split()[:4] == ["layer", "parameters", "runs", "expected"]
+    assert finding.kept.split(", ")[0] in lines[0]  # how fast it is differs from time to time
     best = finding.best_layer
-    assert lines[9] == (
+    assert lines[10] == (
         "The layer to keep is the last one: there is no other to hold it against."
         if best == 3
         else f"That layer {best} scores higher than the last, 3, was not tested on the test split."
@@ -165,6 +202,18 @@ def test_predict_needs_no_labels(layerprobe: Layerprobe, pair: tuple[Path, Path]
     simple = {"last layer", "fixed fraction of depth", "plateau of CKA", "fall of effective rank"}
     assert only["prediction"]["rule"] == "fall of InfoNCE"
     assert set(only["prediction"]["baselines"]) == simple
+
+
+def test_models_are_called_as_the_command_line_says(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    named = "--name", "our ELECTRA", "--reference-name", "our BERT"
+    printed = layerprobe("predict", pair[0], "-r", pair[1], "-t", pairs_file, "--rule", "plateau of CKA", *named)
+    assert "our ELECTRA" in printed.out
+    assert "our BERT" in printed.out
+    assert str(pair[0]) not in printed.out
+    refused = layerprobe("predict", pair[0], "-t", pairs_file, "--reference-name", "our BERT")
+    assert "expected a --reference for each --reference-name, got 0" in refused.err
 
 
 def test_predict_by_another_rule(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_demo_finds_the_layer_to_keep(layerprobe: Layerprobe, tmp_path: Path
     last = next(outcome for outcome in study.outcomes if outcome.layer == 8)
     assert last.mean == pytest.approx(70.2, abs=2.0)
     lines = done.out.splitlines()
-    assert len(lines) <= 25
+    assert len(lines) <= 28
     assert f"{finding.kept} {finding.certainty}" in lines
     assert expectation_sentence(study) in lines
     assert (tmp_path / "demo" / "report.html").stat().st_size > 1_000_000

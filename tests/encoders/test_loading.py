@@ -305,6 +305,28 @@ def test_home_is_found(checkpoint: Saved, tmp_path: Path, monkeypatch: pytest.Mo
     assert encoder.description.revision == folder_digest(checkpoint("bert"))
 
 
+def test_a_model_is_called_as_was_asked_for(checkpoint: Saved) -> None:
+    folder = str(checkpoint("bert"))
+    described = load_encoder(ModelSpec(folder, random_init=3, display_name="our BERT")).description
+    assert (described.name, described.source) == ("our BERT", folder)
+    plain = load_encoder(folder).description
+    assert (plain.name, plain.source) == (folder, None)
+    with pytest.raises(ModelError, match="expected what to call bert, got ' '"):
+        ModelSpec("bert", display_name=" ")
+
+
+@pytest.mark.parametrize("given", [".", "model", "./model"])
+def test_a_folder_whose_name_says_nothing_has_that_of_its_parent(
+    given: str, checkpoint: Saved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "electra" / "model"
+    shutil.copytree(checkpoint("bert"), folder)
+    monkeypatch.chdir(folder if given == "." else folder.parent)
+    found = resolve_checkpoint(given)
+    assert (found.label, found.name) == ("electra/model", given)
+    assert found.identity == resolve_checkpoint(folder).identity
+
+
 def test_names_with_a_revision(tmp_path: Path) -> None:
     assert split_name("org/model") == ("org/model", None)
     assert split_name("org/model@v1.0") == ("org/model", "v1.0")

@@ -72,10 +72,20 @@ def test_paths_of_data_and_reference_are_not_told() -> None:
     assert "someone" not in text
 
 
+def test_a_model_is_called_as_in_the_study() -> None:
+    plain = study_of(described())
+    model = dataclasses.replace(plain.comparison.model, name="our model", source="org/model")
+    named = dataclasses.replace(plain, comparison=dataclasses.replace(plain.comparison, model=model))
+    text = card(described(), 2, LAYOUT, study=named)
+    assert "# our model, truncated at layer 2\n" in text
+    assert "org/model, revision" in text
+    assert "base_model: org/model\n" in text
+
+
 def test_what_it_says() -> None:
     text = card(described(), 2, LAYOUT)
     for words in (
-        "# model, truncated at layer 2\n",
+        "# org/model, truncated at layer 2\n",
         "org/model, revision 0123456789abcdef0123456789abcdef01234567 (bert)",
         "2 of 3: the embeddings and the first 2 blocks\n",
         "300 instead of 400 (25.0% less;",

@@ -145,6 +145,19 @@ def test_the_search_is_drawn_first_and_its_runs_open(open_page: Open) -> None:
         assert page.locator("#plot-search").bounding_box()["y"] < 900
 
 
+def test_a_click_copies_the_next_command(open_page: Open) -> None:
+    with open_page("found") as page:
+        block, button = page.locator("#next pre").first, page.locator("#next .copy").first
+        command = block.text_content()
+        assert "--save-models\nlayerprobe export DIRECTORY " in command
+        button.click()
+        _until(page, "document.querySelector('#next .copy').textContent", "Copied")
+        page.evaluate("document.body.append(document.createElement('textarea'))")
+        page.locator("textarea").focus()
+        page.keyboard.press("Control+v")
+        assert page.locator("textarea").input_value() == command
+
+
 def test_hovering_over_a_cell_of_a_map_shows_its_interval(open_page: Open) -> None:
     with open_page("intervals") as page:
         page.locator("#plot-other-map").scroll_into_view_if_needed()

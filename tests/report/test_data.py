@@ -22,7 +22,8 @@ def test_there_is_one_row_a_layer(any_study: Study) -> None:
 
 def test_the_csv_reads_back_as_the_rows(any_study: Study) -> None:
     lines = list(csv.DictReader(io.StringIO(layer_csv(any_study))))
-    assert list(lines[0]) == [field.name for field in dataclasses.fields(LayerRow)]
+    read = any_study.prediction.read
+    assert list(lines[0]) == [*(field.name for field in dataclasses.fields(LayerRow)), *read]
     for line, row in zip(lines, layer_rows(any_study), strict=True):
         expected = dataclasses.asdict(row)
         found: dict[str, object] = {"metric": line.pop("metric")}
@@ -31,6 +32,14 @@ def test_the_csv_reads_back_as_the_rows(any_study: Study) -> None:
 
 
 BY_SEED = ("tmft_seed_numbers", "tmft_by_seed", "tmft_validation_by_seed")
+
+
+def test_what_the_rule_read_is_in_the_csv(plain: Study) -> None:
+    read = {"InfoNCE": tuple(layer / 10 for layer in range(13))}
+    study = dataclasses.replace(plain, prediction=dataclasses.replace(plain.prediction, rule="fall", read=read))
+    lines = list(csv.DictReader(io.StringIO(layer_csv(study))))
+    assert tuple(float(line["InfoNCE"]) for line in lines) == read["InfoNCE"]
+    assert "reference" not in layer_csv(study)
 
 
 def test_a_layer_has_its_seeds_and_the_best_of_them_by_validation(whole: Study) -> None:

@@ -34,7 +34,7 @@ def test_cka_curve_shades_the_drop_layers_and_names_the_onset(plain: Study) -> N
     figure = cka_curve(plain)
     (shade,) = figure.layout.shapes
     assert (shade.x0, shade.x1) == (9.5, 12.5)
-    assert [annotation.text for annotation in figure.layout.annotations] == ["drop from layer 10"]
+    assert [annotation.text for annotation in figure.layout.annotations] == ["drop predicted from layer 10"]
     assert list(figure.data[0].marker.symbol) == ["circle"] * 10 + ["diamond"] * 3
 
 
@@ -105,12 +105,15 @@ def test_another_rule_shows_what_it_read_and_no_plateau(plain: Study) -> None:
     study = by_rank(plain)
     assert [trace.name for trace in cka_curve(study).data] == ["CKA", "recommended: layer 9"]
     figure = read_by_rule(study)
-    assert [trace.y for trace in figure.data] == list(study.prediction.read.values())
+    curves = list(study.prediction.read.values())
+    assert [trace.y for trace in figure.data[::2]] == curves
+    assert [(trace.x, trace.y) for trace in figure.data[1::2]] == [((9,), (values[9],)) for values in curves]
+    assert [trace.showlegend for trace in figure.data] == [False, True, False, False]
     titles = [axis.title.text for axis in (figure.layout.yaxis, figure.layout.yaxis2)]
     assert titles == ["effective rank", "mean &lt;cosine&gt;"]
     assert set(figure.data[0].marker.symbol) == {"circle", "diamond"}
     page = rendered(study)
-    assert "What the rule “logistic on two” reads" in page
+    assert page.index('id="plot-read"') < page.index("Similarity to the reference")  # it decided
     assert "Effective rank is highest at the last layer, 12, 12; mean &lt;cosine&gt; is" in page
     assert "what is predicted goes by another rule" in page
     assert "plateau is the median" not in page
@@ -257,15 +260,32 @@ def test_a_scan_alone_has_no_dots_and_a_study_without_a_search_no_figure(plain: 
         search(plain)
 
 
-def test_elsewhere_what_was_found_is_shaded_and_what_was_expected_a_diamond(searched: Study) -> None:
-    for figure in (cka_curve(searched), tmft(searched), zero_shot(searched)):
-        (shade,) = figure.layout.shapes
-        assert (shade.x0, shade.x1) == (9.5, 12.5)
+def test_a_curve_is_shaded_where_it_says_so_itself(searched: Study) -> None:
     figure = cka_curve(searched)
+    (shade,) = figure.layout.shapes
+    assert (shade.x0, shade.x1) == (3.5, 12.5)
     assert list(figure.data[0].marker.symbol) == ["circle"] * 4 + ["diamond"] * 9
-    rings = {trace.name: trace.x for trace in figure.data if trace.name and trace.name.endswith(("layer 9", "layer 3"))}
-    assert rings == {"keep: layer 9": (9,), "expected: layer 3": (3,)}
-    assert list(tmft(searched).data[1].marker.symbol) == ["circle", "circle", "diamond"]
+    score = f"{searched.finding.answer.layers[9].mean:.1f}"
+    rings = {trace.name: trace.x for trace in figure.data if trace.name and "layer" in trace.name}
+    assert rings == {f"keep: layer 9, expected score {score}": (9,), "predicted: layer 3": (3,)}
+    for other in (tmft(searched), seeds(searched), zero_shot(searched)):
+        assert not other.layout.shapes
+    assert list(tmft(searched).data[2].marker.symbol) == ["circle", "circle", "diamond"]
+    read = by_rank(searched)
+    assert not cka_curve(read).layout.shapes
+    assert set(cka_curve(read).data[0].marker.symbol) == {"circle"}
+    assert {(shade.x0, shade.x1) for shade in read_by_rule(read).layout.shapes} == {(3.5, 12.5)}
+
+
+def test_what_decided_is_drawn_beside_what_was_scored(searched: Study) -> None:
+    assert searched.finding
+    means = [known.mean for known in searched.finding.answer.layers]
+    parameters = [count / 1e6 for count in searched.comparison.model.parameters]
+    for figure, x in (tmft(searched), range(13)), (parameters_against_score(searched), parameters):
+        (line,) = (trace for trace in figure.data if trace.name == "expected score, on validation")
+        assert (list(line.x), list(line.y)) == (list(x), means)
+    (line,) = (trace for trace in seeds(searched).data if trace.name == "expected score, on validation")
+    assert (list(line.y), line.yaxis) == (means, "y")
 
 
 # ---- maps ---------------------------------------------------------------------------------------------

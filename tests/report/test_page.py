@@ -21,7 +21,7 @@ from layerprobe.report.data import layer_csv
 from layerprobe.report.page import write_report
 from layerprobe.serialisation import from_json, to_dict
 from layerprobe.similarity.measures.rsa import RSA
-from layerprobe.study.values import Study
+from layerprobe.study.values import Study, Weights
 
 from .conftest import HOSTILE, STUDIES, rendered
 from .similarities import rbf, with_intervals
@@ -147,10 +147,14 @@ LITERALS |= {"sts", "spearman", "cosine"}
 
 def test_the_verdict_stands_first(whole: Study) -> None:
     text = Page(rendered(whole)).text
+    assert whole.confirmation
     order = [
         "against",
-        whole.prediction.sentence,
+        "Keep layer 9 of 12",
+        whole.confirmation.sentence,
+        "Fine-tuned, electra-base-discriminator scores best truncated at layer 9",
         "confirmed",
+        whole.prediction.sentence,
         "19.5\u00a0%",
         "+11.70",
         "206 duplicate",
@@ -276,7 +280,7 @@ def test_nothing_is_said_of_a_reference_where_there_is_none(measured: Study) -> 
     for study in (alone, dataclasses.replace(alone, zero_shot=None, confirmation=None)):
         page = Page(rendered(study))
         labels = [attributes.get("aria-label") or "" for _, attributes in page.elements]
-        for shown in (page.text, page.data("figures"), *labels):
+        for shown in (page.text, page.data("figures"), page.data("table"), *labels):
             assert "reference" not in shown.lower()
         assert "InfoNCEZero-shot" in page.text
 
@@ -289,22 +293,27 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
     assert finding
     assert finding.against_last
     order = [
-        "electra-base-discriminator: keep layer 9 of 12",
-        f"Expected on validation: {finding.promise}. 95% sure that the best layer is 7, 8 or 9; 9 has ",
+        "electra-base-discriminator against bert-base-cased · stsb",
+        "Keep layer 9 of 12",
+        "78.1 (Spearman x 100 on test), 7.5 points above the whole model (95% interval 5.4 to 9.6), a fifth smaller",
+        "95% sure that the best layer is 7, 8 or 9.",
+        "Layer 9 is expected to score 81.",
         "✓ confirmed",
         finding.against_last.sentence,
         "Spent: 68 block-steps, 14.9% of a sweep of every layer with 5 seeds, 26 of them to hold it against the last",
+        "Against layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
         "Parameters saved20\u00a0%",
         "Speed1.5\u00a0×",
+        "Expected score81.",
         "95\u00a0% sure: 7–9",
-        "Against layer 12+7.50Spearman\u00a0×\u00a0100 on test; 95\u00a0% [5.40, 9.60]",
-        "Which layer to keep",
+        "How surely it is this layer",
         "On validation the model drops at layers 10 to 12: 95% sure",
         "After fine-tuning",
         "What was expected before training",
         searched.prediction.sentence,
         "Similarity to the reference",
         "Before fine-tuning",
+        "What to do nextThe weights of the runs were not kept.",
     ]
     places = [read.text.index(part) for part in order]
     assert places == sorted(places)
@@ -319,7 +328,7 @@ def glossary(read: Page) -> str:
 
 def test_a_study_without_a_search_has_none_of_its_parts(whole: Study) -> None:
     read = Page(rendered(whole))
-    for part in ("Which layer to keep", "What was expected before training", "May be the best", "keep layer"):
+    for part in ("How surely it is", "What was expected before training", "May be the best", "Expected score"):
         assert part not in read.text
 
 
@@ -357,8 +366,11 @@ def test_the_runs_are_in_the_order_in_which_they_were_made() -> None:
 
 def test_the_table_of_layers_says_what_the_search_knows(searched: Study) -> None:
     text = Page(rendered(searched)).text
-    assert "LayerParametersExpected95\u00a0% intervalChance to be bestChance within 0.5ScanZero-shot Spearman" in text
-    for row in ("9keep87.6\u00a0M", "8may be best80.5\u00a0M", "3expected45.1\u00a0M", "12drop108.9\u00a0M"):
+    assert (
+        "LayerParametersExpected score95\u00a0% intervalChance to be bestChance within 0.5ScanZero-shot Spearman"
+        in text
+    )
+    for row in ("9keep87.6\u00a0M", "8may be best80.5\u00a0M", "3predicted45.1\u00a0M", "12drop108.9\u00a0M"):
         assert row in text
     assert "8will do80.5\u00a0M" in Page(rendered(STUDIES["found as expected"]())).text
 
@@ -368,7 +380,7 @@ def test_names_of_a_study_with_a_search_cannot_add_elements() -> None:
     data = json.dumps(to_dict(hostile)).replace(json.dumps(HOSTILE)[1:-1], "harmless")
     read, safe = Page(rendered(hostile)), Page(rendered(from_json(Study, data)))
     assert [tag for tag, _ in read.elements] == [tag for tag, _ in safe.elements]
-    assert f"{HOSTILE}: keep layer 9 of 12" in read.text
+    assert f"{HOSTILE} against {HOSTILE} </script>" in read.text
 
 
 # ---- fine-tuning --------------------------------------------------------------------------------------
@@ -377,8 +389,58 @@ def test_names_of_a_study_with_a_search_cannot_add_elements() -> None:
 def test_a_study_without_fine_tuning_says_how_to_get_it(plain: Study) -> None:
     text = Page(rendered(plain)).text
     assert "not confirmed yet" in text
-    assert "layerprobe run MODEL -r REFERENCE -t TASK fills this in" in text
-    assert "layerprobe run MODEL -r REFERENCE -t stsb fills this in" in text
+    command = "layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb"
+    assert text.count(f"{command} fills this in") == 2
+    assert f"the prediction chooses where to begin.{command}" in text
+    asked = "layerprobe run google/electra-base-discriminator -t 'my pairs.csv' --no-fine-tuning --seeds 3"
+    named = dataclasses.replace(plain, provenance=dataclasses.replace(plain.provenance, command=asked))
+    assert asked.replace(" --no-fine-tuning", "") in Page(rendered(named)).text
+
+
+def test_the_last_word_is_the_next_command(searched: Study) -> None:
+    finetune = "layerprobe finetune google/electra-base-discriminator -t stsb --epochs 3"
+    provenance = dataclasses.replace(searched.provenance, finetune_command=finetune)
+    assert searched.finding
+
+    def text(weights: Weights) -> str:
+        finding = dataclasses.replace(searched.finding, weights=weights)
+        return Page(rendered(dataclasses.replace(searched, provenance=provenance, finding=finding))).text
+
+    out = "electra-base-discriminator-9"
+    missing = text(Weights(directory="/c/runs/ab/layer-009-seed-0", kept=False))
+    assert (
+        f"{finetune} --layers 9 --seeds 1 --save-models\nlayerprobe export /c/runs/ab/layer-009-seed-0 {out}" in missing
+    )
+    kept = text(Weights(directory=str(Path.home() / "my runs/ab/layer-009-seed-1")))
+    assert f"layerprobe export ~/'my runs/ab/layer-009-seed-1' {out}" in kept
+    assert "layerprobe finetune" not in kept
+    scanned = text(Weights(directory="/c/runs/ab/falling-seed-0", scan=True))
+    assert f"layerprobe export /c/runs/ab/falling-seed-0 {out} --layer 9" in scanned
+    for served in (
+        f'SentenceTransformer("{out}").encode(["A sentence."])',
+        f"text-embeddings-router --model-id ./{out} --port 8080 --default-prompt 'query: '",
+        f"vllm serve ./{out} --runner pooling",
+    ):
+        assert served in kept
+
+
+def test_models_are_called_as_was_asked_for(whole: Study) -> None:
+    model = dataclasses.replace(whole.comparison.model, name="our ELECTRA", source=whole.comparison.model.name)
+    study = dataclasses.replace(whole, comparison=dataclasses.replace(whole.comparison, model=model))
+    read = Page(rendered(study))
+    assert "our ELECTRA against bert-base-cased" in read.text
+    assert "our ELECTRA" in read.data("figures")
+    assert "Fromgoogle/electra-base-discriminatorgoogle-bert/bert-base-cased" in read.text
+    assert "layerprobe run google/electra-base-discriminator" in read.text
+
+
+def test_what_decided_before_training_is_in_the_glossary(plain: Study) -> None:
+    read = {"InfoNCE": plain.comparison.curve.values}
+    study = dataclasses.replace(plain, prediction=dataclasses.replace(plain.prediction, rule="fall", read=read))
+    page = Page(rendered(study))
+    assert "InfoNCEA rule’s reading of the model alone" in glossary(page)
+    assert next(iter(json.loads(page.data("figures")))) == "read"
+    assert "InfoNCEA rule" not in Page(rendered(plain)).text
 
 
 @pytest.mark.parametrize("verdict", ["refuted", "undecided"])

@@ -107,16 +107,16 @@ def test_the_sentences_of_other_ends(result: SearchAnswer) -> None:
         decision=replace(result.decision, run=None, stop="settled", why="it is settled"),
     )
     said = search_sentence(settled)
-    assert "95% sure that the best layer is 4, 5 or 6; 5 has 62%." in said
+    assert "95% sure that the best layer is 4, 5 or 6. " in said
     assert "The smallest layer that is within 0.5 points of the best, 95% sure: 4." in said
     assert said.endswith("; it is settled.")
     alone = search_sentence(replace(settled, candidates=(5,), chance=0.999, smallest_sufficient=None))
     assert "It is the best layer with a chance of over 99%." in alone
-    assert "No layer is within 0.5 points of the best, 95% sure; layer 5 is with a chance of " in alone
+    assert "That layer 5 is within 0.5 points of the best has a chance of " in alone
     assert "No smaller layer is within 0.5 points of it" in search_sentence(replace(settled, smallest_sufficient=5))
     assert "smaller" not in search_sentence(replace(settled, best_layer=0, smallest_sufficient=0))
     whole = search_sentence(replace(settled, best_layer=8))
-    assert whole.startswith("Keep layer 8 of 8, the whole model: ")
+    assert whole.startswith("Keep all 8 layers: ")
     everything = search_sentence(replace(settled, candidates=tuple(range(9))))
     assert "none of the others can be ruled out" in everything
 

@@ -15,7 +15,8 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import run_folder
+from layerprobe.finetuning.saved import load_saved_run
+from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.crossed import crossed
 from layerprobe.serialisation import from_json, to_json
@@ -54,7 +55,7 @@ def finding(six: Path, cache: Path) -> Finding:
 def numbers(finding: Finding) -> Finding:
     """A finding without what differs from time to time."""
     still = [dataclasses.replace(m, run=dataclasses.replace(m.run, seconds=0.0, peak_memory=0)) for m in finding.runs]
-    return dataclasses.replace(finding, runs=tuple(still), seconds_by_layer=(None,) * 7)
+    return dataclasses.replace(finding, runs=tuple(still), seconds_by_layer=(None,) * 7, weights=None)
 
 
 @pytest.fixture
@@ -104,6 +105,30 @@ def test_what_is_done_is_not_done_again(six: Path, cache: Path, finding: Finding
     again = found(six, cache, budget=0.3, against_last=2)
     assert numbers(again) == numbers(finding)
     assert made == []
+
+
+def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Finding, tmp_path: Path) -> None:
+    best = finding.best_layer
+    assert finding.weights
+    assert not finding.weights.kept
+    (run,) = finetune(
+        str(six),
+        [best],
+        TASK,
+        seeds=[0],
+        protocol=QUICK,
+        options=Options(device="cpu", cache_dir=cache),
+        save_models=True,
+    )
+    saved = load_saved_run(Path(finding.weights.directory))
+    assert saved
+    assert saved.run == run
+    scanned = found(six, tmp_path, budget=0.05, save_models=True)
+    assert scanned.weights
+    assert (scanned.fine_tuned, scanned.weights.scan, scanned.weights.kept) == ((), True, True)
+    saved = load_saved_run(Path(scanned.weights.directory), scanned.best_layer)
+    assert saved
+    assert (saved.joint, saved.run.layer) == (True, scanned.best_layer)
 
 
 @pytest.mark.parametrize("stop", [1, 2, 3])

@@ -7,10 +7,9 @@ import dataclasses
 import pytest
 
 from layerprobe.errors import DataError
-from layerprobe.search.sentence import search_sentence
-from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
+from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, headline, proof_sentence, summary
 from layerprobe.study.values import Finding, Study
-from tests.report.conftest import found, study
+from tests.report.conftest import confirmed, found, study
 
 
 @pytest.fixture(scope="module")
@@ -44,31 +43,70 @@ def with_last(finding: Finding, chance_within: float) -> Finding:
 
 def test_the_answer_says_what_is_saved(searched: Study) -> None:
     finding = finding_of(searched)
-    best, parameters = finding.answer.layers[9], searched.comparison.model.parameters
-    low, high = best.interval
+    parameters = searched.comparison.model.parameters
     assert finding.saved(9) == 1 - parameters[9] / parameters[12]
     assert finding.speed(9) == 0.9 / 0.6
     assert finding.kept == (
-        f"Keep layer 9 of 12: {best.mean:.1f} Spearman x 100 (95% interval {low:.1f} to {high:.1f}), "
-        "20% fewer parameters, 1.5 times as fast."
+        "Keep layer 9 of 12: 78.1 (Spearman x 100 on test), 7.5 points above the whole model (95% interval 5.4 to "
+        "9.6), a fifth smaller, 1.5 times as fast."
     )
     assert finding.sentence == " ".join((finding.kept, finding.certainty, finding.spent, finding.doubt))
     unmeasured = dataclasses.replace(finding, seconds_by_layer=(None,) * 13)
-    assert unmeasured.kept.endswith("20% fewer parameters.")
+    assert unmeasured.kept.endswith(", a fifth smaller.")
 
 
-def test_beside_the_numbers_of_a_study_it_is_the_sentence_of_the_search(searched: Study) -> None:
+@pytest.mark.parametrize(
+    ("value", "interval", "said"),
+    [
+        (0.5, (-1.0, 2.0), "not shown to differ from the whole model (+0.5 points, 95% interval -1.0 to +2.0)"),
+        (-2.0, (-3.5, -1.0), "2.0 points below the whole model (95% interval 1.0 to 3.5)"),
+    ],
+)
+def test_only_what_the_test_split_shows_is_claimed(
+    value: float, interval: tuple[float, float], said: str, searched: Study
+) -> None:
     finding = finding_of(searched)
-    plain = dataclasses.replace(finding, proof_cost=0).sentence
-    assert plain.replace(" Spearman x 100", "").replace(", 20% fewer parameters, 1.5 times as fast", "") == (
-        search_sentence(finding.answer)
-    )
+    assert finding.against_last
+    difference = dataclasses.replace(finding.against_last.difference, value=value, interval=interval)
+    tested = dataclasses.replace(finding, against_last=dataclasses.replace(finding.against_last, difference=difference))
+    assert f"(Spearman x 100 on test), {said}, a fifth smaller" in tested.kept
+    refuted = "Validation chose layer 9, but the whole model scores higher on test"
+    assert tested.headline == (refuted if value < 0 else "Keep layer 9 of 12")
+
+
+def test_without_a_test_score_the_expected_one_is_said_with_its_interval() -> None:
+    finding = finding_of(found(study(), tuned=(), tested=False))
+    best = finding.answer.layers[finding.best_layer]
+    low, high = best.interval
+    assert (
+        f"expected score {best.mean:.1f} (Spearman x 100 on validation, 95% interval {low:.1f} to {high:.1f}), not "
+        "compared with the whole model on test"
+    ) in finding.kept
+
+
+def test_a_study_without_a_search_says_what_was_tested_or_is_expected() -> None:
+    plain = study()
+    assert headline(plain) == "Expected before training: keep layer 9 of 12"
+    assert summary(plain) == plain.prediction.sentence
+    assert headline(study(drop=(), recommended=12)) == "Expected before training: keep all 12 layers"
+    tested = confirmed(plain)
+    assert tested.confirmation
+    assert (headline(tested), summary(tested)) == ("Keep layer 9 of 12", tested.confirmation.sentence)
+    for verdict, said in ("refuted", "Keep all 12 layers"), ("undecided", "Layer 9 or layer 12 of 12: not decided"):
+        confirmation = dataclasses.replace(tested.confirmation, verdict=verdict)
+        assert headline(dataclasses.replace(tested, confirmation=confirmation)) == said
+    held = dataclasses.replace(study(drop=(), recommended=12), confirmation=tested.confirmation)
+    assert headline(held) == "Keep all 12 layers"  # what was confirmed is that nothing drops
+    searched = found(plain)
+    assert searched.finding
+    assert headline(searched) == "Keep layer 9 of 12"
+    assert summary(searched) == f"{searched.finding.promise}. {searched.finding.certainty}"
 
 
 def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
     finding = finding_of(found(study(), tolerance=1.0, scans=2, n_folds=1))
     assert finding.answer.smallest_sufficient == 8
-    assert "within 1 point of the best, 95% sure: 8 (26% fewer parameters, 1.8 times as fast)." in finding.certainty
+    assert "within 1 point of the best, 95% sure: 8 (a quarter smaller, 1.8 times as fast)." in finding.certainty
     itself = dataclasses.replace(finding.answer, smallest_sufficient=9)
     assert (
         "No smaller layer is within 1 point of it, 95% sure." in dataclasses.replace(finding, answer=itself).certainty
@@ -77,8 +115,7 @@ def test_a_smaller_layer_that_will_do_says_what_it_saves() -> None:
 
 def test_the_whole_model_saves_nothing() -> None:
     finding = finding_of(found(study(drop=(), recommended=12), peak=12))
-    assert finding.kept.startswith("Keep layer 12 of 12, the whole model: ")
-    assert finding.kept.endswith(").")
+    assert finding.kept == "Keep all 12 layers: 78.0 (Spearman x 100 on test)."
     assert proof_sentence(finding) == "The layer to keep is the last one: there is no other to hold it against."
 
 

@@ -99,7 +99,7 @@ def untimed(study: Study) -> Study:
         dataclasses.replace(made, run=dataclasses.replace(made.run, seconds=0.0, peak_memory=None))
         for made in study.finding.runs
     ]
-    finding = dataclasses.replace(study.finding, runs=tuple(still), seconds_by_layer=(None,) * 4)
+    finding = dataclasses.replace(study.finding, runs=tuple(still), seconds_by_layer=(None,) * 4, weights=None)
     return dataclasses.replace(study, finding=finding)
 
 

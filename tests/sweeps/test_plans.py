@@ -24,6 +24,7 @@ seeds = [0, 4]
 [[models]]
 id = "google/electra-base-discriminator@main"
 random_init = 7
+name = "ELECTRA"
 layers = [12]
 
 [[models]]
@@ -74,7 +75,10 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
     file.write_text(WHOLE)
     assert load_sweep(file) == Sweep(
         models=(
-            SweepModel(model=ModelSpec("google/electra-base-discriminator@main", random_init=7), layers=(12,)),
+            SweepModel(
+                model=ModelSpec("google/electra-base-discriminator@main", random_init=7, display_name="ELECTRA"),
+                layers=(12,),
+            ),
             SweepModel(model=ModelSpec(str(tmp_path / "models/mine"))),
         ),
         tasks=(
@@ -168,8 +172,8 @@ WRONG = {
         "unknown key workers, expected models, layers, options, protocol, tasks",
     ),
     "an unknown key of a model": (
-        f"{SMALL}[[models]]\nid = 'b'\nname = 'b'",
-        "models 2: unknown key name, expected i",
+        f"{SMALL}[[models]]\nid = 'b'\nnick = 'b'",
+        "models 2: unknown key nick, expected i",
     ),
     "an unknown option": (f"{SMALL}[options]\ncache_dir = 'b'", "options: unknown key cache_dir, expected pooling"),
     "text for a number": (

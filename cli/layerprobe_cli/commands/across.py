@@ -41,7 +41,7 @@ def across(
     ] = None,
     fail_below: FailBelow = None,
 ) -> None:
-    """Score each layer on several tasks, and say which one layer does best on all.
+    """Find the one layer that does best on several tasks.
 
     Without fine-tuning, as [bold]layerprobe score[/bold]. Tasks count alike; intervals are over tasks.
 

@@ -71,6 +71,7 @@ def demo(
             seeds=FULL_SEEDS if full else SEEDS,
             protocol=DEMO_PROTOCOL,
             options=Options(cache_dir=cache_dir),
+            save_models=True,
             command=f"layerprobe demo{' --full' if full else ''}",
             progress=progress,
         )

@@ -1,5 +1,6 @@
 """layerprobe find."""
 
+import functools
 from typing import Annotated, Any
 
 import typer
@@ -15,12 +16,15 @@ from layerprobe_cli.options import (
     Search,
     SearchTuning,
     TaskSource,
+    finetune_command,
 )
 from layerprobe_cli.output import Output
+from layerprobe_cli.plans import say_cost
 from layerprobe_cli.tables import print_finding
 
 
 def find(
+    context: typer.Context,
     model: Model,
     source: TaskSource,
     embedding: Embedding,
@@ -48,8 +52,8 @@ def find(
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.study.commands import export_commands
     from layerprobe.study.find import find as find_layer
-    from layerprobe.study.plan import plan_search
 
     checkpoint = embedding.resolve(model)
     searching: dict[str, Any] = {
@@ -60,7 +64,7 @@ def find(
         "protocol": tuning.protocol(embedding),
         "options": embedding.options(),
     }
-    output.plan(plan_search(checkpoint, task, **searching), dry_run=dry_run)
+    say_cost(output, checkpoint, task, searching, dry_run=dry_run)
     with output.progress() as progress:
         finding = find_layer(
             checkpoint,
@@ -70,5 +74,6 @@ def find(
             progress=progress,
         )
     output.notes(task.notes, (*task.warnings, *finding.failures))
-    output.result(finding, print_finding)
-    report.write(output, "layerprobe.report.tuning:finding_page", finding, model=model, task=task.name)
+    commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
+    output.result(finding, functools.partial(print_finding, commands=commands))
+    report.write(output, "layerprobe.report.tuning:finding_page", finding, model=checkpoint.label, task=task.name)

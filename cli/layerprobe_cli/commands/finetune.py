@@ -75,7 +75,7 @@ def finetune(
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
     else:
         _print(layer_outcomes, directories)
-    about = {"model": model, "task": task.name, "level": level, "what": "TMFT"}
+    about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "TMFT"}
     report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
 
 

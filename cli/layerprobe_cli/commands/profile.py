@@ -71,7 +71,7 @@ def profile(
     from layerprobe.progress import part_of
 
     names = [model] if other is None else [model, other]
-    checkpoints = [loading.resolve(name) for name in names]
+    checkpoints = [loading.resolve(model), *(loading.without_name().resolve(name) for name in names[1:])]
     chosen = [parse_layers(layers, checkpoint) for checkpoint in checkpoints]
     if studies:
         from layerprobe.profiling.page import check_studies

@@ -46,7 +46,7 @@ def retrieve(
     from layerprobe.retrieval.run import retrieve as score
 
     names = [model] if other is None else [model, other]
-    checkpoints = [extraction.resolve(name) for name in names]
+    checkpoints = [extraction.resolve(names[0]), *(extraction.without_name().resolve(name) for name in names[1:])]
     with output.progress() as progress:
         scores = [
             score(

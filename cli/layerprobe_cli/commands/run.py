@@ -30,12 +30,14 @@ from layerprobe_cli.options import (
     StudyFolder,
     TaskSource,
     TextsOf,
+    finetune_command,
     given_layers,
     given_options,
     option,
     parse_layers,
 )
 from layerprobe_cli.output import Output
+from layerprobe_cli.plans import say_cost
 from layerprobe_cli.tables import print_study
 
 if TYPE_CHECKING:
@@ -70,6 +72,9 @@ def run(
         bool,
         option("Fine-tuning", "--fine-tuning/--no-fine-tuning", help="Find the layer, or stop at the prediction."),
     ] = True,
+    save_models: Annotated[
+        bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
+    ] = False,
     out: StudyFolder = Path("layerprobe-report"),
     plotly: PlotlyFrom = "embedded",
     dry_run: DryRun = False,
@@ -82,7 +87,7 @@ def run(
 
     Example:  [bold]layerprobe run google/electra-base-discriminator -r google-bert/bert-base-cased -t stsb[/bold]
     """
-    tuned = "layers", "reference_layers", "against_last"
+    tuned = "layers", "reference_layers", "against_last", "save_models"
     if not fine_tuning and given_options(context, SearchTuning, Search, others=tuned):
         raise typer.BadParameter("expected no options of fine-tuning with --no-fine-tuning")
     if not fine_tuning and dry_run:
@@ -91,7 +96,6 @@ def run(
     task = source.load()
 
     # only now: an error in the data needs no torch
-    from layerprobe.study.plan import plan_search
     from layerprobe.study.run import run as run_study
 
     checkpoint, references = extraction.resolve(model), reference.resolve(extraction)
@@ -111,7 +115,7 @@ def run(
         make_output_folder(out)
     if fine_tuning:
         beside = seeds * sum(layer + 1 for layer in (*tuned_layers, *reference_tuned))
-        output.plan(plan_search(checkpoint, task, further=beside, **tuned_by), dry_run=dry_run)
+        say_cost(output, checkpoint, task, tuned_by, dry_run=dry_run, further=beside)
     with output.progress() as progress:
         study = run_study(
             checkpoint,
@@ -123,7 +127,9 @@ def run(
             **tuned_by,
             rule=rule,
             split=split,
+            save_models=save_models,
             command=shlex.join(["layerprobe", *sys.argv[1:]]),
+            finetune_command=finetune_command(context, model),
             progress=progress,
             **measure,
         )

@@ -83,7 +83,7 @@ def scan(
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
     else:
         _print(layer_outcomes, directories if save_models else [])
-    about = {"model": model, "task": task.name, "level": level, "what": "scan"}
+    about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "scan"}
     report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
 
 

@@ -149,8 +149,11 @@ def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuni
     from layerprobe.sweeps.values import Sweep, SweepModel
 
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
+    if embedding.name is not None and len(models) > 1:
+        raise typer.BadParameter(f"expected one model for --name, got {len(models)}: name them in a TOML file")
+    specs = (ModelSpec(model, random_init=embedding.random_init, display_name=embedding.name) for model in models)
     return Sweep(
-        models=tuple(SweepModel(model=ModelSpec(model, random_init=embedding.random_init)) for model in models),
+        models=tuple(SweepModel(model=spec) for spec in specs),
         tasks=tasks,
         layers=listed_layers(layers),
         seeds=seeds,

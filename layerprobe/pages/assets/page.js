@@ -67,6 +67,37 @@
   };
   plotly().then(() => draw(isDark()), missing);
 
+  // ---- commands to copy ----
+  // A page of a file may lack the clipboard; then the browser copies what is selected.
+  const copied = (block) => {
+    const range = document.createRange();
+    range.selectNodeContents(block);
+    const selection = getSelection();
+    selection.removeAllRanges();
+    selection.addRange(range);
+    const done = document.execCommand("copy");
+    if (done) selection.removeAllRanges();
+    return done;
+  };
+  const copy = async (block) => {
+    try {
+      await navigator.clipboard.writeText(block.textContent);
+      return true;
+    } catch {
+      return copied(block);
+    }
+  };
+  for (const block of document.querySelectorAll("pre.commands")) {
+    const button = Object.assign(document.createElement("button"), { type: "button", className: "copy", textContent: "Copy" });
+    button.addEventListener("click", async () => {
+      button.textContent = (await copy(block.firstElementChild)) ? "Copied" : "Press Ctrl+C";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    const frame = Object.assign(document.createElement("div"), { className: "copyable" });
+    block.replaceWith(frame);
+    frame.append(block, button);
+  }
+
   // ---- downloads ----
   const unescaped = { study: () => text("study").replace(/\\(u003c|.)/g, (whole, c) => (c === "u003c" ? "<" : whole)) };
   const contents = { ...unescaped, table: () => JSON.parse(text("table")) };

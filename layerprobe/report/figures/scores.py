@@ -11,7 +11,7 @@ from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages.charts import Look, beside, cost_points, front_line, line, seeds_and_mean
 from layerprobe.pages.numbers import number
-from layerprobe.pages.style import CHOSEN, MODEL, REFERENCE, layer_axis, layer_markers, shade_drop, styled
+from layerprobe.pages.style import CHOSEN, FAINT, MODEL, REFERENCE, layer_axis, layer_markers, styled
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, SeedSplit, outcomes_by_layer, over_seeds
 from layerprobe.scoring.values import LayerScores
@@ -24,8 +24,8 @@ def zero_shot(study: Study) -> go.Figure:
     Raises:
         DataError: If the study has no zero-shot scores.
     """
-    drops, (model, reference) = study.drop_layers, words.labels(study)
-    own = Look(colour=MODEL, markers=layer_markers(range(study.comparison.model.n_layers), drops))
+    model, reference = words.labels(study)
+    own = Look(colour=MODEL)
     other = Look(colour=REFERENCE, symbol="square", dash="dot")
     lines = ((model, study.zero_shot, own, 2.5), (reference, study.reference_zero_shot, other, 2))
     traces = [zero_shot_line(name, scores, look, width=width) for name, scores, look, width in lines if scores]
@@ -34,17 +34,18 @@ def zero_shot(study: Study) -> go.Figure:
     figure = go.Figure(traces)
     layer_axis(figure, max(len(trace.x) for trace in traces))
     figure.update_yaxes(title=f"Zero-shot {metric_title(study.metric)} × 100")
-    shade_drop(figure, drops)
     return styled(figure)
 
 
 def tmft(study: Study) -> go.Figure:
     """Return test scores after fine-tuning by layer: mean with interval, and every seed as a dot.
 
+    With a search, the expected scores by which it chose are a line beside them.
+
     Raises:
         DataError: If no layer was fine-tuned.
     """
-    figure = go.Figure(_seeds_and_means(study, "test"))
+    figure = go.Figure([*_expected(study), *_seeds_and_means(study, "test")])
     figure.update_yaxes(title=_score_axis(study))
     return _by_layer(figure, study)
 
@@ -59,7 +60,8 @@ def seeds(study: Study) -> go.Figure:
     """
     figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
     for row, split in enumerate(SPLITS, start=1):
-        for trace in (*_seeds_and_means(study, split), _best_seeds(study, split)):
+        expected = _expected(study) if split == "validation" else []
+        for trace in (*expected, *_seeds_and_means(study, split), _best_seeds(study, split)):
             # one entry of the legend for both rows
             figure.add_trace(trace.update(showlegend=trace.showlegend is not False and row == 1), row=row, col=1)
         figure.update_yaxes(title=f"{split.capitalize()}<br>{metric_title(study.metric)} × 100", row=row, col=1)
@@ -75,6 +77,7 @@ def parameters_against_score(study: Study) -> go.Figure:
     tuned = _tuned(study)
     _, outcomes, _ = tuned[0]
     figure = go.Figure(front_line((outcome.parameters / 1e6, outcome.mean) for outcome in outcomes))
+    figure.add_traces(_expected(study, [count / 1e6 for count in study.comparison.model.parameters]))
     for name, outcomes, look in tuned:
         costs = [outcome.parameters / 1e6 for outcome in outcomes]
         figure.add_trace(cost_points(name, costs, outcomes, look.marker, unit="%{x:.4~g} M parameters"))
@@ -108,11 +111,20 @@ def _seeds_and_means(study: Study, split: SeedSplit) -> list[go.Scatter]:
 
 
 def _by_layer(figure: go.Figure, study: Study) -> go.Figure:
-    """Return the figure over the layers of both models, with the drop layers shaded."""
+    """Return the figure over the layers of both models."""
     deepest = max(outcome.layer for _, outcomes, _ in _tuned(study) for outcome in outcomes)
     layer_axis(figure, max(study.comparison.model.n_blocks, deepest) + 1)
-    shade_drop(figure, study.drop_layers)
     return styled(figure)
+
+
+def _expected(study: Study, x: Sequence[float] | None = None) -> list[go.Scatter]:
+    """Return what the search expects of every layer, over layers or over x; nothing without a search."""
+    if study.finding is None:
+        return []
+    known = study.finding.answer.layers
+    texts = [f"layer {each.layer}: expected {number(each.mean)} on validation" for each in known]
+    scores = [each.mean for each in known]
+    return [line(scores, name="expected score, on validation", colour=FAINT, x=x, width=1.0, texts=texts)]
 
 
 def _score_axis(study: Study) -> str:

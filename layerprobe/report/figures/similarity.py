@@ -1,6 +1,6 @@
 """Figures of similarity: curves with intervals, and maps, of comparisons and of studies. Knows Plotly."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -35,25 +35,30 @@ from layerprobe.report import words
 from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Study
 
+PREDICTED_DROP = "drop predicted"
+Marks = Callable[[Sequence[float]], list[go.Scatter]]
+"""What is drawn on top of a curve of some values."""
+
 # ---- the curve ----------------------------------------------------------------------------------------
 
 
 def cka_curve(study: Study) -> go.Figure:
     """Return the similarity to the reference by layer, with intervals; further references as thin lines.
 
-    Layers that were flagged are diamonds, drop layers are shaded, and the threshold, the recommended layer and the one
-    to keep are marked.
+    Where the rule read this curve, the layers that it flags are diamonds and shaded. The threshold, the recommended
+    layer and the one to keep are marked.
     """
     curve, prediction = study.comparison.curve, study.prediction
+    flagged = () if prediction.read else prediction.drop_layers
     decided_by = prediction.evidence if prediction.by_plateau else None
     marks = _plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else []
     figure = similarity_curves(
         (study.comparison, *study.further_comparisons),
         words.reference_labels(study),
-        flagged=prediction.drop_layers,
-        marks=[*marks, *_rings(study)],
+        flagged=flagged,
+        marks=[*marks, *_rings(study, curve.values)],
     )
-    shade_drop(figure, study.drop_layers)
+    shade_drop(figure, flagged, what=PREDICTED_DROP)
     return figure
 
 
@@ -94,11 +99,11 @@ def read_by_rule(study: Study) -> go.Figure:
     Raises:
         DataError: If it read CKA alone.
     """
-    return rule_readings(study.prediction, study.drop_layers)
+    return rule_readings(study.prediction, lambda values: _rings(study, values))
 
 
-def rule_readings(prediction: DropPrediction, drop_layers: Sequence[int]) -> go.Figure:
-    """Return what a rule read by layer beside CKA; the layers that drop are shaded.
+def rule_readings(prediction: DropPrediction, marks: Marks = lambda values: []) -> go.Figure:
+    """Return what a rule read by layer beside CKA, with marks on each of the curves.
 
     Raises:
         DataError: If it read CKA alone.
@@ -110,13 +115,15 @@ def rule_readings(prediction: DropPrediction, drop_layers: Sequence[int]) -> go.
     for row, (name, values) in enumerate(read.items(), start=1):
         errors = prediction.read_uncertainty.get(name)
         texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
-        for trace in (*_bands(errors), _line(name, values, _value_texts(texts, errors), prediction.drop_layers)):
-            figure.add_trace(trace.update(showlegend=False), row=row, col=1)
+        drawn = _line(name, values, _value_texts(texts, errors), prediction.drop_layers)
+        rings = marks(values)
+        for trace in (*_bands(errors), drawn, *rings):
+            figure.add_trace(trace.update(showlegend=row == 1 and trace in rings), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
     layer_axis(figure, max(map(len, read.values())))
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
-    shade_drop(figure, drop_layers)
+    shade_drop(figure, prediction.drop_layers, what=PREDICTED_DROP)
     return styled(figure)
 
 
@@ -175,19 +182,20 @@ def _further(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[go
     return traces
 
 
-def _rings(study: Study) -> list[go.Scatter]:
-    """Return a ring around the recommended layer, and where there was a search around the one to keep."""
-    expected, kept = study.prediction.recommended_layer, study.kept_layer
+def _rings(study: Study, values: Sequence[float]) -> list[go.Scatter]:
+    """Return on a curve a ring around the recommended layer, and where there was a search around the one to keep."""
+    predicted, kept = study.prediction.recommended_layer, study.kept_layer
     if study.finding is None:
-        named = {f"recommended: layer {expected}": (expected, CHOSEN)}
+        named = {f"recommended: layer {predicted}": (predicted, CHOSEN)}
     else:
-        named = {f"keep: layer {kept}": (kept, CHOSEN)}
-        if expected != kept:
-            named[f"expected: layer {expected}"] = expected, FAINT
+        score = numbers.number(study.finding.answer.layers[kept].mean, 1)
+        named = {f"keep: layer {kept}, expected score {score}": (kept, CHOSEN)}
+        if predicted != kept:
+            named[f"predicted: layer {predicted}"] = predicted, FAINT
     return [
         go.Scatter(
             x=[layer],
-            y=[study.comparison.curve.values[layer]],
+            y=[values[layer]],
             name=name,
             mode="markers",
             marker={"size": 17, "color": TRANSPARENT, "line": {"color": colour, "width": 2.5}},

@@ -18,7 +18,10 @@ def provenance(study: Study) -> tuple[Part, ...]:
     comparisons = () if study.comparison.alone else (study.comparison, *study.further_comparisons)
     models = [study.comparison.model, *(comparison.reference for comparison in comparisons)]
     names = ["Model", "Reference", *(f"Reference {number}" for number in range(2, len(models)))]
-    return facts_table("Models", names[: len(models)], [model_facts(model) for model in models]), _facts(study)
+    facts = [model_facts(model) for model in models]
+    if any(model.source for model in models):
+        facts = [each | {"From": model.source or model.name} for each, model in zip(facts, models, strict=True)]
+    return facts_table("Models", names[: len(models)], facts), _facts(study)
 
 
 def model_facts(model: ModelDescription) -> dict[str, str]:

@@ -12,6 +12,7 @@ from layerprobe.pages.values import Figure, Section
 from layerprobe.report import words
 from layerprobe.report.data import SPLITS, LayerRow, layer_rows, outcomes_by_layer, over_seeds
 from layerprobe.report.figures import scores as figures
+from layerprobe.study.commands import run_command
 from layerprobe.study.values import Finding, Study
 
 
@@ -19,7 +20,7 @@ def zero_shot(study: Study) -> Section:
     """Return the scores before fine-tuning, or how to get them."""
     heading, scores = "Before fine-tuning", study.zero_shot or study.reference_zero_shot
     if scores is None:
-        command = words.confirm_command(study, task="stsb")
+        command = run_command(study)
         return section("zero-shot", heading, missing("There are no scores or labels", command))
     figure = Figure(
         "zero-shot",
@@ -34,10 +35,10 @@ def fine_tuning(study: Study) -> Iterator[Section]:
     """Yield the scores after fine-tuning: by layer, by seed and for the size; or how to get them."""
     heading = "After fine-tuning"
     if not study.outcomes:
-        command = words.confirm_command(study)
+        command = run_command(study)
         yield section("tmft", heading, missing("No layer has been fine-tuned", command))
         return
-    reading = seeds_reading(study.outcomes, study.level)
+    reading = " ".join(filter(None, (seeds_reading(study.outcomes, study.level), _diamonds(study))))
     yield section("tmft", heading, Figure("tmft", figures.tmft(study), words.tmft_finding(study), reading))
     rings = "A ring is the best seed of a layer by validation: it is named, and a layer's score is the mean of all."
     finding = words.seeds_finding(study)
@@ -50,6 +51,13 @@ def fine_tuning(study: Study) -> Iterator[Section]:
     yield section("parameters", "Score for the size", by_size)
 
 
+def _diamonds(study: Study) -> str | None:
+    """Return what the diamonds of fine-tuned layers mean, where there are any."""
+    if not set(study.drop_layers).intersection(outcomes_by_layer(study)):
+        return None
+    return f"Diamonds are layers that were {'predicted' if study.finding is None else 'found'} to drop."
+
+
 def _seed_rows(study: Study) -> Iterator[Row]:
     both = (tuple(outcomes_by_layer(study).values()), study.reference_outcomes)
     named = [(name, outcome) for name, outcomes in zip(words.labels(study), both, strict=True) for outcome in outcomes]
@@ -58,11 +66,19 @@ def _seed_rows(study: Study) -> Iterator[Row]:
         yield (
             ("Layer", f"{outcome.layer} of {name}" if study.reference_outcomes else str(outcome.layer)),
             ("Split", split),
+            *_expected_cell(study, outcome.layer if name == words.labels(study)[0] else None),
             ("Mean ± deviation", numbers.mean_and_std(scores)),
             ("Interval of the mean", numbers.interval(scores.interval)),
             ("By seed", numbers.by_seed(scores.values)),
             ("Best seed", str(outcome.best_seed)),
         )
+
+
+def _expected_cell(study: Study, layer: int | None) -> Row:
+    """Yield what the search expects of a layer, by which it chose; nothing without a search."""
+    if study.finding is not None:
+        score = None if layer is None else study.finding.answer.layers[layer].mean
+        yield "Expected score", "–" if score is None else numbers.number(score, 1)
 
 
 # ---- tables -------------------------------------------------------------------------------------------
@@ -89,7 +105,7 @@ def _layer_cells(study: Study, line: LayerRow) -> Row:
 
 def _search_cells(finding: Finding, line: LayerRow) -> Row:
     settings, known = finding.answer.settings, finding.answer.layers[line.layer]
-    yield "Expected", numbers.number(known.mean, 1)
+    yield "Expected score", numbers.number(known.mean, 1)
     yield f"{numbers.percent(settings.level)} interval", numbers.interval(known.interval, 1)
     yield "Chance to be best", numbers.redrawn_share(known.chance_best)
     yield f"Chance within {settings.tolerance:g}", numbers.redrawn_share(known.chance_within)
@@ -116,7 +132,7 @@ def _score_cells(study: Study, line: LayerRow) -> Row:
 
 
 def _flags(study: Study, line: LayerRow) -> Iterator[Markup]:
-    finding, recommended = study.finding, "recommended" if study.finding is None else "expected"
+    finding, recommended = study.finding, "recommended" if study.finding is None else "predicted"
     if finding is not None and line.kept:
         yield element("span", "keep", class_="flag chosen")
     elif finding is not None and line.layer == finding.answer.smallest_sufficient:
@@ -142,6 +158,7 @@ def baselines(study: Study) -> Section:
             ("Way to choose", way),
             ("Layer", str(layer)),
             ("Parameters", numbers.millions(parameters[layer])),
+            *_expected_cell(study, layer),
             (f"TMFT {title}", numbers.mean_and_std(outcomes[layer].tested) if layer in outcomes else "not run"),
         )
         for way, layer in ways.items()

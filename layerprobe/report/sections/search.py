@@ -16,7 +16,7 @@ from layerprobe.study.values import Finding, Study
 
 def search(study: Study) -> Section:
     """Return the curve of the search with the runs behind it; nothing without a search."""
-    heading, finding = "Which layer to keep", study.finding
+    heading, finding = "How surely it is this layer", study.finding
     if finding is None:
         return section("search", heading)
     found, reading = words.search_finding(finding), words.search_reading(finding)

@@ -43,7 +43,7 @@ def read_by_rule(study: Study) -> Section:
         "read",
         figures.read_by_rule(study),
         words.read_finding(study),
-        " ".join((*_diamonds(study), *shades(errors))),
+        " ".join((*_diamonds(study.prediction), *shades(errors))),
         style=f"height:{120 + 220 * len(prediction.read)}px",
     )
     return section("read", heading, figure)
@@ -54,18 +54,15 @@ def _reading(study: Study) -> str:
     said = [ALIGNMENTS[curve.alignment]]
     if study.prediction.by_plateau:
         said.append("The plateau is the median of the layers before the decline.")
-    said += [*_diamonds(study), *shades(curve.uncertainty)]
+    flagged = () if study.prediction.read else _diamonds(study.prediction)
+    said += [*flagged, *shades(curve.uncertainty)]
     if study.further_comparisons:
         said.append("Thin broken lines are further references, with the intervals of each layer.")
     return " ".join(said)
 
 
-def _diamonds(study: Study) -> tuple[str, ...]:
-    expected = study.prediction.drops
-    if study.finding is None:
-        return ("Diamonds on shaded ground are drop layers.",) if expected else ()
-    shaded = ("On shaded ground are the layers that were found to drop.",) if study.drop_layers else ()
-    return (*(("Diamonds are the layers that were expected to drop.",) if expected else ()), *shaded)
+def _diamonds(prediction: DropPrediction) -> tuple[str, ...]:
+    return ("Diamonds on shaded ground are the layers that are predicted to drop.",) if prediction.drops else ()
 
 
 def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
