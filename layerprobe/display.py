@@ -63,7 +63,7 @@ class Shown(abc.ABC):
         """Return the first figure of its page.
 
         Raises:
-            DataError: If there is nothing to plot, as of a sweep without a finished run.
+            DataError: If there is nothing to plot, as where nothing was scored.
             LayerProbeError: If plotly is not installed.
         """
         figures = self._page().figures

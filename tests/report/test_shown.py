@@ -32,7 +32,6 @@ from layerprobe.serialisation import from_json, to_json
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.similarity.values import Difference, Interval
 from layerprobe.study.values import Prediction
-from layerprobe.sweeps.values import SweepResult
 from tests.models import HIDDEN, N_BLOCKS, save_tiny
 from tests.shown import assert_shows_itself
 
@@ -173,7 +172,9 @@ def shown_kinds() -> set[type[Shown]]:
     for file in Path(layerprobe.__file__).parent.glob("*/values.py"):
         import_module(f"layerprobe.{file.parent.name}.values")
     # a dataclass with slots is a second class; the first one, without them, is not in its module
-    return {kind for kind in Shown.__subclasses__() if getattr(sys.modules[kind.__module__], kind.__name__) is kind}
+    return {
+        kind for kind in Shown.__subclasses__() if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind
+    }
 
 
 def test_every_kind_of_result_is_tested_and_stays_a_value() -> None:
@@ -241,9 +242,17 @@ def test_a_line_needs_no_plotly_no_pandas_and_no_torch() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_sweep_without_a_run_has_nothing_to_plot() -> None:
-    with pytest.raises(DataError, match="expected a SweepResult with something to plot, got 0 of 3 runs done"):
-        SweepResult(curves=(), level=0.95, n_runs=3).plot()
+def page_without_figures(result: Shown) -> object:
+    return dataclasses.replace(comparison_page(STUDIES["plain"]().comparison), sections=())
+
+
+def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
+    class Bare(Shown):
+        page_function = "tests.report.test_shown:page_without_figures"
+        summary = "no numbers"
+
+    with pytest.raises(DataError, match="expected a Bare with something to plot, got no numbers"):
+        Bare().plot()
 
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
