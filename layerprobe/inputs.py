@@ -1,14 +1,18 @@
 """Files that users bring, read within limits. Knows bytes, lines and how many are too many, not formats."""
 
+import codecs
+import contextlib
 import errno
 import gzip
+import io
 import os
 import stat
+import typing
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from layerprobe.errors import DataError
 
@@ -84,15 +88,55 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def text_lines(path: Path) -> Iterator[tuple[int, str]]:
+def text_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     r"""Yield the lines of a text file with their numbers from 1 and their ends; a .gz is unpacked.
 
     Only `\n` ends a line. The whole file is measured before the first line comes, so that what is too large is refused
-    with no more than a piece of it in memory.
+    with no more than a piece of it in memory. A byte order mark is no text.
 
     Raises:
         DataError: If the file has more than `BYTES`, a line more than `RECORD`, or more lines than `CELLS`; if it is
-            no gzip or UTF-8.
+            no gzip or not of the encoding.
+        OSError: If it cannot be read, or is no regular file.
+    """
+    with open_measured(path) as file:
+        if codecs.lookup(encoding).name not in ("utf-8", "utf-8-sig"):
+            yield from _decoded_lines(path, file, encoding)
+            return
+        try:
+            for number, line in enumerate(file, 1):
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            bad = f"byte 0x{error.object[error.start]:02x} in line {number}"
+            raise DataError(
+                f"{path} is not UTF-8 ({bad}): save it as UTF-8, or name its encoding with --encoding"
+            ) from error
+
+
+def _decoded_lines(path: Path, file: IO[bytes], encoding: str) -> Iterator[tuple[int, str]]:
+    """Yield lines of an encoding in which the byte of a line end may be part of another character."""
+    text, number, longest = io.TextIOWrapper(file, encoding=encoding, newline="\n"), 0, RECORD.value
+    try:
+        while line := text.readline(longest + 1):
+            number += 1
+            RECORD.check(len(line), f"a line of {path}")
+            yield number, line.removeprefix("\ufeff") if number == 1 else line
+    except UnicodeError as error:
+        reason = str(error).partition("\n")[0]
+        raise DataError(
+            f"{path} is not {encoding} after line {number} ({reason[:80]}): give another --encoding"
+        ) from error
+    finally:
+        text.detach()
+
+
+@contextlib.contextmanager
+def open_measured(path: Path) -> Iterator[IO[bytes]]:
+    """Open a text file whose size and lines are within the limits; a .gz is unpacked.
+
+    Raises:
+        DataError: If the file has more than `BYTES`, a line more than `RECORD`, or more lines than `CELLS`; if it is
+            no gzip.
         OSError: If it cannot be read, or is no regular file.
     """
     with open_regular(path) as file:
@@ -100,12 +144,7 @@ def text_lines(path: Path) -> Iterator[tuple[int, str]]:
             packed = path.suffix.lower() == ".gz"
             _measure(gzip.GzipFile(fileobj=file) if packed else file, path)
             file.seek(0)
-            unpacked = gzip.GzipFile(fileobj=file) if packed else file
-            for number, line in enumerate(unpacked, 1):
-                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            bad = f"byte 0x{error.object[error.start]:02x} in line {number}"
-            raise DataError(f"{path} is not UTF-8 ({bad}): save it as UTF-8") from error
+            yield typing.cast(IO[bytes], gzip.GzipFile(fileobj=file)) if packed else file
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise DataError(f"{path} is no whole gzip file: {error}") from error
 

@@ -94,11 +94,16 @@ def test_any_bytes_as_a_table(tmp_path: Path, read: Reader, data: bytes, suffix:
 
 
 @FEW
-@given(rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=12), mark=st.sampled_from([",", "\t"]))
+@given(
+    rows=st.lists(st.lists(CELLS, min_size=3, max_size=3), max_size=12),
+    mark=st.sampled_from(",;\t|"),
+    suffix=st.sampled_from([".csv", ".tsv"]),
+    encoding=st.sampled_from(["utf-8", "utf-16", "cp1252"]),
+)
 @pytest.mark.parametrize("read", TABLES.values(), ids=TABLES)
-def test_odd_cells(tmp_path: Path, read: Reader, rows: list[list[str]], mark: str) -> None:
-    path = tmp_path / ("a.csv" if mark == "," else "a.tsv")
-    path.write_bytes("\n".join(mark.join(row) for row in rows).encode("utf-8", "surrogatepass"))
+def test_odd_cells(tmp_path: Path, read: Reader, rows: list[list[str]], mark: str, suffix: str, encoding: str) -> None:
+    path, text = tmp_path / f"a{suffix}", "\n".join(mark.join(row) for row in rows)
+    path.write_bytes(text.encode(encoding, "replace" if encoding == "cp1252" else "surrogatepass"))
     survives(read, path)
 
 

@@ -233,7 +233,13 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
     },
     SweepCurve: {"kind": st.just("sts"), "primary": PRIMARY},
     LayerProfile: {"parameters": st.just(7), "costs": st.tuples(st.deferred(lambda: values_of(Cost)))},
-    TaskSettings: {"source": NAMES, "kind": st.sampled_from([None, "sts"]), "merge": st.just(False)},
+    TaskSettings: {
+        "delimiter": st.sampled_from([None, "tab"]),
+        "encoding": st.sampled_from([None, "cp1252"]),
+        "source": NAMES,
+        "kind": st.sampled_from([None, "sts"]),
+        "merge": st.just(False),
+    },
     SweepModel: {"model": st.builds(ModelSpec, NAMES, random_init=st.none() | st.integers(0, 9))},
     AdaptStep: {"texts": st.tuples(NAMES), "seed": st.integers(0, 9)},
     Chain: {

@@ -23,6 +23,7 @@ from typer.core import TyperCommand, TyperOption
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe_cli.completion import names_of, tasks
 from layerprobe_cli.output import Output
@@ -264,6 +265,49 @@ class TaskSource:
     )
     test: Annotated[Path | None, option("Data", help="File with the test split.", show_default=False)] = None
     split_seed: Annotated[int, option("Data", help="Seed of the split of what comes in one piece.")] = 0
+    delimiter: Annotated[
+        str | None,
+        option(
+            "Data",
+            metavar=f"[{'|'.join(DELIMITERS)}]",
+            autocompletion=lambda: list(DELIMITERS),
+            help="What separates the fields of a text file; another single character will do.",
+            show_default="detected",
+        ),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        option("Data", help="Of a text file, such as utf-8, utf-16 or cp1252.", show_default="detected"),
+    ] = None
+    decimal: Annotated[
+        Literal[".", ","] | None,
+        option("Data", help="What stands before the decimals of scores.", show_default="detected"),
+    ] = None
+    quotes: Annotated[
+        bool | None,
+        option("Data", "--quotes/--no-quotes", help="Whether fields can be in quotes.", show_default="detected"),
+    ] = None
+    header: Annotated[
+        bool | None,
+        option("Data", "--header/--no-header", help="Whether the first row names columns.", show_default="detected"),
+    ] = None
+    skip_empty: Annotated[bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell.")] = (
+        False
+    )
+
+    @property
+    def format(self) -> Format:
+        """How files are written."""
+        try:
+            return Format(
+                delimiter=self.delimiter,
+                encoding=self.encoding,
+                decimal=self.decimal,
+                quotes=self.quotes,
+                header=self.header,
+            )
+        except DataError as error:
+            raise typer.BadParameter(str(error)) from None
 
     def settings(self, source: str) -> TaskSettings:
         """Return where a task is and how it is read."""
@@ -278,6 +322,12 @@ class TaskSource:
             validation=None if self.validation is None else str(self.validation),
             test=None if self.test is None else str(self.test),
             split_seed=self.split_seed,
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            decimal=self.decimal,
+            quotes=self.quotes,
+            header=self.header,
+            skip_empty=self.skip_empty,
         )
 
     def load(self) -> Task:
@@ -337,12 +387,18 @@ class TextSource(TaskSource):
         if self.texts is None:
             task = self.load()
             return LoadedTexts(texts=task.texts(self.split), notes=task.notes, warnings=task.warnings, task=task)
-        file = load_texts(self.texts, columns=self.columns, documents=self.documents)
+        file = load_texts(
+            self.texts,
+            columns=self.columns,
+            documents=self.documents,
+            format=self.format,
+            skip_empty=self.skip_empty,
+        )
         # a text that is in several documents counts for the first
         documents = None
         if file.documents is not None:
             documents = dict(zip(file.texts[::-1], file.documents[::-1], strict=True))
-        return LoadedTexts(texts=file.texts, warnings=file.warnings, documents=documents)
+        return LoadedTexts(texts=file.texts, notes=file.notes, warnings=file.warnings, documents=documents)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
+    from layerprobe.encoders.loading import Checkpoint
     from layerprobe.finetuning.plan import TuningPlan
     from layerprobe.progress import Progress
+    from layerprobe.tasks.values import Task
+    from layerprobe_cli.options import LoadedTexts
 
 T = TypeVar("T")
 LINE_EVERY = 30
@@ -51,6 +54,18 @@ class Output:
                 typer.echo(f"note: {note}", err=True)
             for warning in dict.fromkeys(warnings):
                 typer.echo(f"warning: {warning}", err=True)
+
+    def data(self, model: Checkpoint, data: Task | LoadedTexts, **asked: Any) -> tuple[str, ...]:
+        """Print what is to be known of data before anything is spent on it; return the warnings, not to repeat them."""
+        if self.quiet:
+            return ()
+        from layerprobe.extraction.readability import data_quality
+        from layerprobe.tasks.values import Task
+
+        examples = data if isinstance(data, Task) else data.task or data.texts
+        warnings = (*data.warnings, *data_quality(model, examples, **asked).warnings)
+        self.notes(data.notes, warnings)
+        return warnings
 
     def progress(self) -> contextlib.AbstractContextManager[Progress]:
         """Return bars on stderr."""

@@ -112,7 +112,11 @@ def adapt(
             fingerprint=fingerprint,
             versions={"layerprobe": __version__, **versions()},
             created=datetime.now(UTC).isoformat(timespec="seconds"),
-            warnings=(*given.warnings, *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut)),
+            warnings=(
+                *given.notes,
+                *given.warnings,
+                *_warnings(encoder, head, protocol, n_copies=n_copies, n_cut=corpus.n_cut),
+            ),
         )
         return adaptation, partial(save_encoder, encoder)
 

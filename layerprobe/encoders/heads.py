@@ -55,7 +55,9 @@ def check_masked_lm(checkpoint: Checkpoint) -> None:
     """
     config, tokenizer = checkpoint.config, checkpoint.tokenizer
     reason = None
-    if type(config).__module__.startswith("transformers_modules"):
+    if checkpoint.loaded is not None:
+        reason = "it was given loaded, without its head; save it and give the folder"
+    elif type(config).__module__.startswith("transformers_modules"):
         reason = "it needs code of its own, which the folder that is written does not hold"
     elif type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
         reason = f"transformers has no head of that kind for {config.model_type}"

@@ -31,6 +31,7 @@ from layerprobe.encoders.architecture import (
 from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
+from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.stack import find_stack
 from layerprobe.encoders.values import ModelDescription, check_attn
@@ -48,6 +49,8 @@ FEWEST_WORDS = 3
 NO_LIMIT = 10**9
 WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
+IN_MEMORY = "(in memory)"
+"""The source of a model that was given loaded; no folder and no hub id is called so."""
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
@@ -71,6 +74,8 @@ class Checkpoint:
     """What it is called in tables, plots and sentences; None: its name, with the seed where weights are random."""
     options: dict[str, Any]
     """What every from_pretrained call is given."""
+    loaded: PreTrainedModel | None = None
+    """The encoder itself where it was given loaded; None: weights are read from the source."""
 
     @property
     def label(self) -> str:
@@ -96,14 +101,16 @@ class Checkpoint:
         }
 
 
-ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint
-"""A model as functions take it: a name, a folder, a `ModelSpec`, or a checkpoint that was resolved before."""
+ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint | LoadedModel
+"""A model as functions take it: a name, a folder, a `ModelSpec`, a checkpoint that was resolved before, or one that is
+loaded: `(model, tokenizer)` of transformers, or a `SentenceTransformer`, of which its model and tokenizer are taken."""
 
 
 def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> Checkpoint:
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
-    Code that comes with the checkpoint runs where `trust_remote_code` says so. A checkpoint comes back as it is.
+    Code that comes with the checkpoint runs where `trust_remote_code` says so. A checkpoint comes back as it is. A
+    loaded model is known by its content, so that what is kept of it is found again; it is never changed.
 
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
@@ -111,6 +118,13 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
     """
     if isinstance(model, Checkpoint):
         return model
+    if is_loaded(model):
+        return _loaded_checkpoint(*parts_of(model))
+    if not isinstance(model, (str, os.PathLike, ModelSpec)):
+        raise ModelError(
+            "expected the name of a model, a folder, a ModelSpec, (model, tokenizer) or a SentenceTransformer, got a "
+            f"{type(model).__name__}"
+        )
     spec = model if isinstance(model, ModelSpec) else ModelSpec(os.fspath(model))
     name = spec.full_name
     source, revision = split_name(name)
@@ -144,6 +158,23 @@ def _name_of_folder(source: Path) -> str | None:
     return short_name(str(source.resolve())) if bare else None
 
 
+def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any) -> Checkpoint:
+    name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
+    check_supported(model.config)
+    tokenizer = _usable(name, copy.deepcopy(tokenizer))
+    return Checkpoint(
+        name=name,
+        source=IN_MEMORY,
+        revision=content_digest(model),
+        config=copy.deepcopy(model.config),
+        tokenizer=tokenizer,
+        tokenizer_digest=_tokenizer_digest(tokenizer),
+        random_init=None,
+        options={"revision": None, "trust_remote_code": has_own_code(model.config)},
+        loaded=model,
+    )
+
+
 def load_encoder(
     checkpoint: ModelLike,
     *,
@@ -175,7 +206,10 @@ def load_encoder(
     with one_line_errors(checkpoint.name):
         if attn != "auto":
             config._attn_implementation = attn
-        load = _load_encoder_weights if checkpoint.random_init is None else _random_model
+        if checkpoint.loaded is not None:
+            load = _copy_loaded
+        else:
+            load = _load_encoder_weights if checkpoint.random_init is None else _random_model
         model = load(checkpoint, config)
     model.config.use_cache = False
     nn.Module.to(model, place).train(False)
@@ -306,6 +340,15 @@ def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> P
     return model
 
 
+def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
+    """Copy the weights of a model that was given loaded; one that has changed since is an error."""
+    assert checkpoint.loaded is not None
+    if content_digest(checkpoint.loaded) != checkpoint.revision:
+        raise ModelError(f"the loaded model {checkpoint.name} was changed after it was resolved: resolve it again")
+    trusted = checkpoint.options["trust_remote_code"]
+    return copy_of(checkpoint.loaded, config, name=checkpoint.name, trust_remote_code=trusted)
+
+
 def _random_model(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):  # weights are drawn on the CPU
         torch.default_generator.manual_seed(checkpoint.random_init or 0)
@@ -322,6 +365,11 @@ def _load_tokenizer(name: str, source: str, options: dict[str, Any]) -> Any:
             f"the tokenizer of {name} cannot be loaded: {first_sentence(error)}; "
             "expected tokenizer.json or a vocabulary file beside the model"
         ) from error
+    return _usable(name, tokenizer)
+
+
+def _usable(name: str, tokenizer: Any) -> Any:
+    """Return a tokenizer that can pad; raise ModelError if it has no words."""
     words = set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
     if len(words) < FEWEST_WORDS:
         raise ModelError(

@@ -118,8 +118,12 @@ def _folder_of(model: ModelLike) -> Path | None:
     """Return the folder of a local model."""
     if isinstance(model, Checkpoint):
         name = model.source
+    elif isinstance(model, ModelSpec):
+        name = model.full_name
+    elif isinstance(model, str | os.PathLike):
+        name = os.fspath(model)
     else:
-        name = model.full_name if isinstance(model, ModelSpec) else os.fspath(model)
+        return None
     folder = Path(split_name(name)[0])
     return folder if folder.is_dir() else None
 

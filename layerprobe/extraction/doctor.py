@@ -9,6 +9,7 @@ from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, tru
 from layerprobe.encoders.loading import ModelLike, load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.tasks.quality import DataQuality
 
 PADDING = {
     True: "a text's states do not depend on the padding beside it",
@@ -39,6 +40,8 @@ class Diagnosis:
 
     model: ModelDescription
     checks: tuple[Check, ...]
+    data: DataQuality | None = None
+    """Of texts or a task, where some were given."""
 
     @property
     def healthy(self) -> bool:

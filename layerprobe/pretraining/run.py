@@ -177,7 +177,7 @@ def _prepared(
     if len(texts) < 2:
         raise DataError(f"expected at least two distinct texts, one of them to hold out, got {len(texts)}")
     tokenizer: Any
-    warnings = list(given.warnings)
+    warnings = [*given.notes, *given.warnings]
     if given.embedded:
         tokenizer = word_tokenizer(Language(seed=LANGUAGE_SEED), max_length=protocol.max_length)
     else:

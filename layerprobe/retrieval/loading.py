@@ -58,7 +58,10 @@ def load_retrieval(
     else:
         tables = {"pairs": read_table(path)}
     texts = _of_pairs(tables["pairs"], columns) if "pairs" in tables else _of_records(tables)
-    return _task(str(source), texts, relevant_from)
+    task = _task(str(source), texts, relevant_from)
+    notes = tuple(note for table in tables.values() for note in table.notes)
+    warnings = tuple(warning for table in tables.values() for warning in table.warnings)
+    return dataclasses.replace(task, notes=(*notes, *task.notes), warnings=(*warnings, *task.warnings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

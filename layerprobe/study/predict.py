@@ -11,11 +11,13 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
 from layerprobe.dropbench.tuned import REFERENCE, rule_curves, tuned_rule
+from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
+from layerprobe.extraction.readability import data_quality
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
@@ -32,6 +34,7 @@ from layerprobe.scoring.values import LayerScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.similarity.values import Alignment, Measure
 from layerprobe.study.values import Prediction
+from layerprobe.tasks.quality import TokenQuality
 from layerprobe.tasks.values import Task, TextSplit
 
 # Chosen by DropBench and by models that were kept out of it; the README has both tables.
@@ -89,6 +92,7 @@ def predict(
     checkpoint, *bases = (
         resolve_checkpoint(each, trust_remote_code=options.trust_remote_code) for each in (model, *references)
     )
+    quality = data_quality(checkpoint, data, split=split, options=options)
     embedded, *others = (extract(each, texts, options=options, progress=progress) for each in (checkpoint, *bases))
     compared = compare_all(
         embedded,
@@ -120,14 +124,22 @@ def predict(
         predict_drop(each, rule=name, curves=curves, zero_shot=labelled)
         for each, name in zip(compared, rules, strict=True)
     ]
+    tokens = quality.tokens
+    if tokens is not None and not tokens.readable:
+        drops = [unread(drop, tokens, n_blocks=embedded.model.n_blocks) for drop in drops]
     warnings = [
+        *(tokens.cautions if tokens else ()),
         *(warning for each in (embedded, *others) for warning in each.warnings),
         *label_warnings,
         *(warning for each in compared for warning in each.warnings),
         *(said for each, drop in zip(compared, drops, strict=True) for said in drop_cautions(each, drop, labelled)),
     ]
     return Prediction(
-        comparisons=compared, drops=tuple(drops), zero_shot=labelled, warnings=tuple(dict.fromkeys(warnings))
+        comparisons=compared,
+        drops=tuple(drops),
+        zero_shot=labelled,
+        warnings=tuple(dict.fromkeys(warnings)),
+        data=quality,
     )
 
 
@@ -135,7 +147,8 @@ def as_models(models: References) -> tuple[ModelLike, ...]:
     """Return one model, several or none as a tuple."""
     if models is None:
         return ()
-    return (models,) if isinstance(models, str | os.PathLike | ModelSpec | Checkpoint) else tuple(models)
+    one = isinstance(models, str | os.PathLike | ModelSpec | Checkpoint) or is_loaded(models)
+    return (models,) if one else tuple(models)  # type: ignore[return-value, arg-type]
 
 
 # ---- the rule --------------------------------------------------------------------------------------------
@@ -223,6 +236,19 @@ def predict_drop(
         record=tuned.record,
         read=values,
         read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},
+    )
+
+
+def unread(drop: DropPrediction, tokens: TokenQuality, *, n_blocks: int) -> DropPrediction:
+    """Return that nothing is predicted, of a model that cannot read the texts: what it says of them means nothing."""
+    return replace(
+        drop,
+        drop_layers=(),
+        onset=None,
+        recommended_layer=n_blocks,
+        probability=None,
+        record=None,
+        sentence=f"Nothing can be predicted: {tokens.cautions[0]}.",
     )
 
 

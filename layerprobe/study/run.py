@@ -145,6 +145,7 @@ def run(
         prediction=prediction.drop,
         provenance=Provenance(
             layerprobe=__version__,
+            data=prediction.data,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             command=command,
             settings=changed(options) | ({} if level == LEVEL else {"level": str(level)}),

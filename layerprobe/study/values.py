@@ -26,6 +26,7 @@ from layerprobe.search.sentence import (
 )
 from layerprobe.search.values import SearchAnswer
 from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.quality import DataQuality
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,8 @@ class Provenance:
     """What the user was warned of on the way."""
     finetune_command: str = ""
     """The command line that fine-tunes this model on this task so, but for layers and seeds; empty from Python."""
+    data: DataQuality | None = None
+    """What was to be known of texts and labels beforehand; None in studies of older versions."""
 
     def __post_init__(self) -> None:
         KINDS.check(self.task_kind)
@@ -75,6 +78,8 @@ class Prediction(Shown):
     """Of the model on the validation split; None for texts without labels."""
     warnings: tuple[str, ...] = ()
     """What a reader should know, in plain words."""
+    data: DataQuality | None = None
+    """What was to be known of the texts beforehand."""
 
     def __post_init__(self) -> None:
         if not self.comparisons or len(self.comparisons) != len(self.drops):

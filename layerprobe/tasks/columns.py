@@ -27,6 +27,8 @@ SENTENCE_NAMES = (
 )
 TEXT_NAMES = ("text", "texts", "sentence", "sentences")
 ID_NAMES = ("id", "queryid", "corpusid", "documentid", "docid", "passageid", "qid", "pid")
+ROW_NAMES = (*ID_NAMES, "", "index", "row", "nr", "no", "number", "pairid", "sentenceid", "unnamed:0", "#")
+"""Of columns that number rows."""
 TITLE_NAMES = ("title",)
 QUERY_NAMES = ("query", "question", "anchor")
 DOCUMENT_NAMES = ("document", "passage", "answer", "positive", "context")
@@ -235,10 +237,41 @@ def _plain(name: str) -> str:
 
 
 def _unknown_layout(table: Table, what: str) -> TaskError:
-    example = what.count(",") + 1
-    names = table.header if table.header is not None and table.width >= example else [str(i) for i in range(example)]
-    advice = f"name {what} by column or index from 0, for example --columns {','.join(names[:example])!r}"
+    columns = _likely_columns(table, what.split(","))
+    names = [table.header[i] if table.header is not None else str(i) for i in columns]
+    example = f", for example --columns {','.join(names)!r}" if names else ""
+    advice = f"name {what} by column or index from 0{example}"
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
+
+
+def _likely_columns(table: Table, wanted: Sequence[str]) -> list[int]:
+    """Return columns that could be the wanted ones, texts before a target; none where there are too few.
+
+    No column that numbers the rows or is called an id is among them.
+    """
+    rows = table.rows[:_LOOKED_AT]
+    columns = {i: [row[i].strip() for row in rows] for i in range(table.width)}
+    body = {i: cells[1:] or cells if table.header is None else cells for i, cells in columns.items()}
+    numeric = [i for i in body if body[i] and all(is_number(cell) for cell in body[i] if cell)]
+    named = [] if table.header is None else [i for i, name in enumerate(table.header) if _plain(name) in ROW_NAMES]
+    numbering = [*named, *(i for i in numeric if _counts_up(body[i]))]
+    others = [i for i in range(table.width) if i not in numbering]
+    length = {i: sum(map(len, body[i])) for i in others}
+    longest = sorted((i for i in others if i not in numeric), key=lambda i: -length[i])
+    n_texts = len(wanted) - 1 if len(wanted) > 1 else 1
+    texts = sorted(longest[:n_texts])
+    targets = [i for i in others if i in numeric] + longest[n_texts:] if len(wanted) > 1 else []
+    return [*texts, *targets[:1]] if len(texts) + len(targets[:1]) == len(wanted) else []
+
+
+_LOOKED_AT = 1000
+
+
+def _counts_up(cells: Sequence[str]) -> bool:
+    """Return whether cells are whole numbers, each the one before and 1."""
+    if len(cells) < 3 or not all(re.fullmatch(r"[0-9]{1,18}", cell) for cell in cells):
+        return False
+    return all(int(after) - int(before) == 1 for before, after in itertools.pairwise(cells))
 
 
 def _shown(table: Table) -> str:

@@ -11,7 +11,8 @@ from layerprobe.tasks.values import TextFile
 def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> TextFile:
     """Load texts without scores from files, one behind the other.
 
-    Files and columns are as in `load_texts`; a text file with one text a line can also be compressed, `.txt.gz`.
+    Files and columns are as in `load_texts`; empty texts are left out, since blank lines part
+    paragraphs. A text file with one text a line can also be compressed, `.txt.gz`.
 
     Raises:
         TaskError: If a file is not what it should be, or there is no text in it.
@@ -20,12 +21,15 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
     if not paths:
         raise DataError("expected at least one file with texts, got none")
     files = [
-        _load_compressed(path) if Path(path).suffix.lower() == ".gz" else load_texts(path, columns=columns)
+        _load_compressed(path)
+        if Path(path).suffix.lower() == ".gz"
+        else load_texts(path, columns=columns, skip_empty=True)
         for path in paths
     ]
     return TextFile(
         name=", ".join(file.name for file in files),
         texts=tuple(text for file in files for text in file.texts),
+        notes=tuple(note for file in files for note in file.notes),
         warnings=tuple(warning for file in files for warning in file.warnings),
     )
 
@@ -33,4 +37,4 @@ def load_corpus(paths: Sequence[str | Path], *, columns: str | None = None) -> T
 def _load_compressed(path: str | Path) -> TextFile:
     if not Path(path).name.lower().endswith(".txt.gz"):
         raise DataError(f"expected compressed texts to be a .txt.gz file with one a line, got {path}")
-    return texts_of_lines(path)
+    return texts_of_lines(path, skip_empty=True)

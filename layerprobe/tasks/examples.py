@@ -11,7 +11,7 @@ from layerprobe.tasks.labels import class_names
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table
-from layerprobe.tasks.texts import Cleaner, count
+from layerprobe.tasks.texts import Cleaner, EmptyCells, count
 from layerprobe.tasks.values import Examples, Task
 
 SPLITS = ("train", "validation", "test")
@@ -41,15 +41,37 @@ class Row:
         return self.first, self.second or ""
 
 
-def read_rows(table: Table, columns: Columns | None, kind: str | None) -> tuple[list[Row], tuple[str, ...]]:
-    """Return the rows without empty texts, and what was changed; raise TaskError if the columns are not known."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """The rows of a table that have all their cells."""
+
+    rows: tuple[Row, ...]
+    """In order."""
+    empty: EmptyCells
+    """Why others are not among them."""
+    warnings: tuple[str, ...]
+    """What was changed in them."""
+
+
+def read_rows(table: Table, columns: Columns | None, kind: str | None) -> Rows:
+    """Return the rows of a table; raise TaskError if the columns are not known.
+
+    A row whose texts and target are all empty is no row, as a blank line is none; the warnings count these.
+    """
     table, (*texts, target) = task_columns(table, columns, kind)
-    cleaner, rows = Cleaner(), []
+    cleaner, rows, empty, blank = Cleaner(), [], EmptyCells(table.name, table.unit), 0
     for i, row in enumerate(table.rows):
-        first, *second = (cleaner.clean(row[text]) for text in texts)
-        if cleaner.keeps(first, *second):
-            rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
-    return rows, cleaner.warnings(table.name, _unit(len(texts) == 2))
+        cells = {text: cleaner.clean(row[text]) for text in texts} | {target: row[target]}
+        if missing := [column for column, cell in cells.items() if not cell.strip()]:
+            blank += len(missing) == len(cells)
+            for column in missing if len(missing) < len(cells) else ():
+                empty.add(table.column(column), table.numbers[i])
+            continue
+        first, *second = (cells[text] for text in texts)
+        rows.append(Row(first=first, second=second[0] if second else None, cell=row[target], place=table.place(i)))
+    said = (f"{table.name}: left out {count(blank, 'row')} without texts and {table.column(target)}",) if blank else ()
+    changed = cleaner.warnings(table.name, _unit(len(texts) == 2))
+    return Rows(rows=tuple(rows), empty=empty, warnings=(*said, *changed))
 
 
 def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:
@@ -58,18 +80,23 @@ def kind_of(splits: Mapping[str, Sequence[Row]]) -> str:
     return detect_kind((row.cell for row in rows), pairs=any(row.second is not None for row in rows))
 
 
-def parsed(kind: str, role: str, rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with their scores or labels; raise TaskError, with the place, where one is not as expected."""
+def parsed(kind: str, role: str, rows: Sequence[Row], *, skip_empty: bool = False) -> list[Row]:
+    """Return the rows with their scores or labels; raise TaskError, with the place, where one is not as expected.
+
+    Rows whose label says that there is none, as -1 does, are left out where `skip_empty`.
+    """
     rules = KINDS[kind]
     if not rules.labelled:
         return [replace(row, score=parse_score(row.cell, row.place)) for row in rows]
     labelled = [replace(row, label=rules.read_label(row.cell, row.place)) for row in rows]
-    if missing := [row for row in labelled if not row.label]:
+    missing = [row for row in labelled if not row.label]
+    if missing and not skip_empty:
         raise TaskError(
             f"{len(missing)} of {count(len(rows), 'label')} of the {role} data are missing "
-            f"(first: {missing[0].place}): label or drop them, or give another file"
+            f"(first: {missing[0].place}): label or drop them, give another file, or go on without them with "
+            "--skip-empty (skip_empty=True)"
         )
-    return labelled
+    return [row for row in labelled if row.label]
 
 
 def task_of(

@@ -44,7 +44,7 @@ def hub_tables(name: str) -> dict[str, Table]:
         by_role = {"train": next(iter(splits))}
     if "train" not in by_role:
         raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected train, validation and test")
-    return {role: _table(name, key, splits[key]) for role, key in by_role.items()}
+    return {role: split_table(f"{name} {key}", splits[key]) for role, key in by_role.items()}
 
 
 def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:
@@ -80,7 +80,7 @@ def _one_split(name: str, splits: Mapping[str, Any], wanted: tuple[str, ...]) ->
     split = next((key for key in wanted if key in splits), next(iter(splits)) if len(splits) == 1 else None)
     if split is None:
         raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected {wanted[-1]}; choose one with --split")
-    return _table(name, split, splits[split])
+    return split_table(f"{name} {split}", splits[split])
 
 
 @contextlib.contextmanager
@@ -105,16 +105,16 @@ def _load(repository: str, config: str | None, name: str) -> Mapping[str, Any]:
     return loaded
 
 
-def _table(name: str, key: str, split: Any) -> Table:
-    """Return a split; more than two classes by name, and -1, which stands for no label, as a missing one."""
-    check_size(f"{name} {key}", cells=split.num_rows * len(split.features), unpacked=split.data.nbytes)
+def split_table(name: str, split: Any) -> Table:
+    """Return a split of a data set; more than two classes by name, and -1, no label, as a missing one."""
+    check_size(name, cells=split.num_rows * len(split.features), unpacked=split.data.nbytes)
     columns: dict[str, list[Any]] = split.to_dict()
     for column, feature in split.features.items():
         names = getattr(feature, "names", None)
         if names:
             shown = names if len(names) > 2 else range(len(names))
             columns[column] = [None if value is None or value < 0 else shown[value] for value in columns[column]]
-    table = table_of_columns(f"{name} {key}", columns)
+    table = table_of_columns(name, columns)
     if not table.rows:
         raise TaskError(f"{table.name} is empty: expected at least one row")
     return table

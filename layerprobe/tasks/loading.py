@@ -2,43 +2,64 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
-from layerprobe.tasks.examples import SPLITS, Row, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.examples import SPLITS, kind_of, parsed, read_rows, task_of
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.hub import hub_tables, is_on_hub
 from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.memory import table_of, tables_of
 from layerprobe.tasks.splitting import check_ratios
-from layerprobe.tasks.tables import Table, check_file, read_lines, read_table
-from layerprobe.tasks.texts import Cleaner
+from layerprobe.tasks.tables import (
+    Table,
+    check_file,
+    check_format,
+    encoding_of,
+    found_encoding,
+    found_note,
+    read_lines,
+    read_table,
+    with_points,
+)
+from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
 from layerprobe.tasks.values import Task, TextFile
+
+DATA = "data"
+"""What data that is in memory is called."""
 
 
 def load_task(
-    source: str | Path,
+    source: object,
     *,
     columns: Columns | None = None,
     kind: str | None = None,
     score_range: tuple[float, float] | None = None,
     split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1),
     seed: int = 0,
-    validation: str | Path | None = None,
-    test: str | Path | None = None,
+    validation: object = None,
+    test: object = None,
+    format: Format | None = None,
+    skip_empty: bool = False,
+    name: str | None = None,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
 
     A file named `...train...` brings the dev and test file beside it that is named like it. Splits that are
     still missing are drawn at random from the train file; copies of a pair, turned round or not, stay together.
-    Examples with an empty text are dropped, control characters become spaces, and texts are cut to 100,000
-    characters; the task's warnings count them, and the texts that test and train share; its notes say how the data
-    was understood. Every split has at least 4 examples and 2 different targets.
+    Control characters become spaces, and texts are cut to 100,000 characters; the task's warnings count them, and the
+    texts that test and train share; its notes say how the data was understood. Every split has at least 4 examples and
+    2 different targets.
 
     Args:
-        source: A CSV, TSV, TXT (tab separated), JSONL or Parquet file; a folder of such files; `stsb`; or the
-            hub name of a data set, with `:config` where it has several.
+        source: A CSV, TSV, TXT (a table too), JSONL or Parquet file; a folder of such files; `stsb`; the hub name of a
+            data set, with `:config` where it has several; or what is in memory: a pandas DataFrame, a
+            `datasets.Dataset`, a mapping of columns, a list of mappings or of rows, or a mapping of splits to such.
         columns: First text, second text and target, or text and label: names, or indices from 0, in a list or
             joined by commas. By default usual names are known, and files of texts and a number.
         kind: One of `KINDS`. By default detected in the train split: single texts are classified; pairs are paraphrase
@@ -47,8 +68,11 @@ def load_task(
             for all splits together.
         split_ratios: Shares of train, validation and test where a file is split.
         seed: Of that split.
-        validation: A file with the validation split.
-        test: A file with the test split.
+        validation: A file with the validation split, or what is in memory.
+        test: A file with the test split, or what is in memory.
+        format: How files are written, where that is not to be found out; the task's notes say what was.
+        skip_empty: Leave rows with an empty cell out; otherwise they are an error.
+        name: What the task is called; by default the source, or `data`.
 
     Raises:
         TaskError: If a file, the data set, a column, a score or a label is not what it should be, or a split is too
@@ -58,20 +82,21 @@ def load_task(
     check_ratios(split_ratios)
     if kind is not None:
         KINDS.check(kind)
-    given = {"validation": validation, "test": test}
-    tables, notes = _tables(source, {role: from_home(path) for role, path in given.items() if path is not None})
-    rows: dict[str, list[Row]] = {}
-    warnings: list[str] = []
-    for role, table in tables.items():
-        rows[role], changes = read_rows(table, columns, kind)
-        warnings.extend(changes)
-    kind = kind or kind_of(rows)
+    name = name or (str(source) if isinstance(source, (str, Path)) else DATA)
+    given = {role: data for role, data in (("validation", validation), ("test", test)) if data is not None}
+    tables, notes = _tables(source, given, format or Format(), name)
+    notes += [note for table in tables.values() for note in table.notes]
+    read = {role: read_rows(table, columns, kind) for role, table in tables.items()}
+    warnings = [warning for table in tables.values() for warning in table.warnings]
+    warnings += check_empty([rows.empty for rows in read.values()], skip=skip_empty)
+    warnings += [warning for rows in read.values() for warning in rows.warnings]
+    kind = kind or kind_of({role: rows.rows for role, rows in read.items()})
     if score_range is not None and KINDS[kind].labelled:
         raise TaskError(f"expected no score range for {kind}, whose targets are labels, got {score_range}")
     return task_of(
-        str(source),
+        name,
         kind,
-        {role: parsed(kind, role, split) for role, split in rows.items()},
+        {role: parsed(kind, role, rows.rows, skip_empty=skip_empty) for role, rows in read.items()},
         ratios=split_ratios,
         seed=seed,
         score_range=score_range,
@@ -80,77 +105,142 @@ def load_task(
     )
 
 
-def load_texts(path: str | Path, *, columns: Columns | None = None, documents: str | None = None) -> TextFile:
+def load_texts(
+    source: object,
+    *,
+    columns: Columns | None = None,
+    documents: str | None = None,
+    format: Format | None = None,
+    skip_empty: bool = False,
+    name: str | None = None,
+) -> TextFile:
     """Load texts without scores.
 
-    Empty texts are dropped, control characters become spaces, and texts are cut to 100,000 characters; the
-    warnings count them.
+    Control characters become spaces, and texts are cut to 100,000 characters; the warnings count them.
 
     Args:
-        path: A TXT file with one text a line, a table as in `load_task`, or the hub id of a data set, of which the
-            train split is taken.
+        source: A TXT file with one text a line, a table as in `load_task`, the hub id of a data set, of which the
+            train split is taken, or a list or Series of texts.
         columns: The text columns of a table: names, or indices from 0 of a file without a header. By default
             usual names are known; a table of sentence pairs gives both sentences, pair by pair.
         documents: The column of a table that says which document a text is from.
+        format: How the file is written, where that is not to be found out.
+        skip_empty: Leave empty texts out; otherwise they are an error.
+        name: What messages call it; by default the file, or `data`.
 
     Returns:
         The texts in the order of the file, copies included.
 
     Raises:
-        TaskError: If the file or a column is not what it should be, or there is no text.
+        TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
     """
-    file, on_hub = from_home(path), is_on_hub(path)
-    if not on_hub:
+    file = from_home(source) if isinstance(source, (str, Path)) else None
+    if file is None or is_on_hub(file):
+        check_format(name or source, format or Format(), ("decimal",))
+        tables = tables_of(source, name or DATA) if file is None else hub_tables(str(source))
+        table = tables["train"]
+    else:
         check_file(file)
-    if file.suffix.lower() == ".txt" and documents is not None:
-        raise TaskError(f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents")
-    if file.suffix.lower() == ".txt" and columns is None:
-        return texts_of_lines(path)
-    table = hub_tables(str(path))["train"] if on_hub else read_table(file)
+        lines = file.suffix.lower() == ".txt"
+        if lines and documents is not None:
+            raise TaskError(
+                f"{file} has lines and no columns: expected a CSV, TSV, JSONL or Parquet file with documents"
+            )
+        if lines and columns is None:
+            return texts_of_lines(file, format, skip_empty=skip_empty, name=name or str(source))
+        table = read_table(file, format)
     if documents is not None and not documents.isdecimal():
         table = table.with_header()
     table, indices = text_columns(table, columns)
     label = None if documents is None else named_column(table, documents)
-    return _text_file(path, [(row[i], None if label is None else row[label]) for row in table.rows for i in indices])
+    cells = (
+        _Cell(row[i], number, column=table.column(i), document=None if label is None else row[label])
+        for number, row in zip(table.numbers, table.rows, strict=True)
+        for i in indices
+    )
+    texts = _text_file(table.name, cells, unit=table.unit, skip_empty=skip_empty)
+    shown = name or (DATA if file is None else str(source))
+    return replace(texts, name=shown, notes=table.notes, warnings=(*table.warnings, *texts.warnings))
 
 
-def texts_of_lines(path: str | Path) -> TextFile:
-    """Return the lines of a file, cleaned, as its texts; raise TaskError if there is none, or it cannot be read."""
-    lines = read_lines(from_home(path))
-    return _text_file(path, ((line.removesuffix("\n").removesuffix("\r"), None) for _, line in lines))
+def texts_of_lines(
+    path: str | Path, format: Format | None = None, *, skip_empty: bool = False, name: str | None = None
+) -> TextFile:
+    """Return the lines of a file, cleaned, as its texts.
+
+    Raises:
+        TaskError: If one is empty and `skip_empty` is not set, if there is none, or the file cannot be read.
+    """
+    file, format = from_home(path), format or Format()
+    check_format(file, format, ("encoding",))
+    encoding = format.encoding or encoding_of(file)
+    lines = (_Cell(line.removesuffix("\n").removesuffix("\r"), number) for number, line in read_lines(file, encoding))
+    texts = _text_file(str(file), lines, unit="line", skip_empty=skip_empty)
+    return replace(texts, name=name or str(path), notes=found_note(file, found_encoding(encoding, format.encoding)))
 
 
-def _text_file(path: str | Path, cells: Iterable[tuple[str, str | None]]) -> TextFile:
-    """Return the texts of a file, each with its document where it has such a column."""
-    file, cleaner = str(from_home(path)), Cleaner()
-    kept = [(text, document) for cell, document in cells if cleaner.keeps(text := cleaner.clean(cell))]
+class _Cell(NamedTuple):
+    """The cell of a text."""
+
+    text: str
+    number: int
+    column: str = "the texts"
+    document: str | None = None
+
+
+def _text_file(name: str, cells: Iterable[_Cell], *, unit: str, skip_empty: bool) -> TextFile:
+    """Return the texts of cells, each with its document where there is such a column."""
+    cleaner, empty = Cleaner(), EmptyCells(name, unit)
+    kept: list[tuple[str, str | None]] = []
+    for cell in cells:
+        text = cleaner.clean(cell.text)
+        if text.strip():
+            kept.append((text, cell.document))
+        else:
+            empty.add(cell.column, cell.number)
     if not kept:
-        raise TaskError(f"{file} has no texts: expected at least one")
+        raise TaskError(f"{name} has no texts: expected at least one")
     texts = tuple(text for text, _ in kept)
     documents = tuple(document.strip() for _, document in kept if document is not None)
-    warnings = list(cleaner.warnings(file, "text"))
+    warnings = [*check_empty([empty], skip=skip_empty), *cleaner.warnings(name, "text")]
     if not documents:
-        return TextFile(name=str(path), texts=texts, warnings=tuple(warnings))
+        return TextFile(name=name, texts=texts, warnings=tuple(warnings))
     if alone := documents.count(""):
-        warnings.append(f"{file}: {alone} texts without a document count as documents of their own")
+        warnings.append(f"{name}: {alone} texts without a document count as documents of their own")
     distinct = set(zip(texts, documents, strict=True))
     if several := sum(n > 1 for n in Counter(text for text, _ in distinct).values()):
-        warnings.append(f"{file}: {several} texts are in several documents, the first counts")
+        warnings.append(f"{name}: {several} texts are in several documents, the first counts")
     named = (document or f"(none: {text})" for text, document in zip(texts, documents, strict=True))
-    return TextFile(name=str(path), texts=texts, documents=tuple(named), warnings=tuple(warnings))
+    return TextFile(name=name, texts=texts, documents=tuple(named), warnings=tuple(warnings))
 
 
-def _tables(source: str | Path, given: Mapping[str, Path]) -> tuple[dict[str, Table], list[str]]:
-    """Return a table by split and where they come from; files that were given go before those that were found."""
+def _tables(
+    source: object, given: Mapping[str, object], format: Format, name: str
+) -> tuple[dict[str, Table], list[str]]:
+    """Return a table by split and where they come from; what was given goes before files that were found."""
+    others = {role: _table(data, format, f"{name} {role}") for role, data in given.items()}
+    if not isinstance(source, (str, Path)):
+        return {**_read_alike(tables_of(source, name), format, name), **others}, []
     path = from_home(source)
     if is_on_hub(source):
-        tables = hub_tables(str(source))
-        return tables | {role: read_table(file) for role, file in given.items()}, []
+        return {**_read_alike(hub_tables(str(source)), Format() if others else format, name), **others}, []
     if path.is_dir():
-        files = {**folder_splits(path), **given}
-        notes = [f"found in {path}: {', '.join(f'{files[role].name} as {role}' for role in files)}"]
+        files = {role: file for role, file in folder_splits(path).items() if role not in given}
+        notes = [f"found in {path}: {', '.join(f'{file.name} as {role}' for role, file in files.items())}"]
     else:
         siblings = sibling_splits(path, [role for role in SPLITS[1:] if role not in given])
-        files = {"train": path, **siblings, **given}
+        files = {"train": path, **siblings}
         notes = [f"took {file} as the {role} split, named like {path.name}" for role, file in siblings.items()]
-    return {role: read_table(file) for role, file in files.items()}, notes
+    return {role: read_table(file, format) for role, file in files.items()} | others, notes
+
+
+def _table(data: object, format: Format, name: str) -> Table:
+    if isinstance(data, (str, Path)):
+        return read_table(from_home(data), format)
+    return _read_alike({name: table_of(data, name)}, format, name)[name]
+
+
+def _read_alike(tables: Mapping[str, Table], format: Format, name: str) -> dict[str, Table]:
+    """Return tables that are no files, with points for decimal commas."""
+    check_format(name, format, ("decimal",))
+    return {role: with_points(table, format.decimal) for role, table in tables.items()}

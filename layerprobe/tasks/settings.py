@@ -12,7 +12,9 @@ def load_settings(settings: TaskSettings) -> Task:
         TaskError: If it is not what it should be.
     """
     if settings.merge:
-        return load_word_similarity(settings.source, seed=settings.split_seed)
+        return load_word_similarity(
+            settings.source, seed=settings.split_seed, format=settings.format, skip_empty=settings.skip_empty
+        )
     return load_task(
         settings.source,
         columns=settings.columns,
@@ -21,4 +23,6 @@ def load_settings(settings: TaskSettings) -> Task:
         validation=settings.validation,
         test=settings.test,
         seed=settings.split_seed,
+        format=settings.format,
+        skip_empty=settings.skip_empty,
     )

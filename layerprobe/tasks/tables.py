@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import io
+import itertools
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from layerprobe.errors import DataError, TaskError
 from layerprobe.inputs import BYTES, CELLS, RECORD, open_regular, text_lines
 from layerprobe.serialisation import parse_json
+from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,47 +35,105 @@ class Table:
     """Where each row starts, from 1."""
     unit: str = "line"
     """What the numbers count: line or row."""
+    headless: bool = False
+    """Whether the first row is known to name no columns."""
+    found: tuple[tuple[str, str], ...] = ()
+    """Options with what was found out in their place, where it is not what the name of the file says."""
+    warnings: tuple[str, ...] = ()
+    """What could have been understood another way, with the options that choose."""
 
     @property
     def width(self) -> int:
         """Number of columns."""
         return len(self.header if self.header is not None else self.rows[0])
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was found out and the options that change it, in one line; nothing where the file is as it says."""
+        return found_note(self.name, self.found)
+
+    def column(self, index: int) -> str:
+        """Return what a column is called, for messages."""
+        return f"column {index}" if self.header is None else self.header[index][:40] or f"column {index}"
+
     def place(self, row: int) -> str:
         """Return where a row is, for messages."""
         return f"{self.name}, {self.unit} {self.numbers[row]}"
 
     def with_header(self) -> Table:
-        """Return the table with its first row as the header, where it has none yet."""
-        if self.header is not None:
+        """Return the table with its first row as the header, where it has none yet and can have one."""
+        if self.header is not None or self.headless:
             return self
         header = tuple(cell.strip() for cell in self.rows[0])
         return dataclasses.replace(self, header=header, rows=self.rows[1:], numbers=self.numbers[1:])
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path, format: Format | None = None) -> Table:
     """Read a CSV, TSV, TXT (as TSV), JSONL or Parquet file.
 
-    CSV is quoted as in RFC 4180; TSV has no quoting, a lone `"` is text. Blank lines are left out.
+    A file that reads with one number of fields, two or more, as its name says is read so: CSV has commas and quotes as
+    in RFC 4180, TSV has tabs and no quotes, a lone `"` is text. Otherwise the delimiter is the one of comma, semicolon,
+    tab and pipe with which it does. Encoding and decimal commas are found out too. Blank lines are left out.
 
     Raises:
-        TaskError: If the file is missing, empty, not UTF-8, of another kind, too large, or a line is malformed.
+        TaskError: If the file is missing, empty, of another kind or encoding, too large, or a line is malformed; if
+            the format says something that files of the kind do not have.
     """
     check_file(path)
-    table = _READERS[path.suffix.lower()](path)
+    format = format or Format()
+    suffix = path.suffix.lower()
+    if suffix in _WAYS:
+        table = _read_delimited(path, _WAYS[suffix], format)
+    else:
+        check_format(path, format, ("decimal", "encoding") if suffix == ".jsonl" else ("decimal",))
+        table = _read_jsonl(path, format.encoding) if suffix == ".jsonl" else _read_parquet(path)
     if not table.rows:
         raise TaskError(f"{path} is empty: expected at least one row")
-    return table
+    if format.header is not None:
+        table = table.with_header() if format.header else dataclasses.replace(table, headless=True)
+    return with_points(table, format.decimal)
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield what `text_lines` does; raise TaskError if the file is too large or not readable UTF-8."""
+def check_format(name: object, format: Format, usable: Collection[str]) -> None:
+    """Raise TaskError if a format says what has no meaning for a source."""
+    if unusable := [field for field in format.given if field not in usable]:
+        raise TaskError(f"expected no {' or '.join(unusable)} with {name}: only delimited text files have these")
+
+
+def read_lines(path: Path, encoding: str | None = None) -> Iterator[tuple[int, str]]:
+    """Yield what `text_lines` does; raise TaskError if the file is too large or cannot be read."""
+    with _task_errors(path):
+        yield from text_lines(path, encoding or "utf-8")
+
+
+def encoding_of(path: Path) -> str:
+    """Return what `find_encoding` does; raise TaskError if the file is too large or cannot be read."""
+    with _task_errors(path):
+        return find_encoding(path)
+
+
+def found_encoding(encoding: str, given: str | None) -> tuple[tuple[str, str], ...]:
+    """Return an encoding that was found out as `Table.found` has it; nothing where it is UTF-8."""
+    return () if given is not None or encoding == "utf-8" else (("--encoding", f"{encoding} text"),)
+
+
+def found_note(name: object, found: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """Return a line that says what was found out about a file; none where nothing was."""
+    if not found:
+        return ()
+    *options, last = (option for option, _ in found)
+    chosen = f"{', '.join(options)} and {last} choose" if options else f"{last} chooses"
+    return (f"{name}: read as {', '.join(said for _, said in found)}; {chosen} otherwise",)
+
+
+@contextlib.contextmanager
+def _task_errors(path: Path) -> Iterator[None]:
     try:
-        yield from text_lines(path)
+        yield
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error.strerror or error}") from error
     except DataError as error:
-        raise TaskError(str(error)) from error
+        raise error if isinstance(error, TaskError) else TaskError(str(error)) from error
 
 
 def check_file(path: Path) -> None:
@@ -80,7 +142,7 @@ def check_file(path: Path) -> None:
         raise TaskError(f"{path} does not exist: expected a data file")
     if not path.is_file():
         raise TaskError(f"{path} is not a file: expected a data file")
-    if path.suffix.lower() not in _READERS:
+    if path.suffix.lower() not in SUFFIXES:
         raise TaskError(f"{path} has the extension {path.suffix!r}: expected one of {', '.join(SUFFIXES)}")
 
 
@@ -99,40 +161,159 @@ def table_of_columns(name: str, columns: Mapping[str, Sequence[Any]]) -> Table:
     return Table(name=name, header=tuple(columns), rows=rows, numbers=tuple(range(1, len(rows) + 1)), unit="row")
 
 
-# ---- formats ------------------------------------------------------------------------------------------
+def with_points(table: Table, decimal: str | None = None) -> Table:
+    """Return a table whose numbers have a decimal point and no commas.
+
+    A column is of decimal commas if nothing but whole numbers and numbers such as 1,5 is below its first row; with a
+    decimal mark of "." commas group thousands. Where all could be either, a warning says so.
+    """
+    first = 0 if table.header is not None or table.headless or len(table.rows) < 2 else 1
+    columns: dict[int, Callable[[str], str]] = {}
+    either: list[str] = []
+    for column in range(table.width):
+        cells = [row[column].strip() for row in itertools.islice(table.rows, first, first + 1)]
+        if not cells or not (cells[0] == "" or _LIKE_NUMBER.fullmatch(cells[0])):
+            continue
+        cells = [cell for row in table.rows[first:] if (cell := row[column].strip())]
+        with_comma = [cell for cell in cells if "," in cell]
+        if with_comma and decimal != "." and all(map(_COMMA_NUMBER.fullmatch, cells)):
+            columns[column] = _with_point
+            either += [] if decimal else with_comma[:1] if all(map(_GROUPED.fullmatch, with_comma)) else []
+        elif with_comma and decimal == "." and all(map(_POINT_NUMBER.fullmatch, cells)):
+            columns[column] = _ungrouped
+    if not columns:
+        return table
+    rows = tuple(tuple(columns[i](cell) if i in columns else cell for i, cell in enumerate(row)) for row in table.rows)
+    found, warnings = table.found, table.warnings
+    if decimal is None:
+        found = (*found, ("--decimal", "decimal commas"))
+    for cell in either:
+        point, grouped = _with_point(cell), _ungrouped(cell)
+        said = f"{table.name}: numbers such as {cell[:40]} are read as {point}, and could be {grouped}"
+        warnings = (*warnings, f"{said}: choose with --decimal , or --decimal .")
+    return dataclasses.replace(table, rows=rows, found=found, warnings=warnings)
 
 
-def _read_csv(path: Path) -> Table:
-    source = _Records(path)
-    reader = csv.reader(source, strict=True)
-    records: list[tuple[int, list[str]]] = []
-    start, limit = 1, csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+# Whole numbers, numbers with a decimal comma, and numbers whose thousands commas group.
+_COMMA_NUMBER = re.compile(r"[+-]?\d+(?:,\d+)?", re.ASCII)
+_GROUPED = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
+_POINT_NUMBER = re.compile(rf"{_GROUPED.pattern}|[+-]?\d+(?:\.\d+)?", re.ASCII)
+_LIKE_NUMBER = re.compile(rf"{_COMMA_NUMBER.pattern}|{_POINT_NUMBER.pattern}", re.ASCII)
+
+
+def _with_point(cell: str) -> str:
+    return cell.replace(",", ".") if _COMMA_NUMBER.fullmatch(cell.strip()) else cell
+
+
+def _ungrouped(cell: str) -> str:
+    return cell.replace(",", "") if _GROUPED.fullmatch(cell.strip()) else cell
+
+
+# ---- delimited text -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """A way to read a delimited file."""
+
+    mark: str
+    quoted: bool
+    """Whether fields can be in quotes as in RFC 4180."""
+
+    @property
+    def name(self) -> str:
+        """The delimiter, for messages."""
+        return next((name for name, mark in DELIMITERS.items() if mark == self.mark), repr(self.mark))
+
+    @property
+    def repair(self) -> str:
+        """What to do about a row of another width."""
+        if not self.quoted:
+            return f"separate fields by one {self.name}"
+        return f'put fields with a {self.name} or a line break in "quotes"'
+
+
+_COMMAS, _TABS, _QUOTED_TABS = _Way(",", True), _Way("\t", False), _Way("\t", True)
+_WAYS = {".csv": _COMMAS, ".tsv": _TABS, ".txt": _TABS}
+"""How a file is read by default, by its extension."""
+_OTHERS = (_COMMAS, _Way(";", True), _TABS, _QUOTED_TABS, _Way("|", True))
+
+
+def _read_delimited(path: Path, usual: _Way, format: Format) -> Table:
+    encoding = format.encoding or encoding_of(path)
+    ways = [usual, *(way for way in _OTHERS if way != usual)]
+    if format.mark:
+        ways = [way for way in ways if way.mark == format.mark] or [_Way(format.mark, True)]
+    if format.quotes is not None:
+        ways = list(dict.fromkeys(_Way(way.mark, format.quotes) for way in ways))
+    clean = {way.mark: way for way in reversed(ways) if _width(path, way, encoding) > 1}  # of two with tabs the first
+    way, *others = sorted(clean.values(), key=ways.index) or [_nearest(path, ways, encoding)]
+    if others and way.mark == "," and _are_decimal(path, encoding):
+        way, *others = *others, way
+    found = found_encoding(encoding, format.encoding)
+    if way.mark != usual.mark and not format.mark:
+        found = (*found, ("--delimiter", f"fields separated by a {way.name}"))
+    if way == _TABS and format.quotes is None and _are_quoted(path, encoding):
+        way, found = _QUOTED_TABS, (*found, ("--no-quotes", "quoted fields"))
+    kept = {number: tuple(cells) for number, cells in _records(path, way, encoding) if any(cells)}
+    first = next(iter(kept), 0)
+    for number, cells in kept.items():
+        if len(cells) != len(kept[first]):
+            expected = f"expected {len(kept[first])} fields as in line {first}, got {len(cells)}"
+            reading = "" if way == usual else f" separated by a {way.name}"
+            raise TaskError(f"{path}, line {number}: {expected}{reading}: {way.repair}")
+    table = Table(name=str(path), header=None, rows=tuple(kept.values()), numbers=tuple(kept), found=found)
+    if others:
+        readings = [f"by {each.name} {_first_row(path, each, encoding)}" for each in (way, *others)]
+        said = f"{path} can be read in {len(readings)} ways, its first row separated {' or '.join(readings)}"
+        warning = f"{said}: took the {way.name}, choose with --delimiter"
+        table = dataclasses.replace(table, warnings=(warning,))
+    return table
+
+
+def _records(path: Path, way: _Way, encoding: str) -> Generator[tuple[int, list[str]]]:
+    """Yield the fields of all rows with the line each starts in; raise TaskError where a row is malformed."""
     cells, most = 0, CELLS.value
+    for number, record in (_quoted if way.quoted else _unquoted)(path, way.mark, encoding):
+        cells += len(record)
+        if cells > most:
+            check_size(path, cells=cells)
+        yield number, record
+
+
+def _quoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
+    source = _Records(path, encoding)
+    reader = csv.reader(source, delimiter=mark, strict=True)
+    start = 1
     try:
-        for record in reader:
+        while (record := _next_record(reader)) is not None:
             source.size = 0
-            cells += len(record)
-            if cells > most:
-                check_size(path, cells=cells)
-            records.append((start, record))
+            yield start, record
             start = reader.line_num + 1
     except csv.Error as error:
         raise TaskError(f"{path}, line {start}: malformed CSV ({error}): check the quotes") from error
+
+
+def _next_record(reader: Any) -> list[str] | None:
+    """Return a row whose fields may be of any length; the limit of the module is that of all who use it."""
+    limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        record: list[str] | None = next(reader, None)
+        return record
     finally:
         csv.field_size_limit(limit)
-    return _table(path, records, 'put fields with a comma or a line break in "quotes"')
 
 
 class _Records:
     """The lines of a CSV file, which a lone carriage return ends too; a record of several may not be too long."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.longest = path, RECORD.value
+    def __init__(self, path: Path, encoding: str) -> None:
+        self.path, self.encoding, self.longest = path, encoding, RECORD.value
         self.size = 0
         """Characters of the record that is being read; its reader sets it to 0."""
 
     def __iter__(self) -> Iterator[str]:
-        for _, whole in read_lines(self.path):
+        for _, whole in read_lines(self.path, self.encoding):
             for line in io.StringIO(whole, newline="") if "\r" in whole else (whole,):
                 self.size += len(line)
                 if self.size > self.longest:
@@ -140,32 +321,85 @@ class _Records:
                 yield line
 
 
-def _read_tsv(path: Path) -> Table:
+def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[str]]]:
     # Not str.splitlines and not the csv module: both cut a text at characters that end no line of a TSV.
-    records, cells, most = [], 0, CELLS.value
-    for number, line in read_lines(path):
-        records.append((number, line.removesuffix("\n").removesuffix("\r").split("\t")))
-        cells += len(records[-1][1])
-        if cells > most:
-            check_size(path, cells=cells)
-    return _table(path, records, "separate fields by one tab")
+    for number, line in read_lines(path, encoding):
+        yield number, line.removesuffix("\n").removesuffix("\r").split(mark)
 
 
-def _table(path: Path, records: Iterable[tuple[int, list[str]]], repair: str) -> Table:
-    kept = {number: tuple(cells) for number, cells in records if any(cells)}
-    first = next(iter(kept), 0)
-    for number, cells in kept.items():
-        if len(cells) != len(kept[first]):
-            expected = f"expected {len(kept[first])} fields as in line {first}, got {len(cells)}"
-            raise TaskError(f"{path}, line {number}: {expected}: {repair}")
-    return Table(name=str(path), header=None, rows=tuple(kept.values()), numbers=tuple(kept))
+def _width(path: Path, way: _Way, encoding: str) -> int:
+    """Return how many fields all rows have; 0 where they differ or one is malformed."""
+    width = 0
+    try:
+        with contextlib.closing(_records(path, way, encoding)) as records:
+            for _, record in records:
+                if any(record):
+                    width = width or len(record)
+                    if len(record) != width:
+                        return 0
+    except TaskError:
+        return 0
+    return width
 
 
-def _read_jsonl(path: Path) -> Table:
+def _first_row(path: Path, way: _Way, encoding: str) -> str:
+    with contextlib.closing(_records(path, way, encoding)) as records:
+        record: list[str] = next((cells for _, cells in records if any(cells)), [])
+    return " | ".join(" ".join(cell.split())[:30] for cell in record[:8])
+
+
+def _nearest(path: Path, ways: Sequence[_Way], encoding: str) -> _Way:
+    """Return the way, of those that do not read a file, in which most rows have the fields of the first, two or more.
+
+    Where that is no more than half of them in any, it is the first way. Errors are of that one.
+    """
+    shares = {way: _share_as_first(path, way, encoding) for way in ways}
+    best = max(ways, key=shares.__getitem__)
+    return best if shares[best] > 0.5 else ways[0]
+
+
+def _share_as_first(path: Path, way: _Way, encoding: str) -> float:
+    widths = []
+    with contextlib.suppress(TaskError), contextlib.closing(_records(path, way, encoding)) as records:
+        for _, record in records:
+            widths += [len(record)] if any(record) else []
+    return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
+
+
+def _are_quoted(path: Path, encoding: str) -> bool:
+    """Return whether a file with tabs is what a program writes that quotes the fields that need it, or all of them."""
+    if not any(line.startswith('"') or '\t"' in line for _, line in read_lines(path, encoding)):
+        return False
+    try:
+        records = [record for _, record in _records(path, _QUOTED_TABS, encoding)]
+    except TaskError:
+        return False
+    text = "".join(line.removesuffix("\n").removesuffix("\r") + "\n" for _, line in read_lines(path, encoding))
+    return any(_written(records, quoting) == text for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL))
+
+
+def _written(records: Sequence[Sequence[str]], quoting: Literal[0, 1]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter="\t", quoting=quoting, lineterminator="\n").writerows(records)
+    return buffer.getvalue().replace("\r\n", "\n")
+
+
+def _are_decimal(path: Path, encoding: str) -> bool:
+    """Return whether every comma of a file stands between two digits."""
+    return not any(_OTHER_COMMA.search(line) for _, line in read_lines(path, encoding))
+
+
+_OTHER_COMMA = re.compile(r"(?<!\d),|,(?!\d)", re.ASCII)
+
+
+# ---- other formats ------------------------------------------------------------------------------------
+
+
+def _read_jsonl(path: Path, given: str | None) -> Table:
     records: dict[int, dict[str, str]] = {}
     names: dict[str, None] = {}
-    most = CELLS.value
-    for number, line in read_lines(path):
+    most, encoding = CELLS.value, given or encoding_of(path)
+    for number, line in read_lines(path, encoding):
         if not line.strip():
             continue
         try:
@@ -179,7 +413,8 @@ def _read_jsonl(path: Path) -> Table:
         if len(records) * len(names) > most:
             check_size(path, cells=len(records) * len(names))
     rows = tuple(tuple(record.get(name, "") for name in names) for record in records.values())
-    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records))
+    found = found_encoding(encoding, given)
+    return Table(name=str(path), header=tuple(names), rows=rows, numbers=tuple(records), found=found)
 
 
 def _read_parquet(path: Path) -> Table:
@@ -253,11 +488,4 @@ def _cell(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-_READERS = {
-    ".csv": _read_csv,
-    ".tsv": _read_tsv,
-    ".txt": _read_tsv,
-    ".jsonl": _read_jsonl,
-    ".parquet": _read_parquet,
-}
-SUFFIXES = tuple(_READERS)
+SUFFIXES = (*_WAYS, ".jsonl", ".parquet")

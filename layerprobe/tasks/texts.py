@@ -1,8 +1,12 @@
 """Cleans texts that would break a tokenizer or a pooling. Knows characters, not files."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
+from layerprobe.errors import TaskError
+
+_SHOWN = 5
 MAX_CHARACTERS = 100_000
 
 # Control characters but tab and line ends, and lone surrogates, which no UTF-8 can hold.
@@ -46,6 +50,48 @@ class Cleaner:
             (self.cut, f"cut {count(self.cut, 'text')} to {MAX_CHARACTERS:,} characters"),
         )
         return tuple(f"{source}: {change}" for n, change in changes if n)
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyCells:
+    """The empty cells of a table, by column."""
+
+    name: str
+    """Of the table."""
+    unit: str
+    """What numbers count: line or row."""
+    places: dict[str, list[int]] = field(default_factory=dict)
+    """Numbers by column."""
+
+    def add(self, column: str, number: int) -> None:
+        """Count an empty cell."""
+        self.places.setdefault(column, []).append(number)
+
+    def __len__(self) -> int:
+        return sum(map(len, self.places.values()))
+
+    def __str__(self) -> str:
+        columns = []
+        for column, numbers in self.places.items():
+            first = ", ".join(map(str, numbers[:_SHOWN]))
+            more = ", ..." if len(numbers) > _SHOWN else ""
+            columns.append(f"{len(numbers):,} in {column} ({self.unit}{'s' * (len(numbers) > 1)} {first}{more})")
+        return f"{self.name}: {', '.join(columns)}"
+
+
+def check_empty(cells: Sequence[EmptyCells], *, skip: bool) -> tuple[str, ...]:
+    """Return warnings of empty cells; raise TaskError with all of them unless they are to be skipped."""
+    found = [each for each in cells if len(each)]
+    if skip or not found:
+        return tuple(
+            f"{each.name}: left out what has an empty cell, {str(each).removeprefix(f'{each.name}: ')}"
+            for each in found
+        )
+    n = sum(map(len, found))
+    raise TaskError(
+        f"{count(n, 'cell')} {'is' if n == 1 else 'are'} empty: {'; '.join(map(str, found))}: fill or leave out these "
+        "rows, or go on without them with --skip-empty (skip_empty=True)"
+    )
 
 
 def count(n: int, unit: str) -> str:

@@ -9,6 +9,7 @@ from typing import Literal
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.serialisation import digest
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kinds.kind import KINDS, Kind
 
 TextSplit = Literal["all", "train", "validation", "test"]
@@ -131,6 +132,8 @@ class TextFile:
     """In the order of the file; the same text can occur more than once."""
     documents: tuple[str, ...] | None = None
     """Where each text comes from, if the file says so."""
+    notes: tuple[str, ...] = ()
+    """How the file was understood, in plain words."""
     warnings: tuple[str, ...] = ()
     """What was changed in the data or left out, with counts."""
     embedded: bool = False
@@ -161,12 +164,36 @@ class TaskSettings:
     """A file with the test split."""
     split_seed: int = 0
     """Of the split of what comes in one piece."""
+    delimiter: str | None = None
+    """Between the fields of a text file, by name or itself; detected by default."""
+    encoding: str | None = None
+    """Of a text file; detected by default."""
+    decimal: Literal[".", ","] | None = None
+    """What stands before decimals; detected by default."""
+    quotes: bool | None = None
+    """Whether fields can be in quotes; detected by default."""
+    header: bool | None = None
+    """Whether the first row names the columns; detected by default."""
+    skip_empty: bool = False
+    """Whether rows with an empty cell are left out; they are an error otherwise."""
+
+    @property
+    def format(self) -> Format:
+        """How files are written."""
+        return Format(
+            delimiter=self.delimiter,
+            encoding=self.encoding,
+            decimal=self.decimal,
+            quotes=self.quotes,
+            header=self.header,
+        )
 
     def __post_init__(self) -> None:
         if not self.source:
             raise DataError("expected a task: a file, a folder, stsb or the hub id of a data set, got an empty text")
         if self.kind is not None:
             KINDS.check(self.kind)
+        _ = self.format  # which checks its fields
         others = (self.columns, self.score_range, self.validation, self.test)
         if self.merge and (self.kind not in (None, MERGED_KIND) or any(other is not None for other in others)):
             raise DataError(

@@ -13,9 +13,11 @@ from layerprobe.files import from_home
 from layerprobe.tasks.columns import task_columns
 from layerprobe.tasks.discovery import data_files
 from layerprobe.tasks.examples import Row, parsed, read_rows, task_of
+from layerprobe.tasks.formats import Format
 from layerprobe.tasks.scores import detect_range, is_number, scale
 from layerprobe.tasks.splitting import check_ratios
 from layerprobe.tasks.tables import Table, read_table
+from layerprobe.tasks.texts import check_empty
 from layerprobe.tasks.values import MERGED_KIND, Task
 
 
@@ -24,6 +26,8 @@ def load_word_similarity(
     *,
     split_ratios: tuple[float, float, float] = (0.7, 0.15, 0.15),
     seed: int = 0,
+    format: Format | None = None,
+    skip_empty: bool = False,
 ) -> Task:
     """Merge files of scored word pairs into one sts task.
 
@@ -35,6 +39,8 @@ def load_word_similarity(
         source: A folder, all of whose data files are taken, or the files.
         split_ratios: Shares of train, validation and test.
         seed: Of the split.
+        format: How the files are written, where that is not to be found out.
+        skip_empty: Leave rows with an empty cell out; otherwise they are an error.
 
     Raises:
         TaskError: If a file is not of two words and a score, or a split is too small.
@@ -43,14 +49,17 @@ def load_word_similarity(
     rows: list[Row] = []
     notes: list[str] = []
     warnings: list[str] = []
-    for file in _files(source):
-        table = read_table(file)
-        read, changes = read_rows(table, _columns(table), MERGED_KIND)
-        scored = parsed(MERGED_KIND, file.name, read)
+    tables = {file: read_table(file, format) for file in _files(source)}
+    read = {file: read_rows(table, _columns(table), MERGED_KIND) for file, table in tables.items()}
+    warnings.extend(check_empty([each.empty for each in read.values()], skip=skip_empty))
+    for file, table in tables.items():
+        notes.extend(table.notes)
+        warnings.extend(table.warnings)
+        scored = parsed(MERGED_KIND, file.name, read[file].rows)
         low, high = detect_range([row.score for row in scored])
         rows.extend(replace(row, score=scale(row.score, (low, high))) for row in scored)
         notes.append(f"scaled {len(scored)} scores of {file.name} from {low:g} .. {high:g} to 0 .. 1")
-        warnings.extend(changes)
+        warnings.extend(read[file].warnings)
     distinct: dict[frozenset[str], Row] = {}
     for row in rows:
         distinct.setdefault(frozenset(row.pair), row)

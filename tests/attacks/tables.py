@@ -144,8 +144,15 @@ def malformed_tables(folder: Path, task: Arguments, texts: Arguments, pairs: Arg
         "widths.csv": GOOD.encode() + b"a,b\n",
         "quote.csv": GOOD.encode() + b'a,"b,1\nc,d,2\n',
         "inner quote.csv": GOOD.encode() + b'a,"b"c,1\n',
-        "latin.csv": GOOD.encode() + "café,b,1\n".encode("latin-1"),
-        "utf16.csv": GOOD.encode("utf-16"),
+        "damaged.csv": GOOD.encode() + "café,é,1\n".encode() + b"a\xe9,b,1\n",
+        "half a character.csv": GOOD.encode("utf-16")[:-1],
+        "utf16 without a mark.csv": GOOD.encode("utf-16-le"),
+        "one mark.csv": b"\xff\xfe",
+        "semicolons.csv": GOOD.replace(",", ";").encode() + b"a;b\n",
+        "semicolons and a quote.csv": GOOD.replace(",", ";").encode() + b'a;"b;1\n',
+        "commas.tsv": GOOD.encode() + b"a,b\n",
+        "mixed marks.csv": GOOD.replace(",", ";").encode() + GOOD.encode(),
+        "mixed decimals.csv": GOOD.replace(",", ";").encode() + b"a;b;1,5\nc;d;2.5\n",
         "surrogate.csv": GOOD.encode() + b"a,\xed\xa0\x80,1\n",
         "nan.csv": GOOD.encode() + b"a,b,nan\n",
         "infinity.csv": GOOD.encode() + b"a,b,1e999\n",
@@ -175,6 +182,16 @@ def malformed_tables(folder: Path, task: Arguments, texts: Arguments, pairs: Arg
     }
     for name, data in tables.items():
         yield Attack(name=name, arguments=task(written(folder / "tables" / name, data)))
+    semicolons = GOOD.replace(",", ";").replace("\n", ",5\n")
+    others: dict[str, bytes] = {
+        "latin.csv": GOOD.encode() + "café,b,1\n".encode("latin-1"),
+        "utf16.csv": GOOD.encode("utf-16"),
+        "semicolons and decimal commas.csv": semicolons.encode(),
+        "all of it.tsv": semicolons.replace("b", "é").encode("cp1252"),
+    }
+    for name, data in others.items():
+        path = written(folder / "tables" / name, data)
+        yield Attack(name=f"other, {name}", arguments=task(path), right=lambda out: "layer" in out)
     labels = [f"{'abcdefgh'[i % 8]} b,\\ud800{i % 2}" for i in range(40)]
     lone = "\n".join(json.dumps(dict(zip(("text", "label"), row.split(","), strict=True))) for row in labels)
     path = written(folder / "tables" / "lone.jsonl", lone.replace("\\\\u", "\\u").encode())

@@ -124,7 +124,11 @@ def test_odd_texts_are_kept_or_cut_with_a_warning(
 ) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("a b\n\n   \nc \x00 \x07 d\n" + "e " * 50_001 + "\ng h\ni j\n")
-    done = layerprobe("compare", *pair, "--texts", texts, "--json")
+    refused = layerprobe("compare", *pair, "--texts", texts, "--json")
+    assert refused.code == 1
+    assert "error: 2 cells are empty" in refused.err
+    assert "(lines 2, 3)" in refused.err
+    done = layerprobe("compare", *pair, "--texts", texts, "--skip-empty", "--json")
     assert done.code == 0
     assert done.json["comparisons"][0]["map"]["n_samples"] == 5
     for words in ("control characters", "100,000", "empty", "cut at 64 tokens"):

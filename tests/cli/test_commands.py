@@ -13,6 +13,7 @@ from layerprobe_cli.main import PANELS, app
 from typer.testing import CliRunner
 
 from layerprobe.encoders.loading import load_encoder
+from layerprobe.errors import DataError
 from layerprobe.serialisation import from_json, sealed
 from layerprobe.study.commands import next_commands
 from layerprobe.study.sentence import expectation_sentence, found_drop_sentence, proof_sentence
@@ -390,6 +391,44 @@ def test_documents_are_the_unit_of_intervals(layerprobe: Layerprobe, pair: tuple
     assert "permutations or documents, got both" in layerprobe("compare", *pair, *options).err
 
 
+def test_doctor_looks_at_data(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    printed = layerprobe("doctor", pair[0], "-t", pairs_file)
+    assert "test: smallest visible difference" in printed.out
+    assert "warning: the test split has 6 examples: a difference" in printed.err
+    texts = tmp_path / "texts.txt"
+    texts.write_text("a b\nжзиклн\n", encoding="utf-16")
+    done = layerprobe("doctor", pair[0], "--texts", texts, "--json")
+    assert done.json["data"]["n_texts"] == 2
+    assert done.json["data"]["tokens"]["unknown_characters"] == 0.75
+    assert f"note: {texts}: read as utf-16 text; --encoding chooses otherwise" in done.err
+    assert "cannot read these texts: 75% of their characters are unknown to its tokenizer" in done.err
+
+
+def test_what_is_odd_about_data_is_said_before_the_work(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("".join(f"жзик {'abcdefgh'[i % 8]};лмн {'abcdefgh'[i % 7]};{i % 6},5\n" for i in range(60)))
+
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise DataError("work has begun")
+
+    monkeypatch.setattr("layerprobe.study.predict.extract", refuse)
+    done = layerprobe("predict", pair[0], "-t", path)
+    assert done.code == 1
+    lines = done.err.splitlines()
+    assert "separated by a semicolon, decimal commas" in lines[0]
+    assert any("cannot read these texts" in line for line in lines[:-1])
+    assert "work has begun" in lines[-1]
+    monkeypatch.undo()
+    done = layerprobe("predict", pair[0], "-t", path)
+    assert done.err.count("cannot read these texts") == 1
+    assert "Nothing can be predicted: electra cannot read these texts" in done.out
+    assert "On DropBench" not in done.out
+
+
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
     printed = layerprobe("doctor", pair[0])
     assert printed.code == 0
@@ -442,7 +481,7 @@ def test_data_on_stdout_and_the_rest_on_stderr(pair: tuple[Path, Path], tmp_path
     texts = tmp_path / "texts.txt"
     texts.write_text("a b c\n\nd e f\n" + "g " * 500 + "\n")
     command = [Path(sys.executable).with_name("layerprobe"), "extract", pair[0], "--texts", texts, "--json"]
-    command += ["--cache-dir", tmp_path / "cache"]
+    command += ["--skip-empty", "--cache-dir", tmp_path / "cache"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=True)
     assert done.stdout.startswith("{")
     assert "warning: 1 of 3 texts were cut at 64 tokens" in done.stderr

@@ -123,7 +123,7 @@ ENOUGH = ["yes", "no"] * 4
         (
             {"test": ["yes", "no", "", ""]},
             {},
-            r"2 of 4 labels of the test data are missing \(first: .*test\.csv, line 4\)",
+            r"2 cells are empty: .*test\.csv: 2 in label \(lines 4, 5\): fill or",
         ),
         (
             {"dev": ["yes", "no", "perhaps", "perhaps"]},
@@ -226,7 +226,9 @@ def test_classes_of_the_hub_go_by_their_names(monkeypatch: pytest.MonkeyPatch) -
     task = load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
     assert (task.kind, task.labels) == ("entailment", ("contradiction", "entailment", "neutral"))
     columns["label"] = [0, -1, 2, 1] * 2
-    with pytest.raises(TaskError, match=r"2 of 8 labels of the train data are missing \(first: .*snli train, row 2\)"):
+    with pytest.raises(
+        TaskError, match=r"6 cells are empty: .*snli train: 2 in label \(rows 2, 6\); .*snli validation: 2 in"
+    ):
         load_from_hub(monkeypatch, "stanfordnlp/snli", names, **columns)
 
 

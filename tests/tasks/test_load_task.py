@@ -139,12 +139,32 @@ def test_a_folder_without_files(tmp_path):
         load_task(tmp_path)
 
 
+def test_empty_cells_are_told_at_once(tmp_path):
+    train = write_csv(tmp_path / "train.csv", [*rows(8), ("", "b", 1), ("", " ", 2), ("a", "b", ""), ("", "\t", "")])
+    write_csv(tmp_path / "test.csv", [*rows(4), *[("", "b", 1)] * 7], header=True)
+    told = (
+        f"11 cells are empty: {train}: 2 in column 0 (lines 9, 10), 1 in column 1 (line 10), 1 in column 2 (line 11); "
+        f"{tmp_path / 'test.csv'}: 7 in sentence1 (lines 6, 7, 8, 9, 10, ...): fill or leave out these rows, or go on "
+        "without them with --skip-empty (skip_empty=True)"
+    )
+    with pytest.raises(TaskError, match=f"^{re.escape(told)}$"):
+        load_task(train)
+    write_csv(tmp_path / "dev.csv", rows(4))
+    task = load_task(train, skip_empty=True)
+    assert sizes(task) == (8, 4, 4)
+    assert task.warnings[:3] == (
+        f"{train}: left out what has an empty cell, 2 in column 0 (lines 9, 10), 1 in column 1 (line 10), "
+        "1 in column 2 (line 11)",
+        f"{tmp_path / 'test.csv'}: left out what has an empty cell, 7 in sentence1 (lines 6, 7, 8, 9, 10, ...)",
+        f"{train}: left out 1 row without texts and column 2",
+    )
+
+
 def test_bad_texts_are_cleaned_and_noted(tmp_path):
-    pairs = [*rows(40), ("", "b", 1), ("a", " ", 2), ("a\x00b", "x" * 100_005, 3)]
+    pairs = [*rows(40), ("a\x00b", "x" * 100_005, 3)]
     task = load_task(write_csv(tmp_path / "a.csv", pairs))
     assert sum(sizes(task)) == 41
     assert task.warnings == (
-        f"{tmp_path / 'a.csv'}: dropped 2 pairs with an empty text",
         f"{tmp_path / 'a.csv'}: replaced control characters by a space in 1 text",
         f"{tmp_path / 'a.csv'}: cut 1 text to 100,000 characters",
     )
@@ -210,16 +230,21 @@ def test_any_characters_are_cleaned_not_refused(texts):
         path = Path(folder) / "a.jsonl"
         pandas.Series([*texts, "end"], name="text").to_frame().to_json(path, orient="records", lines=True)
         cleaner = Cleaner()
-        assert load_texts(path).texts == tuple(t for t in map(cleaner.clean, [*texts, "end"]) if t.strip())
+        kept = tuple(t for t in map(cleaner.clean, [*texts, "end"]) if t.strip())
+        assert load_texts(path, skip_empty=True).texts == kept
 
 
 def test_a_text_file_has_one_text_a_line(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"\xef\xbb\xbfone, two\r\n\n  \nthree\tfour\n\xc2\x85null\nnull\n")
-    found = load_texts(path)
+    with pytest.raises(
+        TaskError, match=rf"^2 cells are empty: {re.escape(str(path))}: 2 in the texts \(lines 2, 3\): "
+    ):
+        load_texts(path)
+    found = load_texts(path, skip_empty=True)
     assert (found.name, found.texts) == (str(path), ("one, two", "three\tfour", " null", "null"))
     assert found.warnings == (
-        f"{path}: dropped 2 texts with an empty text",
+        f"{path}: left out what has an empty cell, 2 in the texts (lines 2, 3)",
         f"{path}: replaced control characters by a space in 1 text",
     )
 

@@ -82,5 +82,7 @@ def test_the_four_of_the_paper(shared_data: Path) -> None:
 
 def test_a_file_without_words_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("word1,word2,score\n,,1\n")
-    with pytest.raises(TaskError, match="expected scores to tell their range from, got none"):
+    with pytest.raises(TaskError, match=r"2 cells are empty: .*a\.csv: 1 in word1 \(line 2\), 1 in word2 \(line 2\)"):
         load_word_similarity(tmp_path / "a.csv")
+    with pytest.raises(TaskError, match="expected scores to tell their range from, got none"):
+        load_word_similarity(tmp_path / "a.csv", skip_empty=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from layerprobe_cli.options import Loading, Model, Norm
+from layerprobe_cli.options import Loading, Model, Norm, TextSource
 from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import millions
 
@@ -15,16 +15,25 @@ if TYPE_CHECKING:
     from layerprobe.extraction.doctor import Check, Diagnosis
 
 
-def doctor(model: Model, loading: Loading, output: Output, norm: Norm = "final") -> None:
+def doctor(model: Model, source: TextSource, loading: Loading, output: Output, norm: Norm = "final") -> None:
     """Check that layerprobe can trust a model.
 
-    Looked at are layers, norm, padding, truncation and finite numbers. Exits with 1 if a check fails.
+    Looked at are layers, norm, padding, truncation and finite numbers; of a task or texts, where some are given, what
+    is unknown to the tokenizer, cut, a copy, or in train and test, lengths, labels or scores, and the smallest
+    difference that the test split could show. Exits with 1 if a check fails.
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
+    data = source.load_texts() if source.task or source.texts else None
     from layerprobe.extraction.doctor import doctor as examine
+    from layerprobe.extraction.readability import data_quality
 
-    diagnosis = examine(loading.resolve(model), options=dataclasses.replace(loading.options(), norm=norm))
+    checkpoint, options = loading.resolve(model), dataclasses.replace(loading.options(), norm=norm)
+    diagnosis = examine(checkpoint, options=options)
+    if data is not None:
+        quality = data_quality(checkpoint, data.task or data.texts, split=source.split, options=options)
+        diagnosis = dataclasses.replace(diagnosis, data=quality)
+        output.notes(data.notes, (*data.warnings, *quality.warnings))
     output.result(diagnosis, _print_diagnosis)
     if not diagnosis.healthy:
         raise typer.Exit(1)
@@ -38,6 +47,9 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     )
     rows = [(check.name, _result(check), check.finding) for check in diagnosis.checks]
     print_table(("check", "result", "finding"), rows)
+    if diagnosis.data is not None:
+        typer.echo()
+        print_table(("data", "value"), diagnosis.data.rows())
 
 
 def _result(check: Check) -> str:

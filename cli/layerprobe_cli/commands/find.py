@@ -64,6 +64,7 @@ def find(
         "protocol": tuning.protocol(embedding),
         "options": embedding.options(),
     }
+    output.data(checkpoint, task, max_length=searching["protocol"].max_length)
     say_cost(output, checkpoint, task, searching, dry_run=dry_run)
     with output.progress() as progress:
         finding = find_layer(
@@ -73,7 +74,7 @@ def find(
             save_models=save_models,
             progress=progress,
         )
-    output.notes(task.notes, (*task.warnings, *finding.failures))
+    output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
     output.result(finding, functools.partial(print_finding, commands=commands))
     report.write(output, "layerprobe.report.tuning:finding_page", finding, model=checkpoint.label, task=task.name)

@@ -50,6 +50,7 @@ def finetune(
     checkpoint = embedding.resolve(model)
     chosen = parse_layers(layers, checkpoint)
     options, protocol = embedding.options(), tuning.protocol(embedding)
+    output.data(checkpoint, task, max_length=protocol.max_length)
     if dry_run:
         cost = len(seeds) * sum(layer + 1 for layer in chosen)
         runs_at = plan_tuning(checkpoint, task, block_steps=lambda _: cost, protocol=protocol, options=options)
@@ -65,7 +66,6 @@ def finetune(
             save_models=save_models,
             progress=progress,
         )
-    output.notes(task.notes, task.warnings)
     directories = saved_models(checkpoint, runs, task, options=options) if save_models else []
     layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task, options=options), level=level)
     if output.json:

@@ -38,9 +38,11 @@ def predict(
     # only now: an error in the data needs no torch
     from layerprobe.study.predict import predict as predict_drop
 
+    checkpoint = extraction.resolve(model)
+    told = output.data(checkpoint, data, split=source.split, options=extraction.options())
     with output.progress() as progress:
         prediction = predict_drop(
-            extraction.resolve(model),
+            checkpoint,
             data.task or data.texts,
             reference=reference.resolve(extraction),
             rule=rule,
@@ -51,7 +53,7 @@ def predict(
             progress=progress,
             **settings,
         )
-    output.notes(data.notes, (*data.warnings, *prediction.warnings))
+    output.notes((), [said for said in prediction.warnings if said not in told])
     listed = [
         {"reference": None if each.alone else each.reference.name, "curve": each.curve, "prediction": drop}
         for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)

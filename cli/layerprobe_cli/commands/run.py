@@ -111,6 +111,7 @@ def run(
         "level": level,
         "options": extraction.options(),
     }
+    told = output.data(checkpoint, task, split=split, options=extraction.options())
     if not dry_run:
         make_output_folder(out)
     if fine_tuning:
@@ -133,7 +134,7 @@ def run(
             progress=progress,
             **measure,
         )
-    output.notes(study.provenance.notes, study.provenance.warnings)
+    output.notes((), [said for said in study.provenance.warnings if said not in told])
     output.result(study, functools.partial(print_study, report=save_study(study, out, plotly)))
 
 

@@ -1,0 +1,103 @@
+"""Models that somebody has loaded: their parts, what their numbers depend on, and copies. Knows no files."""
+
+import hashlib
+import json
+from typing import Any, Protocol, TypeGuard
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from layerprobe.encoders.architecture import empty_model
+from layerprobe.errors import ModelError
+
+_UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
+"""Of a configuration, what no number depends on."""
+
+
+class SentenceTransformerLike(Protocol):
+    """A `SentenceTransformer`: modules, of which the first holds a model of transformers, and its tokenizer."""
+
+    @property
+    def tokenizer(self) -> Any:
+        """Of the model in the first module."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return a module."""
+
+
+LoadedModel = tuple[PreTrainedModel, Any] | SentenceTransformerLike
+"""A loaded model and its tokenizer, or a `SentenceTransformer`."""
+
+
+def is_loaded(model: object) -> TypeGuard[LoadedModel]:
+    """Return whether this is a model that is loaded, with its tokenizer."""
+    if isinstance(model, tuple):
+        return len(model) == 2 and isinstance(model[0], PreTrainedModel) and hasattr(model[1], "get_vocab")
+    return isinstance(_first_model(model), PreTrainedModel) and hasattr(model, "tokenizer")
+
+
+def parts_of(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
+    """Return a loaded model without what is on top of its encoder, and its tokenizer."""
+    whole, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
+    bare = whole.base_model
+    return bare if isinstance(bare, PreTrainedModel) else whole, tokenizer
+
+
+def _first_model(model: object) -> Any:
+    """Return the model in the first module of a `SentenceTransformer`; None of anything else."""
+    if isinstance(model, torch.nn.Sequential) and len(model):
+        return getattr(model[0], "auto_model", None)
+    return None
+
+
+def content_digest(model: PreTrainedModel) -> str:
+    """Return a sha256 of a loaded model's configuration and of the weights of its encoder, heads and decoders aside.
+
+    Raises:
+        ModelError: If weights are not in memory.
+    """
+    config = {name: value for name, value in model.config.to_dict().items() if name not in _UNSAID}
+    total = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    with torch.device("meta"):
+        used = empty_model(model.config, trust_remote_code=has_own_code(model.config)).state_dict().keys()
+    for name, weight in sorted(model.state_dict().items()):
+        if name not in used:
+            continue
+        if weight.is_meta:
+            raise ModelError(f"the weights {name} are not in memory: load the model without a device map")
+        total.update(f"{name} {weight.dtype} {tuple(weight.shape)}\n".encode())
+        total.update(memoryview(_bytes(weight)))
+    return f"sha256:{total.hexdigest()[:32]}"
+
+
+def has_own_code(config: PreTrainedConfig) -> bool:
+    """Return whether a configuration came with code, which runs already where a model of it is loaded."""
+    return type(config).__module__.startswith("transformers_modules")
+
+
+def _bytes(weight: Tensor) -> Any:
+    return weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def copy_of(model: PreTrainedModel, config: PreTrainedConfig, *, name: str, trust_remote_code: bool) -> PreTrainedModel:
+    """Return the bare encoder of `config` in float32 with the weights of a loaded model, which stays as it is.
+
+    Raises:
+        ModelError: If these are not all there.
+    """
+    fresh = empty_model(config, trust_remote_code=trust_remote_code)
+    try:
+        missing = fresh.load_state_dict(model.state_dict(), strict=False).missing_keys
+    except RuntimeError as error:
+        raise ModelError(f"the weights of {name} are not those of its configuration: {_line(error)}") from error
+    if lacking := sorted(key for key in missing if "pooler" not in key.split(".")):
+        raise ModelError(
+            f"the loaded model {name} lacks {len(lacking)} of its weights (such as {', '.join(lacking[:3])}): expected "
+            "a whole encoder without adapters; merge them, or save it and give the folder"
+        )
+    return fresh
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

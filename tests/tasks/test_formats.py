@@ -1,0 +1,236 @@
+"""Delimiters, encodings, decimal commas and headers are found out; what could be read otherwise is told."""
+
+import csv
+import io
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from layerprobe.errors import DataError, TaskError
+from layerprobe.tasks.formats import DELIMITERS, Format, find_encoding
+from layerprobe.tasks.loading import load_task, load_texts
+from layerprobe.tasks.tables import read_table
+from tests.tasks.test_load_task import write_csv
+
+HEADER = ("sentence1", "sentence2", "score")
+FRENCH = [
+    ("Le café est fermé, hélas", "Un garçon joue; il pleut", "3.5"),
+    ("Où est la bibliothèque ?", "L'été, on dîne tôt", "0.25"),
+    ('Elle a dit "à demain" | puis rien', "Ça\tva", "5.0"),
+    ("Une élève naïve", "Noël approche", "1.75"),
+    ("Un hôtel près de l'île", "Il fait très froid, là-bas, en février", "4.0"),
+]
+
+
+def written(path: Path, rows, mark=",", encoding="utf-8", quoting=csv.QUOTE_MINIMAL) -> Path:
+    buffer = io.StringIO()
+    csv.writer(buffer, delimiter=mark, quoting=quoting).writerows(rows)
+    path.write_bytes(buffer.getvalue().encode(encoding))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("mark", "encoding", "quoting"),
+    [
+        *itertools.product(
+            DELIMITERS.values(),
+            ("utf-8", "utf-8-sig", "utf-16", "utf-32", "cp1252", "latin-1"),
+            (csv.QUOTE_MINIMAL, csv.QUOTE_ALL),
+        )
+    ],
+)
+@pytest.mark.parametrize(("decimal", "header"), [(".", True), (",", True), (".", False)])
+def test_any_way_of_writing_gives_the_same_rows(tmp_path, mark, encoding, quoting, decimal, header):
+    rows = [(a, b, score.replace(".", decimal)) for a, b, score in FRENCH]
+    path = written(tmp_path / "a.csv", [HEADER, *rows] if header else rows, mark, encoding, quoting)
+    table = read_table(path)
+    assert table.rows == ((HEADER,) if header else ()) + tuple(FRENCH)
+    note = " ".join(table.notes)
+    assert ("--delimiter" in note) == (mark != ",")
+    assert ("--encoding" in note) == (not encoding.startswith("utf-8"))
+    assert ("--decimal" in note) == (decimal == ",")
+    assert not table.warnings
+
+
+def test_what_was_found_is_one_line(tmp_path):
+    rows = [
+        (a, b, score.replace(".", ",")) for i in range(12) for a, b, score in [(f"{a} {i}", b, s) for a, b, s in FRENCH]
+    ]
+    path = written(tmp_path / "a.csv", [HEADER, *rows], ";", "cp1252")
+    task = load_task(path)
+    assert task.notes[0] == (
+        f"{path}: read as cp1252 text, fields separated by a semicolon, decimal commas; "
+        "--encoding, --delimiter and --decimal choose otherwise"
+    )
+    assert (task.kind, task.score_range) == ("sts", (0, 5))
+    told = Format(delimiter="semicolon", encoding="cp1252", decimal=",", header=True)
+    assert load_task(path, format=told).notes[:1] == task.notes[1:2]
+    assert load_task(path, format=told).digest == task.digest
+
+
+def test_a_comma_file_named_tsv(tmp_path):
+    table = read_table(written(tmp_path / "a.tsv", [HEADER, *FRENCH]))
+    assert table.rows == (HEADER, *FRENCH)
+    assert table.notes == (f"{tmp_path / 'a.tsv'}: read as fields separated by a comma; --delimiter chooses otherwise",)
+
+
+def test_a_quoted_tsv_with_line_breaks(tmp_path):
+    rows = [HEADER, ("a\nb", "c", "1"), ("d", "e", "2")]
+    assert read_table(written(tmp_path / "a.tsv", rows, "\t")).rows == tuple(rows)
+
+
+cells = st.text(st.characters(exclude_categories=("Cs", "Cc"), include_characters=",;|\t\"'"), max_size=9)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=9))
+def test_csv_files_read_as_before(tmp_path, rows):
+    """A second reader, Python's own, of files with commas that are quoted where needed."""
+    rows = [row for row in rows if any(row)]
+    path = written(tmp_path / "a.csv", [HEADER, *rows])
+    assert read_table(path, Format(decimal=".")).rows == (HEADER, *rows)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=st.lists(st.tuples(cells, cells, cells), min_size=1, max_size=9))
+def test_tsv_files_read_as_before(tmp_path, rows):
+    rows = [tuple(cell.replace("\t", " ").lstrip('"') for cell in row) for row in rows]
+    rows = [row for row in rows if any(row)]
+    (tmp_path / "a.tsv").write_text("\n".join(map("\t".join, [HEADER, *rows])), encoding="utf-8", newline="")
+    assert read_table(tmp_path / "a.tsv", Format(decimal=".")).rows == (HEADER, *rows)
+
+
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+@pytest.mark.parametrize("suffix", [".tsv", ".txt"])
+def test_a_tsv_that_a_program_has_quoted(tmp_path, quoting, suffix):
+    rows = (HEADER, ('Elle a dit "oui"', "a", "1"), ('"b"', "c d", "2"))
+    path = written(tmp_path / f"a{suffix}", rows, "\t", quoting=quoting)
+    table = read_table(path)
+    assert table.rows == rows
+    assert table.notes == (f"{path}: read as quoted fields; --no-quotes chooses otherwise",)
+    raw = read_table(path, Format(quotes=False))
+    assert raw.rows[1][0] == '"Elle a dit ""oui"""'
+    assert read_table(path, Format(quotes=True)).notes == ()
+    (tmp_path / "b.csv").write_text('"a",b"\n"c",d"\n')
+    assert read_table(tmp_path / "b.csv", Format(quotes=False)).rows == (('"a"', 'b"'), ('"c"', 'd"'))
+
+
+def test_quotes_that_no_program_needs_are_text(tmp_path):
+    (tmp_path / "a.tsv").write_text('"Oui."\tb\t1\n"Non."\te\t2\n')
+    assert read_table(tmp_path / "a.tsv").rows == (('"Oui."', "b", "1"), ('"Non."', "e", "2"))
+
+
+def test_lone_quotes_of_a_tsv_are_text(tmp_path):
+    (tmp_path / "a.tsv").write_text('"a" b\t"c\t1\nd"\te""\t2\n')
+    assert read_table(tmp_path / "a.tsv").rows == (('"a" b', '"c', "1"), ('d"', 'e""', "2"))
+
+
+# ---- two ways -----------------------------------------------------------------------------------------
+
+
+def test_semicolons_with_decimal_commas_are_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("1,5;2,5\n2,0;3,25\n")
+    table = read_table(path)
+    assert table.rows == (("1.5", "2.5"), ("2.0", "3.25"))
+    assert table.warnings == (
+        f"{path} can be read in 2 ways, its first row separated by semicolon 1,5 | 2,5 or by comma 1 | 5;2 | 5: "
+        "took the semicolon, choose with --delimiter",
+    )
+    commas = read_table(path, Format(delimiter="comma"))
+    assert (commas.rows, commas.warnings) == ((("1", "5;2", "5"), ("2", "0;3", "25")), ())
+
+
+def test_the_usual_way_goes_before_others_that_read_too(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a;b,c\nd;e,f\n")
+    table = read_table(path)
+    assert table.rows == (("a;b", "c"), ("d;e", "f"))
+    assert "took the comma, choose with --delimiter" in table.warnings[0]
+    assert read_table(path, Format(delimiter=";")).rows == (("a", "b,c"), ("d", "e,f"))
+
+
+def test_thousands_or_decimals_are_told(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a;b;score\nc;d;1,234\ne;f;12\n")
+    table = read_table(path)
+    assert [row[2] for row in table.rows] == ["score", "1.234", "12"]
+    assert table.warnings == (
+        f"{path}: numbers such as 1,234 are read as 1.234, and could be 1234: choose with --decimal , or --decimal .",
+    )
+    for decimal, number in ((",", "1.234"), (".", "1234")):
+        told = read_table(path, Format(decimal=decimal))
+        assert (told.rows[1][2], told.warnings) == (number, ())
+
+
+def test_text_with_commas_is_no_number(tmp_path):
+    rows = (("a", "0,5 euros"), ("b", "1,5"), ("c", "x"))
+    assert read_table(written(tmp_path / "a.csv", rows)).rows == rows
+
+
+# ---- options ------------------------------------------------------------------------------------------
+
+
+def test_header_or_none_can_be_said(tmp_path):
+    path = write_csv(tmp_path / "a.csv", [("text", "label")] + [(f"t {i}", "ab"[i % 2]) for i in range(60)])
+    assert len(load_texts(path, columns="0", format=Format(header=False)).texts) == 61
+    assert len(load_texts(path, columns="0", format=Format(header=True)).texts) == 60
+    with pytest.raises(TaskError, match="has no column 'text'; it has no header and the first row 0: 'text'"):
+        load_texts(path, columns="text", format=Format(header=False))
+    numbers = write_csv(tmp_path / "b.csv", [(f"{i}", f"t {i}") for i in range(60)])
+    assert len(load_texts(numbers, columns="1", format=Format(header=True)).texts) == 59
+
+
+def test_lines_of_another_encoding(tmp_path):
+    (tmp_path / "a.txt").write_bytes("Où est-il ?\nÀ l'école, près du château.\n".encode("cp1252"))
+    texts = load_texts(tmp_path / "a.txt")
+    assert texts.texts == ("Où est-il ?", "À l'école, près du château.")
+    assert texts.notes == (f"{tmp_path / 'a.txt'}: read as cp1252 text; --encoding chooses otherwise",)
+    assert load_texts(tmp_path / "a.txt", format=Format(encoding="cp1252")).notes == ()
+    with pytest.raises(TaskError, match=r"is not ascii after line 0 .*: give another --encoding"):
+        load_texts(tmp_path / "a.txt", format=Format(encoding="ascii"))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"delimiter": "::"}, "expected the delimiter comma, semicolon, tab, pipe or one character, got '::'"),
+        ({"delimiter": '"'}, "expected the delimiter"),
+        ({"encoding": "hex"}, "expected the name of an encoding such as utf-8, utf-16 or cp1252, got 'hex'"),
+        ({"encoding": "utf-99"}, "expected the name of an encoding"),
+        ({"decimal": ";"}, r"expected the decimal mark '\.' or ',', got ';'"),
+    ],
+)
+def test_formats_are_checked(values, message):
+    with pytest.raises(DataError, match=message):
+        Format(**values)
+
+
+@pytest.mark.parametrize(("name", "message"), [("a.jsonl", "expected no delimiter or header with"), ("a.parquet", "")])
+def test_other_files_have_no_delimiter(tmp_path, name, message):
+    (tmp_path / name).write_text("{}")
+    with pytest.raises(TaskError, match=message or "expected no delimiter or header with"):
+        read_table(tmp_path / name, Format(delimiter=";", header=True))
+
+
+@pytest.mark.parametrize(("language", "encoding"), [("de", "cp1252"), ("es", "latin-1"), ("ko", "euc-kr")])
+def test_encodings_of_real_texts(shared_data, tmp_path, language, encoding):
+    source = next((shared_data / "stsb").glob(f"{language}-train.*"))
+    lines = source.read_text(encoding="utf-8").splitlines()
+    for start in range(0, 1000, 100):
+        data = "\n".join(lines[start : start + 100]).encode(encoding, "replace")
+        (tmp_path / "a.txt").write_bytes(data)
+        assert data.decode(find_encoding(tmp_path / "a.txt")) == data.decode(encoding)
+
+
+def test_an_id_is_never_proposed(tmp_path):
+    rows = [("id", "phrase1", "phrase2", "note"), *((i, f"le chat {i}", f"un chien {i}", i % 6) for i in range(9))]
+    with pytest.raises(TaskError, match=r"for example --columns 'phrase1,phrase2,note'"):
+        load_task(write_csv(tmp_path / "a.csv", rows))
+    with pytest.raises(TaskError, match=r"for example --columns '1,2,3'"):
+        load_task(write_csv(tmp_path / "b.csv", rows[1:]))
+    with pytest.raises(TaskError, match=r"by column or index from 0$"):
+        load_task(write_csv(tmp_path / "c.csv", [row[:1] for row in rows]))

@@ -1,0 +1,124 @@
+"""Tables in memory give the task that the same table in a file gives."""
+
+import subprocess
+import sys
+
+import datasets
+import numpy as np
+import pandas
+import pyarrow
+import pytest
+
+from layerprobe.errors import TaskError
+from layerprobe.tasks.formats import Format
+from layerprobe.tasks.loading import load_task, load_texts
+from tests.tasks.test_load_task import rows, sizes, write_csv
+
+PAIRS = rows(60)
+COLUMNS = {name: list(cells) for name, cells in zip(("s1", "s2", "score"), zip(*PAIRS, strict=True), strict=True)}
+IN_MEMORY = {
+    "DataFrame": pandas.DataFrame(COLUMNS, index=[7] * 60),
+    "Dataset": datasets.Dataset.from_dict(COLUMNS),
+    "DatasetDict with one split": datasets.DatasetDict(all=datasets.Dataset.from_dict(COLUMNS)),
+    "Arrow": pyarrow.table(COLUMNS),
+    "columns": COLUMNS,
+    "arrays": {name: np.array(cells) for name, cells in COLUMNS.items()},
+    "records": [dict(zip(COLUMNS, row, strict=True)) for row in PAIRS],
+    "rows": PAIRS,
+    "lists": [list(row) for row in PAIRS],
+    "an array of rows": np.array(PAIRS, dtype=object),
+}
+
+
+@pytest.mark.parametrize("data", IN_MEMORY.values(), ids=IN_MEMORY)
+def test_as_from_a_file(tmp_path, data):
+    task = load_task(data, name="mine")
+    assert task.digest == load_task(write_csv(tmp_path / "a.csv", PAIRS)).digest
+    assert task.name == "mine"
+    assert load_task(data).name == "data"
+
+
+def test_splits():
+    frames = {
+        name: pandas.DataFrame(rows(n, name), columns=list(COLUMNS)) for name, n in zip("abc", (8, 5, 4), strict=True)
+    }
+    whole = load_task({"train": frames["a"], "dev": frames["b"], "test": frames["c"]})
+    assert sizes(whole) == (8, 5, 4)
+    assert load_task(frames["a"], validation=frames["b"], test=rows(4, "c")).digest == whole.digest
+    parts = datasets.DatasetDict(
+        train=datasets.Dataset.from_pandas(frames["a"]), validation=datasets.Dataset.from_pandas(frames["b"])
+    )
+    assert load_task(parts, test=frames["c"]).digest == whole.digest
+    with pytest.raises(TaskError, match="data has the splits x, y: expected train, validation and test"):
+        load_task({"x": frames["a"], "y": frames["b"]})
+
+
+def test_classes_of_a_data_set_go_by_their_names():
+    features = datasets.Features(text=datasets.Value("string"), label=datasets.ClassLabel(names=["no", "maybe", "yes"]))
+    data = datasets.Dataset.from_dict(
+        {"text": [f"t {i}" for i in range(60)], "label": [0, 1, 2] * 20}, features=features
+    )
+    assert load_task(data).labels == ("maybe", "no", "yes")
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pandas.NA, pandas.NaT, ""])
+def test_missing_values_are_empty_cells(missing):
+    frame = pandas.DataFrame({**COLUMNS, "s2": [*COLUMNS["s2"][:-1], missing]})
+    with pytest.raises(TaskError, match=r"^1 cell is empty: data: 1 in s2 \(row 60\): fill or leave out"):
+        load_task(frame)
+    assert sum(sizes(load_task(frame, skip_empty=True))) == 59
+
+
+def test_decimal_commas_in_a_frame():
+    frame = pandas.DataFrame({**COLUMNS, "score": [str(score).replace(".", ",") for score in COLUMNS["score"]]})
+    task = load_task(frame)
+    assert task.digest == load_task(COLUMNS).digest
+    assert task.notes[0] == "data: read as decimal commas; --decimal chooses otherwise"
+    with pytest.raises(TaskError, match="expected no delimiter with data"):
+        load_task(frame, format=Format(delimiter=";"))
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [["a", "b"], ("a", "b"), pandas.Series(["a", "b"]), np.array(["a", "b"]), {"text": ["a", "b"]}, [("a",), ("b",)]],
+)
+def test_texts(texts):
+    file = load_texts(texts, name="mine")
+    assert (file.name, file.texts) == ("mine", ("a", "b"))
+
+
+def test_texts_of_a_data_set():
+    data = datasets.Dataset.from_dict({"body": ["a", "b"], "from": ["x", "y"]})
+    file = load_texts(data, columns="body", documents="from")
+    assert (file.name, file.texts, file.documents) == ("data", ("a", "b"), ("x", "y"))
+    with pytest.raises(TaskError, match=r"^1 cell is empty: data: 1 in text \(row 2\)"):
+        load_texts(["a", "", "c"])
+    assert load_texts(["a", None, "c"], skip_empty=True).texts == ("a", "c")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "expected a file, a folder, .* or a list of rows, got a int"),
+        (None, "or a list of rows, got a NoneType"),
+        ([], "data is empty: expected at least one row"),
+        ({}, "data is empty"),
+        ([("a", "b", 1), ("a", "b")], r"data, row 2: expected a row of 3 cells as in row 1, got \"\('a', 'b'\)\""),
+        ([1, 2], "data, row 1: expected a row, a mapping or a text, got '1'"),
+        ({"a": [1], "b": [1, 2]}, "expected columns of one length, got a 1, b 2"),
+        (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "data has several columns 'a': rename them"),
+        (["a", "b"], "cannot tell which columns are first,second,score; it has the columns text"),
+        (pandas.DataFrame({"a": []}), "data is empty"),
+    ],
+)
+def test_what_is_no_table(data, message):
+    with pytest.raises(TaskError, match=message):
+        load_task(data)
+
+
+def test_no_library_is_loaded():
+    code = (
+        "import sys, layerprobe as lp; lp.load_task([(f'a {i}', f'b {i}', i % 5 / 2) for i in range(60)]);"
+        "assert not {'pandas', 'datasets', 'torch', 'pyarrow', 'chardet'} & set(sys.modules), 'loaded'"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
