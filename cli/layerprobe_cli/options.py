@@ -25,6 +25,8 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.formats import DELIMITERS, Format
 from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe_cli.completion import names_of, tasks
+from layerprobe_cli.output import Output
 
 if TYPE_CHECKING:
     from layerprobe.encoders.loading import Checkpoint
@@ -66,11 +68,53 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
-Report = Annotated[Path | None, typer.Option(help="The HTML file to write.", show_default=False)]
+PlotlyFrom = Annotated[
+    Literal["embedded", "cdn"],
+    option(
+        "Report",
+        "--plotly",
+        help="embedded: the page opens offline, in about 2 MB. cdn: it is small, and loads Plotly from the network.",
+    ),
+]
 Norm = Annotated[
     Literal["final", "raw"],
     option("Model", help="Pre-norm models: apply the final norm at every layer, as truncated models do, or not."),
 ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Report:
+    """The result as a page."""
+
+    report: Annotated[
+        Path | None,
+        option(
+            "Report",
+            "--report",
+            metavar="FILE.html",
+            dir_okay=False,
+            help="Also write the result as one HTML page.",
+            show_default=False,
+        ),
+    ] = None
+    plotly: PlotlyFrom = "embedded"
+
+    def write(self, output: Output, function: str, *results: object, **about: Any) -> None:
+        """Write the page that a function makes of results, where one was asked for, and say where it is."""
+        self.save(function, *results, **about)
+        self.name(output)
+
+    def save(self, function: str, *results: object, **about: Any) -> None:
+        """Write the page; the function is named `module:function`, and imported only where a page was asked for."""
+        if self.report is not None:
+            from layerprobe.display import save_page
+
+            save_page(self.report, function, *results, plotly=self.plotly, **about)
+
+    def name(self, output: Output) -> None:
+        """Say where the page is."""
+        if self.report is not None and not output.json:
+            typer.echo(f"\nReport: {self.report}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,6 +222,7 @@ class TaskSource:
             "Data",
             "--task",
             "-t",
+            autocompletion=tasks,
             help="Sentence pairs with scores or labels, or texts with labels: a CSV, TSV, JSONL or Parquet file, a "
             "folder with train, dev and test files, stsb, or the hub id of a data set.",
             show_default=False,
@@ -197,7 +242,7 @@ class TaskSource:
             "Data",
             metavar=f"[{'|'.join(KINDS)}]",
             callback=_known_kind,
-            autocompletion=lambda: list(KINDS),
+            autocompletion=names_of("layerprobe.tasks.kinds.kind:KINDS"),
             help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
             show_default="detected",
         ),
@@ -366,6 +411,7 @@ class RetrievalSource:
             "Data",
             "--task",
             "-t",
+            autocompletion=tasks,
             help="A folder with corpus.jsonl, queries.jsonl and qrels/test.tsv, the hub id of a data set with the "
             "same, or a table of queries with documents.",
             show_default=False,
@@ -492,19 +538,26 @@ class Similarity:
 
     def settings(self) -> dict[str, Any]:
         """Return measure and alignment as the library takes them."""
-        return self._settings("cka")
+        return self._settings(["cka"])[0]
 
-    def _settings(self, measure: str, **options: int | None) -> dict[str, Any]:
+    def _settings(self, measures: Sequence[str], **options: int | None) -> list[dict[str, Any]]:
+        """Return measure and alignment for each measure; an option that none of them has is refused."""
         from layerprobe.similarity.values import Measure
 
         fields = {"kernel": self.kernel, "estimator": self.estimator, "bandwidth_multiplier": self.bandwidth, **options}
         given = {name: value for name, value in fields.items() if value is not None}
-        kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
-        if unknown := values.keys() - {field.name for field in dataclasses.fields(kind)}:
-            names = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
-            chosen = " ".join(getattr(kind, tag) for tag in reversed(kind.json_tags))
-            raise typer.BadParameter(f"expected no {names} with {chosen}: it has no such setting")
-        return {"measure": kind(**values), "alignment": None if self.alignment == "auto" else self.alignment}
+        chosen, names, unknown = [], [], set(given)
+        for measure in measures:
+            kind, values = Measure.class_of({"name": measure, "normalize": self.normalize, **given})
+            known = {field.name for field in dataclasses.fields(kind)}
+            chosen.append(kind(**{name: value for name, value in values.items() if name in known}))
+            names.append(" ".join(getattr(kind, tag) for tag in reversed(kind.json_tags)))
+            unknown &= values.keys() - known
+        if unknown:
+            refused = ", ".join(sorted(f"--{name.removesuffix('_multiplier')}" for name in unknown))
+            raise typer.BadParameter(f"expected no {refused} with {' and '.join(names)}: it has no such setting")
+        alignment = None if self.alignment == "auto" else self.alignment
+        return [{"measure": measure, "alignment": alignment} for measure in chosen]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -512,21 +565,24 @@ class AnySimilarity(Similarity):
     """How two models are compared by any measure."""
 
     measure: Annotated[
-        str,
+        list[str] | None,
         option(
             "Comparison",
             metavar="NAME",
-            help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka.",
+            autocompletion=names_of("layerprobe.similarity.registry:MEASURES"),
+            help="Measure of similarity: {measures}; --kernel, --estimator and --bandwidth are those of cka. Given "
+            "again: further measures.",
+            show_default="cka",
         ),
-    ] = "cka"
+    ] = None
     neighbours: Annotated[
         int | None,
         option("Comparison", min=1, help="Nearest neighbours that count, of measures by these.", show_default="10"),
     ] = None
 
-    def settings(self) -> dict[str, Any]:
-        """Return measure and alignment as the library takes them."""
-        return self._settings(self.measure, neighbours=self.neighbours)
+    def all_settings(self) -> list[dict[str, Any]]:
+        """Return measure and alignment as the library takes them, for each measure; an option goes to those with it."""
+        return self._settings(list(dict.fromkeys(self.measure or ["cka"])), neighbours=self.neighbours)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -662,13 +718,6 @@ Level = Annotated[
 ]
 
 
-def _rules(given: str = "") -> list[str]:
-    """Return the rules whose names begin so, for the shell's completion."""
-    from layerprobe.dropbench.tuned import rule_names
-
-    return [name for name in rule_names() if name.lower().startswith(given.lower())]
-
-
 def _known_rule(name: str | None) -> str | None:
     """Return the name of a rule; a misspelt one is told before a model is loaded."""
     if name is not None:
@@ -687,7 +736,7 @@ RuleName = Annotated[
         "Prediction",
         "--rule",
         callback=_known_rule,
-        autocompletion=_rules,
+        autocompletion=names_of("layerprobe.dropbench.tuned:rule_names"),
         metavar="NAME",
         help="How a drop is predicted: a rule tuned on DropBench; `layerprobe bench-predictors --tuned` lists them.",
         show_default="fall of InfoNCE; of the effective rank where texts are single words",

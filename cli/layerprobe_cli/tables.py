@@ -247,20 +247,7 @@ def _print_retrieval(scores: RetrievalScores) -> None:
         rows.append([*cells, "best" if layer == best else ""])
     print_table(header, rows)
     typer.echo(
-        f"\n{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}. "
-        + _best_layer(scores, metric_title(primary), level)
-    )
-
-
-def _best_layer(scores: RetrievalScores, title: str, level: float) -> str:
-    best, last = scores.best_layer, scores.model.n_blocks
-    if best == last:
-        return f"The last layer, {last}, has the best {title}: {scores.scores[last]:.2f}."
-    each = scores.differences[best]
-    interval = f"{100 * level:g} % interval for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
-    return (
-        f"Layer {best} has the best {title}: {scores.scores[best]:.2f}, the last {scores.scores[last]:.2f} "
-        f"(difference {each.value:+.2f}, {interval})."
+        f"\n{len(scores.query_ids):,} queries, {scores.n_documents:,} documents, by {scores.ranking}. {scores.sentence}"
     )
 
 
@@ -291,22 +278,12 @@ def _print_layers(
         cells += [f"{100 * share:.0f} %" for share in (known.chance_best, known.chance_within)]
         tested = by_layer.get(known.layer)
         cells += ["" if tested is None else mean_and_std(tested.mean, tested.std)]
-        rows.append([*cells, _flag(finding, known.layer)])
+        rows.append([*cells, finding.flag(known.layer)])
     print_table(header, rows)
     typer.echo(
         f"{title} x 100, on validation but for the test column. Expected: fine-tuned there, over new items and seeds; "
         f"best, {within}: the chance to be the best, and to lose no more than that to it."
     )
-
-
-def _flag(finding: Finding, layer: int) -> str:
-    if layer == finding.best_layer:
-        return "keep"
-    if layer == finding.answer.smallest_sufficient:
-        return "will do"
-    if layer in finding.answer.candidates:
-        return "may be best"
-    return "drop" if layer in finding.drop_layers else ""
 
 
 def _print_answer(finding: Finding) -> None:

@@ -6,11 +6,13 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.adaptation.values import Adaptation, AdaptationProtocol
+from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome, Protocol
@@ -301,9 +303,11 @@ class ChainSimilarities:
     """After every adaptation, then after the last fine-tuning by layer, with the first seed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChainResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class ChainResult(Shown):
     """What came of a chain."""
+
+    page_function: ClassVar[str] = "layerprobe.chains.page:chain_page"
 
     chain: Chain
     level: float
@@ -389,6 +393,13 @@ class ChainResult:
             f"{measure[0].upper()}{measure[1:]} of the last layer kept with the same layer of the start, on "
             f"{self.similarities.n_texts} texts: {', '.join(listed)}."
         )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        scores = brief([outcome.mean for outcome in self.outcomes])
+        layers = ", ".join(str(outcome.layer) for outcome in self.outcomes)
+        return f"{self.chain.name}: {self.primary} x 100 at layers {layers}: {scores}"
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

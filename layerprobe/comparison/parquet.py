@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ COLUMNS = {
 """Columns in their order, with the dtypes that pandas has for them: the same whatever was measured."""
 
 
-def similarity_table(comparisons: Comparisons) -> pd.DataFrame:
+def similarity_table(measured: Sequence[Comparisons]) -> pd.DataFrame:
     """Return a row for every pair of layers, raw and z-scored, with interval and null distribution where they are.
 
     The columns are `COLUMNS`: texts is the digest of the texts, on_curve whether the curve takes this pair. Settings
@@ -55,18 +56,18 @@ def similarity_table(comparisons: Comparisons) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = [row for comparison in comparisons.comparisons for row in _rows(comparison)]
+    rows = [row for each in measured for comparison in each.comparisons for row in _rows(comparison)]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS)
 
 
-def write_parquet(comparisons: Comparisons, path: Path) -> None:
+def write_parquet(measured: Sequence[Comparisons], path: Path) -> None:
     """Write the table to a file, whole or not at all.
 
     Raises:
         DataError: If the file cannot be written.
     """
     buffer = io.BytesIO()
-    similarity_table(comparisons).to_parquet(buffer, index=False)
+    similarity_table(measured).to_parquet(buffer, index=False)
     try:
         replace_file(path, buffer.getvalue())
     except OSError as error:

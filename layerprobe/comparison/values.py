@@ -1,15 +1,19 @@
 """Models compared on the same texts, and how surely."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
+from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparison(Shown):
     """Two models compared on the same texts."""
+
+    page_function: ClassVar[str] = "layerprobe.report.comparison:comparison_page"
 
     model: ModelDescription
     """The model under study."""
@@ -59,10 +63,19 @@ class Comparison:
         if self.steps and len(self.steps) != self.model.n_blocks:
             raise DataError(f"expected {self.model.n_blocks} steps from layer to layer, got {len(self.steps)}")
 
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        against = "with the layer before" if self.alone else f"against {self.reference.name}"
+        about = f"{self.model.name} {against}, {self.map.measure.title}, {self.map.n_samples} texts"
+        return f"{about}: {brief(self.curve.values)}"
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparisons:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Comparisons(Shown):
     """One model compared with any number of others on the same texts."""
+
+    page_function: ClassVar[str] = "layerprobe.report.comparison:comparison_page"
 
     comparisons: tuple[Comparison, ...]
     """One a reference."""
@@ -77,3 +90,8 @@ class Comparisons:
                 f"expected the differences of {len(self.comparisons) - 1} references to the first, "
                 f"got {len(self.differences)}"
             )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return "; ".join(comparison.summary for comparison in self.comparisons)

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol, Weighting
 from layerprobe.metrics.names import METRICS
@@ -434,9 +435,11 @@ class BudgetScores:
     """Models of scans against TMFT."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Bench(Shown):
     """What predictors of a drop score on a zoo, evaluated leave-one-family-out."""
+
+    page_function: ClassVar[str] = "layerprobe.dropbench.page:bench_page"
 
     provenance: ZooProvenance
     """Of the zoo."""
@@ -446,3 +449,9 @@ class Bench:
     draws: int
     """Of the bootstrap."""
     budgets: tuple[BudgetScores, ...]
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        budgets = ", ".join(f"{len(each.truths)} models under {each.budget}" for each in self.budgets)
+        return f"{len(self.families)} families: {budgets}"

@@ -3,7 +3,7 @@
 import collections
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
 EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Embeddings:
     """The pooled embeddings of every layer for a list of distinct texts, on disk."""
 
@@ -52,7 +52,11 @@ class Embeddings:
     """What the user should know about them."""
     settings: dict[str, str]
     """Options that the numbers depend on and that were not left at their default."""
-    _row: dict[str, int] = field(repr=False)
+    _row: dict[str, int]
+
+    def __repr__(self) -> str:
+        sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self.texts)} texts"
+        return f"<Embeddings: {self.model.name}, {sizes}>"
 
     @property
     def n_layers(self) -> int:

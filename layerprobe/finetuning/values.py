@@ -2,8 +2,9 @@
 
 import typing
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
+from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary
@@ -64,9 +65,11 @@ class EpochMetrics:
     """x 100."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FineTuningRun:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class FineTuningRun(Shown):
     """One truncated model, fine-tuned with one seed; scores are those of the best epoch by validation."""
+
+    page_function: ClassVar[str] = "layerprobe.report.tuning:run_page"
 
     layer: int
     seed: int
@@ -93,6 +96,12 @@ class FineTuningRun:
         for metrics in (self.validation, self.test, *(epoch.validation for epoch in self.epochs)):
             check_primary(self.primary, metrics, what="the metrics of a run")
 
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        scores = f"validation {self.validation[self.primary]:.2f}, test {self.test[self.primary]:.2f}"
+        return f"layer {self.layer}, seed {self.seed}: {self.primary} x 100 {scores} at epoch {self.best_epoch}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointEpoch:
@@ -115,9 +124,11 @@ class FailedLayer:
     """Why, in one line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JointRun:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class JointRun(Shown):
     """One model, fine-tuned at every layer at once with one seed; scores are those of its best epoch."""
+
+    page_function: ClassVar[str] = "layerprobe.report.tuning:joint_page"
 
     seed: int
     weighting: Weighting
@@ -192,6 +203,12 @@ class JointRun:
             threshold=self.thresholds[layer],
         )
 
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        scores = [None if each is None else each[self.primary] for each in self.validation]
+        return f"all layers, seed {self.seed}: validation {self.primary} x 100 {brief(scores)}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerOutcome:
@@ -265,9 +282,11 @@ class SavedSeeds:
     """What they would have taken, by the runs that were made."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Confirmation(Shown):
     """What fine-tuning says about a prediction."""
+
+    page_function: ClassVar[str] = "layerprobe.report.tuning:confirmation_page"
 
     verdict: Verdict
     """confirmed, refuted or undecided."""
@@ -293,6 +312,11 @@ class Confirmation:
     error: CrossedInterval | None = None
     """The effect with its errors over items and seeds, at the level of its look; None where there was none, and in
     files that are older than outputs by item."""
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.verdict}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 import itertools
 import re
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
+from layerprobe.display import Shown
 from layerprobe.dropbench.values import OTHER_SEED, SAME_SEED, TWIN, Zoo
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol, Weighting
@@ -210,9 +211,11 @@ class LabFailure:
     """In one line."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LabResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LabResult(Shown):
     """What came of a study."""
+
+    page_function: ClassVar[str] = "layerprobe.labs.page:lab_page"
 
     study: LabStudy
     level: float
@@ -234,6 +237,11 @@ class LabResult:
         several = len(self.study.tasks) > 1
         told = (each for each in self.effects if each.measure == "drop" and not each.size)
         return tuple(_sentence(each, self.level, name_task=several) for each in told)
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.study.name}, {len(self.zoo.entries)} models: {' '.join(self.sentences)}"
 
 
 def _sentence(effect: ObjectiveEffect, level: float, *, name_task: bool) -> str:

@@ -3,14 +3,17 @@
 import base64
 import functools
 import gzip
+import hashlib
 import json
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from plotly.offline import get_plotlyjs
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
+from layerprobe.checks import check_choice
+from layerprobe.display import PlotlySource
 from layerprobe.errors import LayerProbeError
 from layerprobe.files import replace_file
 from layerprobe.pages.glossary import terms
@@ -19,16 +22,24 @@ from layerprobe.pages.parts import definitions, listed, section
 from layerprobe.pages.style import DARK
 from layerprobe.pages.values import Card, Figure, Page, Section
 
+CDN = "https://cdn.plot.ly"
+"""Whence a page that does not carry Plotly loads it."""
 
-def write_page(page: Page, path: str | Path) -> Path:
+
+def write_page(page: Page, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
     """Write a page as HTML and return its path; a reader sees the old file or the whole new one.
+
+    Args:
+        page: What to write.
+        path: Where to.
+        plotly: embedded: the page opens offline, in about 2 MB; cdn: it is small, and loads Plotly from `CDN`.
 
     Raises:
         LayerProbeError: If the file cannot be written.
     """
     target = Path(path)
     # A folder name that is no UTF-8 holds lone surrogates; as \udc80 they are right in JSON and legible in text.
-    content = render(page).encode("utf-8", "backslashreplace")
+    content = render(page, plotly=plotly).encode("utf-8", "backslashreplace")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         replace_file(target, content)
@@ -40,26 +51,48 @@ def write_page(page: Page, path: str | Path) -> Path:
     return target
 
 
-def render(page: Page) -> str:
-    """Return a page as HTML that loads nothing: style, scripts, figures and data are inside."""
+def render(page: Page, *, plotly: PlotlySource = "embedded") -> str:
+    """Return a page as HTML with style, scripts, figures and data inside; embedded, it loads nothing at all."""
+    check_choice(plotly, PlotlySource, name="plotly")
     figures = (f'"{figure.name}": {figure.plot.to_json(engine="json")}' for figure in page.figures)
     return Template(_asset("template.html")).substitute(
         title=escape(f"{page.title} · layerprobe"),
         style=_asset("style.css"),
         body=join(_header(page), *map(_section, _sections(page))),
-        study=script_json(page.data),
+        study=script_json(_compact(page.data)),
         table=script_json(json.dumps(page.table)),
         figures=script_json(f"{{{', '.join(figures)}}}"),
         dark=script_json(json.dumps(DARK)),
-        plotly=_plotly(),
+        plotly=_from_cdn() if plotly == "cdn" else _carried(),
+        origin="" if plotly == "embedded" else f" {CDN}",
         script=_asset("page.js"),
     )
 
 
+def _compact(text: str) -> str:
+    """Return JSON without white space, which is half of a matrix with a number a line."""
+    return json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
+
+
 @functools.cache
-def _plotly() -> str:
+def _carried() -> Markup:
     """Return Plotly as base64 of gzip: two fifths of its size, and every browser of today unpacks it."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
+    return element("script", Markup(packed), type="application/gzip;base64", id="plotly")
+
+
+@functools.cache
+def _from_cdn() -> Markup:
+    """Return what loads the same Plotly from `CDN`, and no other: the browser compares its hash."""
+    digest = base64.b64encode(hashlib.sha256(get_plotlyjs().encode()).digest()).decode()
+    return element(
+        "script",
+        id="plotly",
+        src=f"{CDN}/plotly-{get_plotlyjs_version()}.min.js",
+        integrity=f"sha256-{digest}",
+        crossorigin="anonymous",
+        charset="utf-8",
+    )
 
 
 def _asset(name: str) -> str:

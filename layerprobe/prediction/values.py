@@ -1,8 +1,10 @@
 """Which layers are expected to drop, and why."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from layerprobe.checks import check_level
+from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.similarity.values import CurveUncertainty
 
@@ -91,9 +93,11 @@ class Record:
             raise DataError(f"expected counts of {self.models} models, got {self}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DropPrediction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class DropPrediction(Shown):
     """Which layers are expected to score lower after fine-tuning than an earlier one."""
+
+    page_function: ClassVar[str] = "layerprobe.report.prediction:drop_page"
 
     drop_layers: tuple[int, ...]
     """The final run of flagged layers; empty where no drop is expected."""
@@ -136,6 +140,11 @@ class DropPrediction:
     def drops(self) -> bool:
         """Whether any layer is flagged."""
         return bool(self.drop_layers)
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return self.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,11 @@ def profile_page(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> 
     )
 
 
+def profile_of(profile: Profile) -> Page:
+    """Return the page of one profile."""
+    return profile_page([profile])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
     """Profiles with what is shown beside them."""

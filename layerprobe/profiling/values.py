@@ -2,7 +2,9 @@
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
+from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 
@@ -130,9 +132,11 @@ class LayerProfile:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Profile:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Profile(Shown):
     """What a model costs to serve, truncated at each of some layers."""
+
+    page_function: ClassVar[str] = "layerprobe.profiling.page:profile_of"
 
     model: ModelDescription
     layers: tuple[LayerProfile, ...]
@@ -183,3 +187,10 @@ class Profile:
     def shapes(self) -> tuple[Shape, ...]:
         """Tokens a text and texts a batch of every cost, ascending."""
         return tuple(cost.shape for cost in self.layers[0].costs)
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        costs = brief([1e3 * each.costs[0].seconds for each in self.layers], ".3g")
+        length, size = self.shapes[0]
+        return f"{self.model.name} on {self.hardware}, {size} x {length} tokens in ms by layer: {costs}"

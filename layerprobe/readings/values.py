@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
+from layerprobe.display import Shown, brief
 from layerprobe.errors import DataError
 from layerprobe.similarity.values import CurveUncertainty
 
@@ -34,9 +35,11 @@ class Views:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerCurve:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LayerCurve(Shown):
     """A number for every layer, and how surely it is known."""
+
+    page_function: ClassVar[str] = "layerprobe.report.scores:curve_page"
 
     values: tuple[float, ...]
     """By layer."""
@@ -68,3 +71,8 @@ class LayerCurve:
         numbers = None if clusters is None else np.array(clusters)
         uncertainty = curve_uncertainty(values, influences, level=level, clusters=numbers)
         return cls(values=values, standard_errors=uncertainty.standard_errors, uncertainty=uncertainty)
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{len(self.values)} layers: {brief(self.values, '.4g')}"

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+from layerprobe.display import PlotlySource
 from layerprobe.finetuning.values import Confirmation
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import glossary, numbers
@@ -28,9 +29,9 @@ BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "
 TERMS = ("CKA", "Debiased", "Layer", "Drop layer", "TMFT", "Zero-shot")
 
 
-def write_report(study: Study, path: str | Path) -> Path:
+def write_report(study: Study, path: str | Path, *, plotly: PlotlySource = "embedded") -> Path:
     """Write the report of a study as one HTML file and return its path; see `layerprobe.pages.page.write_page`."""
-    return write_page(study_page(study), path)
+    return write_page(study_page(study), path, plotly=plotly)
 
 
 def study_page(study: Study) -> Page:

@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
+from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
-from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary
+from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
 from layerprobe.serialisation import digest
 from layerprobe.similarity.values import Difference, Interval
@@ -96,9 +97,11 @@ def _words(text: str) -> str:
     return " ".join(text.split())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetrievalScores:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class RetrievalScores(Shown):
     """How well the embeddings of a model find documents, layer by layer."""
+
+    page_function: ClassVar[str] = "layerprobe.report.scores:retrieval_page"
 
     model: ModelDescription
     task: str
@@ -153,3 +156,21 @@ class RetrievalScores:
     def values(self, metric: str) -> tuple[float, ...]:
         """Return the mean of a metric by layer, x 100."""
         return tuple(mean.value for mean in self.means[metric])
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.model.name} on {self.task}: {self.sentence} By layer: {brief(self.scores)}"
+
+    @property
+    def sentence(self) -> str:
+        """Which layer is best, and by how much it beats the last one, in plain words."""
+        best, last, title = self.best_layer, self.model.n_blocks, metric_title(self.primary)
+        if best == last:
+            return f"The last layer, {last}, has the best {title}: {self.scores[last]:.2f}."
+        each = self.differences[best]
+        interval = f"{100 * each.level:g} % interval for all layers together {each.lower:+.2f} to {each.upper:+.2f}"
+        return (
+            f"Layer {best} has the best {title}: {self.scores[best]:.2f}, the last {self.scores[last]:.2f} "
+            f"(difference {each.value:+.2f}, {interval})."
+        )

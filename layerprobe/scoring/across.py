@@ -1,7 +1,6 @@
 """Several tasks -> the layer that does best on all of them, without fine-tuning. Knows scores and tasks."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from layerprobe.checks import LEVEL, check_level
@@ -12,55 +11,9 @@ from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.metrics.seeds import best_of, mean_interval
 from layerprobe.progress import Progress, notebook_bar
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.values import AcrossTasks, LayerAcross, TaskScores
 from layerprobe.scoring.zero_shot import score
 from layerprobe.tasks.values import Task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TaskScores:
-    """What every layer scores on one task."""
-
-    task: str
-    """As the user gave it."""
-    task_digest: str
-    kind: str
-    scores: LayerScores
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerAcross:
-    """One layer on all tasks."""
-
-    layer: int
-    mean: float
-    """Of the primary metrics, x 100."""
-    behind: float
-    """Mean over tasks of what the best layer scores more, in points; 0 for that layer."""
-    interval: tuple[float, float] | None
-    """Of that difference on other tasks like these: Student's t over tasks, paired. It holds the error over items, as
-    each task has its own. None for the best layer, and for one task."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcrossTasks:
-    """Every layer of a model on several tasks."""
-
-    model: ModelDescription
-    tasks: tuple[TaskScores, ...]
-    layers: tuple[LayerAcross, ...]
-    level: float
-    """Of the intervals."""
-
-    @property
-    def best_layer(self) -> int:
-        """The layer with the highest mean, the earlier one of equals."""
-        return best_of([each.mean for each in self.layers])
-
-    @property
-    def candidates(self) -> tuple[int, ...]:
-        """The best layer and those whose difference from it may be 0; all where there is one task."""
-        return tuple(each.layer for each in self.layers if each.interval is None or each.interval[0] <= 0)
 
 
 def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level: float = LEVEL) -> AcrossTasks:
@@ -115,19 +68,3 @@ def score_across(
     if description is None:
         raise DataError("expected at least one task, got none")
     return across_tasks(description, done, level=level)
-
-
-def across_sentence(result: AcrossTasks) -> str:
-    """Return which layer is best on all tasks, and which cannot be told from it."""
-    best, last, n = result.layers[result.best_layer], result.model.n_blocks, len(result.tasks)
-    tasks = "1 task" if n == 1 else f"{n} tasks"
-    said = f"Layer {best.layer} of {last} scores best over {tasks}, {best.mean:.1f} in the mean"
-    if best.layer != last:
-        end = result.layers[-1]
-        bounds = "" if end.interval is None else f" ({result.level:.0%} {end.interval[0]:.1f} to {end.interval[1]:.1f})"
-        said += f"; the last layer scores {end.behind:.1f} less{bounds}"
-    if n == 1:
-        return f"{said}; one task says nothing of others."
-    others = [str(layer) for layer in result.candidates if layer != best.layer]
-    rivals = f"on other tasks like these, {', '.join(others)} may be as good" if others else "no other may be as good"
-    return f"{said}. {rivals[0].upper()}{rivals[1:]}."

@@ -14,7 +14,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.files import make_directory, write_whole
 from layerprobe.names import short_name
-from layerprobe.scoring.across import AcrossTasks, TaskScores
+from layerprobe.scoring.values import AcrossTasks, TaskScores
 
 UNDETERMINED = "und-Zyyy"
 """Language and script that nobody named, by ISO 639-3 and ISO 15924; mteb reads no score without a language."""

@@ -154,14 +154,14 @@ def points(number: float) -> str:
     return f"{number:g} point{'' if number == 1 else 's'}"
 
 
-def listed(layers: Sequence[int], word: str) -> str:
-    """Return layers with a word before the last of them.
+def listed(things: Sequence[object], word: str) -> str:
+    """Return layers or names with a word before the last of them.
 
     Examples:
         >>> listed([4, 5, 6], "or")
         '4, 5 or 6'
     """
-    *others, last = map(str, layers)
+    *others, last = map(str, things)
     return f"{', '.join(others)} {word} {last}" if others else last
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from layerprobe.checks import check_choice
+from layerprobe.display import Shown
 from layerprobe.errors import DataError
 from layerprobe.similarity.registry import MEASURES
 
@@ -230,9 +231,11 @@ class PermutationNull:
     """The largest value of the map, calibrated by `maximum_threshold`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimilarityMap:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SimilarityMap(Shown):
     """Every layer of one model against every layer of another."""
+
+    page_function: ClassVar[str] = "layerprobe.report.comparison:map_page"
 
     measure: Measure
     """What the values are."""
@@ -271,6 +274,15 @@ class SimilarityMap:
     def shape(self) -> tuple[int, int]:
         """Layers of the model and of the reference."""
         return len(self.values), len(self.values[0])
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        lowest, highest = (extreme(value for row in self.values for value in row) for extreme in (min, max))
+        rows, columns = self.shape
+        return (
+            f"{self.measure.title} of {rows} by {columns} layers, {lowest:.2f} to {highest:.2f}, {self.n_samples} texts"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

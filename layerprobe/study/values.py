@@ -3,9 +3,11 @@
 import itertools
 import statistics
 from dataclasses import dataclass
+from typing import ClassVar
 
 from layerprobe.checks import LEVEL
 from layerprobe.comparison.values import Comparison
+from layerprobe.display import Shown
 from layerprobe.encoders.values import check_layers
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
@@ -62,9 +64,11 @@ class Provenance:
         KINDS.check(self.task_kind)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Prediction(Shown):
     """What is expected of a model before anything is trained, and what that rests on."""
+
+    page_function: ClassVar[str] = "layerprobe.report.prediction:prediction_page"
 
     comparisons: tuple[Comparison, ...]
     """One a reference; without one, the model with itself, each layer with the one before."""
@@ -102,6 +106,11 @@ class Prediction:
     def sentence(self) -> str:
         """The prediction in plain words."""
         return self.drop.sentence
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return self.sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +170,11 @@ class AgainstLast:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Finding(Shown):
     """Which layer to keep, and the runs that say so."""
+
+    page_function: ClassVar[str] = "layerprobe.report.tuning:finding_page"
 
     answer: SearchAnswer
     """By validation."""
@@ -293,6 +304,16 @@ class Finding:
         falling = itertools.takewhile(lambda known: known.chance_within <= sure, reversed(self.answer.layers))
         return tuple(sorted(known.layer for known in falling))
 
+    def flag(self, layer: int) -> str:
+        """Return what follows for a layer: keep, will do, may be best or drop; empty for the others."""
+        if layer == self.best_layer:
+            return "keep"
+        if layer == self.answer.smallest_sufficient:
+            return "will do"
+        if layer in self.answer.candidates:
+            return "may be best"
+        return "drop" if layer in self.drop_layers else ""
+
     @property
     def scans(self) -> tuple[tuple[FineTuningRun, ...], ...]:
         """The runs that trained all layers at once, each by layer; none of layers that failed."""
@@ -309,10 +330,17 @@ class Finding:
         """The runs of truncated models."""
         return tuple(made.run for made in self.runs if not made.scan)
 
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return " ".join(filter(None, (self.kept, self.certainty)))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Study:
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Study(Shown):
     """The whole pipeline's result: what the report shows."""
+
+    page_function: ClassVar[str] = "layerprobe.report.page:study_page"
 
     comparison: Comparison
     prediction: DropPrediction
@@ -406,3 +434,9 @@ class Study:
     def metric(self) -> str:
         """The primary metric of the task."""
         return KINDS[self.provenance.task_kind].metrics[0]
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        said = self.prediction.sentence if self.finding is None else self.finding.summary
+        return f"{self.comparison.model.name} on {self.provenance.task}: {said}"

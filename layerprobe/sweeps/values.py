@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from layerprobe.checks import check_seeds
+from layerprobe.display import Shown
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
@@ -49,9 +50,11 @@ class SweepCurve:
         METRICS.check(self.primary)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SweepResult:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SweepResult(Shown):
     """What a sweep left, or has so far."""
+
+    page_function: ClassVar[str] = "layerprobe.sweeps.page:sweep_page"
 
     curves: tuple[SweepCurve, ...]
     """A model and task each, in the order of models, then tasks."""
@@ -76,6 +79,11 @@ class SweepResult:
     def n_left(self) -> int:
         """Runs to come."""
         return self.n_runs - self.n_done - self.n_failed
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{self.n_done} of {self.n_runs} runs done, {self.n_failed} failed, {len(self.curves)} curves"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from layerprobe.errors import LayerProbeError
 from layerprobe.pages.page import render, write_page
 from layerprobe.serialisation import to_dict
 from tests.report.test_page import Page
+from tests.shown import assert_shows_itself
 
 HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
@@ -92,3 +93,7 @@ def test_a_page_that_cannot_be_written(whole: ChainResult, tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(LayerProbeError, match=r"expected to write the report to .*choose another path"):
         write_page(chain_page(whole), tmp_path / "file" / "chain.html")
+
+
+def test_the_result_shows_itself(whole: ChainResult, tmp_path: Path) -> None:
+    assert_shows_itself(whole, tmp_path)

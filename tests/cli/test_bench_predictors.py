@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.dropbench.bench import bench_predictors
 from layerprobe.dropbench.values import Bench
 from layerprobe.dropbench.zoo import read_kept_out, write_zoo
 from layerprobe.serialisation import from_json
 from tests.dropbench.zoos import DROPPING, RISING, known_zoo, recorded, zoo
+from tests.shown import assert_shows_itself
 
 from .conftest import Layerprobe
 
@@ -79,3 +81,8 @@ def test_bad_input_is_one_line(layerprobe: Layerprobe, zoo_file: Path) -> None:
     zoo_file.write_text("[]")
     done = layerprobe("bench-predictors", zoo_file)
     assert (done.code, "holds no zoo" in done.error) == (1, True)
+
+
+def test_the_table_shows_itself(tmp_path: Path) -> None:
+    made = [recorded(f"m{k}", "ab"[k], (DROPPING, RISING)[k], seed=k, cka=RISING) for k in range(2)]
+    assert_shows_itself(bench_predictors(zoo(*made)), tmp_path)

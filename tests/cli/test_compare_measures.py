@@ -16,6 +16,7 @@ from layerprobe.comparison.values import Comparisons
 from layerprobe.serialisation import from_json, to_dict
 from layerprobe.similarity.registry import MEASURES
 from tests.plugins import install
+from tests.report.test_page import Page
 
 from .conftest import Layerprobe
 
@@ -112,3 +113,32 @@ def test_options_that_a_measure_does_not_have(
     refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
     assert refused.code == 2
     assert message in " ".join(refused.err.split())
+
+
+def test_an_option_goes_to_those_of_several_measures_that_have_it(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    page, rows = tmp_path / "compared.html", tmp_path / "map.parquet"
+    several = ("--measure", "cka", "--measure", "mutual-knn", "--kernel", "rbf", "--neighbours", "3")
+    done = layerprobe("compare", *pair, "-t", pairs_file, *several, "--json", "--report", page, "--parquet", rows)
+    cka, knn = (from_json(Comparisons, json.dumps(each)).comparisons[0].map for each in done.json)
+    assert to_dict(cka.measure)["kernel"] == "rbf"
+    assert to_dict(knn.measure)["neighbours"] == 3
+    assert set(pd.read_parquet(rows).measure) == {"cka", "mutual-knn"}
+    text = page.read_text()
+    assert "All 2 measures are least with bert" in text or "Measures differ in where similarity to bert" in text
+    read = Page(text)
+    assert json.loads(read.data("study")) == done.json
+    assert list(json.loads(read.data("figures"))) == ["curve-0", "curve-1", "map-0", "map-1"]
+    shown = layerprobe("compare", *pair, "-t", pairs_file, *several, "--report", page).out
+    assert shown.endswith(f"\nReport: {page}\n")
+    assert shown.index("CKA") < shown.index("mutual kNN")
+
+
+def test_an_option_that_none_of_several_measures_has_is_refused(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    options = ("--measure", "rsa", "--measure", "cka", "--neighbours", "3")
+    refused = layerprobe("compare", *pair, "-t", pairs_file, *options)
+    assert refused.code == 2
+    assert "expected no --neighbours with rsa and linear cka" in " ".join(refused.err.split())

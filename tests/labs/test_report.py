@@ -13,6 +13,7 @@ from layerprobe.labs.values import LabFailure, LabResult
 from layerprobe.pages.page import render, write_page
 from layerprobe.serialisation import to_dict
 from tests.report.test_page import Page
+from tests.shown import assert_shows_itself
 
 HOSTILE = "<script>alert('x')</script> $x$ & \"quoted\""
 
@@ -64,3 +65,7 @@ def test_a_lonely_model_is_a_page_too(result: LabResult, tmp_path: Path) -> None
     lonely = dataclasses.replace(result, zoo=dataclasses.replace(result.zoo, entries=(entry,)), effects=())
     path = write_page(lab_page(lonely), tmp_path / "lab.html")
     assert "lab-cka" not in path.read_text(encoding="utf-8")
+
+
+def test_the_result_shows_itself(result: LabResult, tmp_path: Path) -> None:
+    assert_shows_itself(result, tmp_path)

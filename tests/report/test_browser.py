@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plotly.offline import get_plotlyjs
 
 from layerprobe.report.data import layer_csv
 from layerprobe.report.page import write_report
-from layerprobe.serialisation import to_json
+from layerprobe.serialisation import from_json
+from layerprobe.study.values import Study
 
 from .conftest import STUDIES
+from .test_shown import CASES
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGUMENTS = (
@@ -61,7 +64,8 @@ def open_page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
 @contextmanager
 def _opened(browser: Any, folder: Path, kind: str, options: dict[str, Any]) -> Iterator[Any]:
     """Open a report; at the end, assert that it said nothing and asked for nothing but itself."""
-    path = write_report(STUDIES[kind](), folder / f"{kind}.html")
+    result = STUDIES[kind]() if kind in STUDIES else CASES[kind]()
+    path = result.save_html(folder / f"{kind}.html")
     context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
     page = context.new_page()
     said: list[str] = []
@@ -86,6 +90,28 @@ def _until(page: Any, expression: str, value: object) -> None:
     while page.evaluate(expression) != value:
         assert time.monotonic() < deadline, f"{expression} is {page.evaluate(expression)!r}, not {value!r}"
         page.wait_for_timeout(50)
+
+
+def test_a_page_that_loads_plotly_draws_it_or_says_why_it_cannot(open_page: Open) -> None:
+    with open_page("plain") as page:
+        browser, path = page.context.browser, Path(page.url.removeprefix("file://")).with_name("cdn.html")
+    write_report(STUDIES["plain"](), path, plotly="cdn")
+    headers = {"Access-Control-Allow-Origin": "*", "Content-Type": "text/javascript"}
+    answers: dict[bool, Callable[[Any], None]] = {
+        True: lambda route: route.fulfill(body=get_plotlyjs(), headers=headers),
+        False: lambda route: route.abort(),
+    }
+    for served, said in ((True, 0), (False, 1)):
+        context = browser.new_context()
+        context.route("**/plotly-*.js", answers[served])
+        page = context.new_page()
+        page.goto(path.as_uri())
+        _until(page, "document.querySelectorAll('main > p.missing').length", said)
+        if served:
+            _until(page, "[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))", True)
+        else:
+            assert "need the network" in page.locator("main > p.missing").inner_text()
+        context.close()
 
 
 def test_every_figure_is_drawn_with_its_data(open_page: Open) -> None:
@@ -184,7 +210,7 @@ def test_downloads_are_the_study_and_the_table(kind: str, open_page: Open) -> No
     with open_page(kind) as page:
         json_file = _download(page, "Whole study (JSON)")
         csv_file = _download(page, "Table of layers (CSV)")
-    assert json_file == to_json(study)
+    assert from_json(Study, json_file) == study
     assert csv_file == layer_csv(study)
     assert len(list(csv.DictReader(io.StringIO(csv_file)))) == 13
 
@@ -225,6 +251,16 @@ def test_a_phone_does_not_scroll_sideways(kind: str, open_page: Open) -> None:
         widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
         assert 300 < max(widths) <= 390
         assert page.evaluate("document.querySelector('#layers .scroll').scrollWidth > 390")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CASES if not kind.startswith("study, ")])
+def test_the_page_of_any_result_is_drawn_and_fits_a_phone(kind: str, open_page: Open) -> None:
+    phone = {"width": 390, "height": 844}
+    with open_page(kind, viewport=phone, is_mobile=True, has_touch=True) as page:
+        assert page.locator(".plot .main-svg").count() > 0
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        widths = page.evaluate("[...document.querySelectorAll('.plot .main-svg')].map(s => s.clientWidth)")
+        assert 300 < max(widths) <= 390
 
 
 def test_figures_follow_the_width_of_the_window(open_page: Open) -> None:

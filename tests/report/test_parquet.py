@@ -62,15 +62,15 @@ def compared(measure: Measure) -> Comparisons:
 
 @pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.title)
 def test_files_have_one_schema_whatever_the_measure(measure: Measure, tmp_path: Path) -> None:
-    write_parquet(compared(CKA()), tmp_path / "cka.parquet")
-    write_parquet(compared(measure), tmp_path / "other.parquet")
+    write_parquet([compared(CKA())], tmp_path / "cka.parquet")
+    write_parquet([compared(measure)], tmp_path / "other.parquet")
     first, other = (parquet.read_schema(tmp_path / name).remove_metadata() for name in ("cka.parquet", "other.parquet"))
     assert other.names == list(COLUMNS)
     assert other == first
 
 
 def test_what_a_measure_does_not_have_is_missing() -> None:
-    cka, knn = similarity_table(compared(CKA())), similarity_table(compared(KNN))
+    cka, knn = similarity_table([compared(CKA())]), similarity_table([compared(KNN)])
     assert cka.dtypes.astype(str).to_dict() == knn.dtypes.astype(str).to_dict() == COLUMNS
     assert cka.kernel.tolist() == ["linear"] * 9
     assert cka.neighbours.isna().all()
@@ -81,7 +81,7 @@ def test_what_a_measure_does_not_have_is_missing() -> None:
 
 def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Path) -> None:
     found = compared(RBFCKA(bandwidth_multiplier=0.5))
-    write_parquet(found, tmp_path / "map.parquet")
+    write_parquet([found], tmp_path / "map.parquet")
     table = pd.read_parquet(tmp_path / "map.parquet")
     values: SimilarityMap = found.comparisons[0].map
     assert list(zip(table.layer, table.reference_layer, strict=True)) == [(i, j) for i in range(3) for j in range(3)]
@@ -94,4 +94,4 @@ def test_rows_are_the_pairs_of_layers_and_say_which_the_curve_takes(tmp_path: Pa
 
 def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"cannot write .*; choose another --parquet"):
-        write_parquet(compared(CKA()), tmp_path / "missing" / "map.parquet")
+        write_parquet([compared(CKA())], tmp_path / "missing" / "map.parquet")

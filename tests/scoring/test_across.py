@@ -13,9 +13,9 @@ from scipy import stats
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError, StoreError
-from layerprobe.scoring.across import AcrossTasks, TaskScores, across_sentence, across_tasks, score_across
+from layerprobe.scoring.across import across_tasks, score_across
 from layerprobe.scoring.mteb import write_mteb
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.values import AcrossTasks, LayerScores, TaskScores
 from layerprobe.scoring.zero_shot import score
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
@@ -63,12 +63,12 @@ def test_the_best_layer_has_the_highest_mean_and_differences_are_paired(three: A
 
 def test_the_sentence_says_what_holds_for_other_tasks(three: AcrossTasks) -> None:
     low, high = three.layers[3].interval or (math.nan, math.nan)
-    assert across_sentence(three) == (
+    assert three.sentence == (
         f"Layer 2 of 3 scores best over 3 tasks, 61.5 in the mean; the last layer scores 9.8 less (95% {low:.1f} to "
         f"{high:.1f}). On other tasks like these, 1, 3 may be as good."
     )
     alone = across_tasks(model_of(), [scored(CURVES[0], "a")])
-    assert across_sentence(alone).endswith("the last layer scores 10.0 less; one task says nothing of others.")
+    assert alone.sentence.endswith("the last layer scores 10.0 less; one task says nothing of others.")
     assert [each.interval for each in alone.layers] == [None] * 4
 
 

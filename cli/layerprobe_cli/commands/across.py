@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Extraction, FailBelow, Level, Model
+from layerprobe_cli.options import Extraction, FailBelow, Level, Model, Report
 from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import check_threshold, millions
 
 if TYPE_CHECKING:
-    from layerprobe.scoring.across import AcrossTasks
+    from layerprobe.scoring.values import AcrossTasks
 
 
 def across(
@@ -27,6 +27,7 @@ def across(
         ),
     ],
     extraction: Extraction,
+    report: Report,
     output: Output,
     split: Annotated[Literal["validation", "test"], typer.Option(help="What is scored.")] = "test",
     level: Level = LEVEL,
@@ -60,6 +61,7 @@ def across(
     notes, warnings = ([line for task in loaded for line in getattr(task, name)] for name in ("notes", "warnings"))
     output.notes(notes, warnings)
     output.result(result, _print_across)
+    report.write(output, "layerprobe.report.scores:across_page", result)
     if mteb is not None:
         from layerprobe.scoring.mteb import write_mteb
 
@@ -73,7 +75,6 @@ def across(
 
 def _print_across(result: AcrossTasks) -> None:
     from layerprobe.names import distinct_names
-    from layerprobe.scoring.across import across_sentence
 
     names = distinct_names([each.task for each in result.tasks])
     rows = []
@@ -85,4 +86,4 @@ def _print_across(result: AcrossTasks) -> None:
         first = str(each.layer), millions(result.model.parameters[each.layer])
         rows.append([*first, *scores, f"{each.mean:.2f}", f"{each.behind:.2f}", bounds, flag])
     print_table(("layer", "parameters", *names, "mean", "behind", f"{result.level:.0%} interval", "flag"), rows)
-    typer.echo(across_sentence(result))
+    typer.echo(result.sentence)

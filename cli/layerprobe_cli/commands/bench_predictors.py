@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe_cli.options import Report
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ MOST = 12
 
 def bench_predictors(
     output: Output,
+    report: Report,
     zoo: Annotated[
         list[Path] | None,
         typer.Argument(
@@ -43,7 +45,6 @@ def bench_predictors(
     everything: Annotated[
         bool, typer.Option("--all", help="Print all rules and curves, and how each rule calls drops.")
     ] = False,
-    report: Annotated[Path | None, typer.Option(help="Write all of it as an HTML page.", show_default=False)] = None,
     level: Annotated[float, typer.Option(help="Confidence level of the intervals.")] = LEVEL,
 ) -> None:
     """Score ways to find the best layer where it is known.
@@ -63,14 +64,8 @@ def bench_predictors(
     with output.progress() as progress:
         rules = tuned_rules() if tuned else None
         table = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
-    if report is not None:
-        from layerprobe.dropbench.page import bench_page
-        from layerprobe.pages.page import write_page
-
-        write_page(bench_page(table), report)
     output.result(table, functools.partial(_print_bench, tuned=tuned, everything=everything))
-    if report is not None and not output.json:
-        typer.echo(f"Report: {report}")
+    report.write(output, "layerprobe.dropbench.page:bench_page", table)
 
 
 def _print_bench(table: Bench, *, tuned: bool, everything: bool) -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def chain(
     file: Annotated[Path, typer.Argument(metavar="CHAIN.toml", help="What to do, see below.", show_default=False)],
     output: Output,
+    report: Report,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the steps and what is stored of them.")] = False,
-    report: Report = None,
     level: IntervalLevel = LEVEL,
     device: Device = "auto",
     dtype: Precision = "float32",
@@ -55,14 +55,8 @@ def chain(
     with output.progress() as progress:
         done = run_chain(wanted, level=level, options=options, progress=progress)
     output.notes(done.notes, done.warnings)
-    if report is not None:
-        from layerprobe.chains.page import chain_page
-        from layerprobe.pages.page import write_page
-
-        write_page(chain_page(done), report)
     output.result(done, _print_result)
-    if report is not None and not output.json:
-        typer.echo(f"Report: {report}")
+    report.write(output, "layerprobe.chains.page:chain_page", done)
 
 
 def _print_plan(plan: ChainPlan) -> None:

@@ -1,14 +1,29 @@
 """layerprobe compare."""
 
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import AnySimilarity, Extraction, IntervalLevel, ReferenceRandomInit, TextSource, option
+from layerprobe_cli.options import (
+    AnySimilarity,
+    Extraction,
+    IntervalLevel,
+    ReferenceRandomInit,
+    Report,
+    TextSource,
+    option,
+)
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_comparisons, print_maps
+
+if TYPE_CHECKING:
+    from layerprobe.comparison.values import Comparisons
 
 
 def compare(
@@ -24,6 +39,7 @@ def compare(
     source: TextSource,
     similarity: AnySimilarity,
     extraction: Extraction,
+    report: Report,
     output: Output,
     reference_random_init: ReferenceRandomInit = None,
     level: IntervalLevel = LEVEL,
@@ -47,17 +63,18 @@ def compare(
     """Compare models layer by layer, by CKA or another measure.
 
     All are compared on the same texts. Prints one value a layer with its interval; where there are several others,
-    also how their values differ.
+    also how their values differ. The page of --report shows all models and measures side by side, with their maps.
 
     Example:  [bold]layerprobe compare google/electra-base-discriminator google-bert/bert-base-cased -t stsb[/bold]
     """
-    settings = similarity.settings()
+    settings = similarity.all_settings()
     if show_map and output.json:
         raise typer.BadParameter("expected --map or --json, got both: the JSON has the map")
     if permutations:
         from layerprobe.similarity.permutation import check_permutations
 
-        check_permutations(permutations, settings["measure"], level=level, documents=source.documents is not None)
+        for each in settings:
+            check_permutations(permutations, each["measure"], level=level, documents=source.documents is not None)
     if parquet is not None and not parquet.absolute().parent.is_dir():
         raise typer.BadParameter(f"expected a folder that exists for --parquet, got {parquet}")
     data = source.load_texts()
@@ -71,26 +88,41 @@ def compare(
     if not others and reference_random_init is not None:
         others = [model]
     elif not others:
-        settings["alignment"] = settings["alignment"] or "previous-layer"
+        settings = [{**each, "alignment": each["alignment"] or "previous-layer"} for each in settings]
     checkpoints = extraction.resolve_all(others, random_init=reference_random_init)
     with output.progress() as progress:
         tested = extract(extraction.resolve(model), data.texts, options=options, progress=progress)
         bases = [extract(each, data.texts, options=options, progress=progress) for each in checkpoints]
-        comparisons = compare_all(
-            tested,
-            bases or [tested],
-            level=level if intervals else None,
-            documents=data.documents,
-            permutations=permutations,
-            device=extraction.device,
-            progress=progress,
-            **settings,
-        )
+        measured = [
+            compare_all(
+                tested,
+                bases or [tested],
+                level=level if intervals else None,
+                documents=data.documents,
+                permutations=permutations,
+                device=extraction.device,
+                progress=progress,
+                **each,
+            )
+            for each in settings
+        ]
     warnings = [warning for embeddings in (tested, *bases) for warning in embeddings.warnings]
-    warnings += [warning for comparison in comparisons.comparisons for warning in comparison.warnings]
+    warnings += [warning for each in measured for comparison in each.comparisons for warning in comparison.warnings]
     output.notes(data.notes, (*data.warnings, *warnings))
     if parquet is not None:
         from layerprobe.comparison.parquet import write_parquet
 
-        write_parquet(comparisons, parquet)
-    output.result(comparisons, print_maps if show_map else print_comparisons)
+        write_parquet(measured, parquet)
+    output.result(
+        measured,
+        functools.partial(_print, show_map=show_map),
+        as_json=measured[0] if len(measured) == 1 else measured,
+    )
+    report.write(output, "layerprobe.report.comparison:comparison_page", *measured)
+
+
+def _print(measured: Sequence[Comparisons], *, show_map: bool) -> None:
+    for number, each in enumerate(measured):
+        if number:
+            typer.echo()
+        (print_maps if show_map else print_comparisons)(each)

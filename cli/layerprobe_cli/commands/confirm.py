@@ -11,6 +11,7 @@ from layerprobe_cli.options import (
     Level,
     Model,
     Reference,
+    Report,
     RuleName,
     Similarity,
     TaskSource,
@@ -28,6 +29,7 @@ def confirm(
     source: TaskSource,
     extraction: Extraction,
     tuning: Tuning,
+    report: Report,
     output: Output,
     layers: Layers = "",
     rule: RuleName = None,
@@ -95,3 +97,4 @@ def confirm(
         print_outcomes(confirmation.outcomes)
         print_sentence(prediction.drop)
         typer.echo(confirmation.sentence)
+    report.write(output, "layerprobe.report.tuning:confirmation_page", confirmation)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import CacheDir, StudyFolder
+from layerprobe_cli.options import CacheDir, PlotlyFrom, StudyFolder
 from layerprobe_cli.output import Output, print_values
 from layerprobe_cli.tables import print_study
 
@@ -31,6 +31,7 @@ def demo(
         ),
     ] = None,
     cache_dir: CacheDir = None,
+    plotly: PlotlyFrom = "embedded",
 ) -> None:
     """Run the pipeline offline, on two small encoders.
 
@@ -74,6 +75,6 @@ def demo(
             command=f"layerprobe demo{' --full' if full else ''}",
             progress=progress,
         )
-    path = save_study(study, out)
+    path = save_study(study, out, plotly)
     output.notes((), study.provenance.warnings)
     output.result(study, functools.partial(print_study, report=path))

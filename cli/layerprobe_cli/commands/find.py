@@ -12,6 +12,7 @@ from layerprobe_cli.options import (
     Embedding,
     Level,
     Model,
+    Report,
     Search,
     SearchTuning,
     TaskSource,
@@ -29,6 +30,7 @@ def find(
     embedding: Embedding,
     tuning: SearchTuning,
     search: Search,
+    report: Report,
     output: Output,
     level: Level = LEVEL,
     against_last: AgainstLast = 0,
@@ -75,3 +77,4 @@ def find(
     output.notes((), finding.failures)
     commands = export_commands(finding, checkpoint.label, finetune_command(context, model))
     output.result(finding, functools.partial(print_finding, commands=commands))
+    report.write(output, "layerprobe.report.tuning:finding_page", finding, model=checkpoint.label, task=task.name)

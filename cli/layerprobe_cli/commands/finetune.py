@@ -1,13 +1,20 @@
 """layerprobe finetune."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import DryRun, Embedding, Layers, Level, Model, TaskSource, Tuning, parse_layers
+from layerprobe_cli.options import DryRun, Embedding, Layers, Level, Model, Report, TaskSource, Tuning, parse_layers
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
+
+if TYPE_CHECKING:
+    from layerprobe.finetuning.values import LayerOutcome
 
 
 def finetune(
@@ -15,6 +22,7 @@ def finetune(
     source: TaskSource,
     embedding: Embedding,
     tuning: Tuning,
+    report: Report,
     output: Output,
     layers: Layers = "all",
     level: Level = LEVEL,
@@ -65,9 +73,15 @@ def finetune(
         for run, directory in zip(listed, directories, strict=False):  # all of them, or none
             run["directory"] = str(directory)
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
-        return
-    print_outcomes(layer_outcomes)
-    if save_models:
+    else:
+        _print(layer_outcomes, directories)
+    about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "TMFT"}
+    report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
+
+
+def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:
+    print_outcomes(outcomes)
+    if directories:
         typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT`:")
         for directory in directories:
             typer.echo(directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, Device, IntervalLevel, Precision
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, Precision
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def _run(
     device: Device = "auto",
     dtype: Precision = "float32",
     cache_dir: CacheDir = None,
+    plotly: PlotlyFrom = "embedded",
 ) -> None:
     r"""Pretrain encoders that differ in their objective alone, and say what it does to each layer.
 
@@ -56,7 +57,7 @@ def _run(
     from layerprobe.labs.page import lab_page
     from layerprobe.pages.page import write_page
 
-    report = write_page(lab_page(done), folder / "lab.html")
+    report = write_page(lab_page(done), folder / "lab.html", plotly=plotly)
     output.result(done, _print_result)
     if not output.json:
         typer.echo(f"Folder: {folder}\nReport: {report}")

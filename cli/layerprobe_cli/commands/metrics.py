@@ -6,7 +6,8 @@ import typer
 
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve, Views
-from layerprobe_cli.options import Extraction, Model, TextSource
+from layerprobe_cli.completion import names_of
+from layerprobe_cli.options import Extraction, Model, Report, TextSource
 from layerprobe_cli.output import Output, print_table
 
 VIEWS = {
@@ -20,6 +21,7 @@ def metrics(
     model: Model,
     source: TextSource,
     extraction: Extraction,
+    report: Report,
     output: Output,
     *,
     reading: Annotated[
@@ -27,6 +29,7 @@ def metrics(
         typer.Option(
             "--reading",
             metavar="NAME",
+            autocompletion=names_of("layerprobe.readings.registry:READINGS"),
             help="What to read of each layer; can be given again: {readings}. What needs labels needs -t.",
             show_default="all that need no labels",
         ),
@@ -62,6 +65,7 @@ def metrics(
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
     output.notes(data.notes, (*data.warnings, *left_out))
     output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
+    report.write(output, "layerprobe.report.scores:readings_page", curves, model=model)
 
 
 def _print_curves(curves: dict[str, LayerCurve]) -> None:

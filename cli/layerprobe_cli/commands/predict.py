@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, RuleName, Similarity, TextSource
+from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, Report, RuleName, Similarity, TextSource
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_prediction
 
@@ -21,6 +21,7 @@ def predict(
     similarity: Similarity,
     source: TextSource,
     extraction: Extraction,
+    report: Report,
     output: Output,
     rule: RuleName = None,
     level: IntervalLevel = LEVEL,
@@ -58,6 +59,7 @@ def predict(
         for each, drop in zip(prediction.comparisons, prediction.drops, strict=True)
     ]
     output.result(prediction, _print_predictions, as_json=listed)
+    report.write(output, "layerprobe.report.prediction:prediction_page", prediction)
 
 
 def _print_predictions(prediction: Prediction) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from layerprobe.pretraining.values import SIZES, EncoderSize, PretrainingProtocol
+from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Device, option
 from layerprobe_cli.output import Output, print_table
 
@@ -65,7 +66,11 @@ PROTOCOL = {
     "max_length": option("Data", min=3, help="Tokens a sequence at most."),
     "packed": option("Data", "--packed", help="Join texts to sequences of that length."),
     "held_out": option("Data", min=1, help="Sequences to hold out; of texts a tenth of all where that is less."),
-    "objective": typer.Option(metavar="NAME", help="What the encoder is trained for: {objectives}."),
+    "objective": typer.Option(
+        metavar="NAME",
+        autocompletion=names_of("layerprobe.pretraining.objectives.registry:OBJECTIVES"),
+        help="What the encoder is trained for: {objectives}.",
+    ),
 }
 
 

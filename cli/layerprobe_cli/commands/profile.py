@@ -34,6 +34,7 @@ def profile(
     model: Model,
     loading: Loading,
     output: Output,
+    report: Report,
     *,
     other: Annotated[
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
@@ -51,7 +52,6 @@ def profile(
             show_default=False,
         ),
     ] = None,
-    report: Report = None,
 ) -> None:
     """Measure what each truncated model costs to serve.
 
@@ -89,14 +89,8 @@ def profile(
             for index, (checkpoint, wanted) in enumerate(zip(checkpoints, chosen, strict=True))
         ]
     output.notes((), [warning for each in profiles for warning in each.warnings])
-    if report is not None:
-        from layerprobe.pages.page import write_page
-        from layerprobe.profiling.page import profile_page
-
-        write_page(profile_page(profiles, studies), report)
     output.result(profiles, functools.partial(_print, studies=studies), as_json={"profiles": profiles})
-    if report is not None and not output.json:
-        typer.echo(f"\nReport: {report}")
+    report.write(output, "layerprobe.profiling.page:profile_page", profiles, studies)
 
 
 def _print(profiles: list[Profile], studies: list[Study]) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import CacheDir, Device, Tuning
 from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import interval_text, number
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
 def reproduce(
     name: Annotated[
         str,
-        typer.Argument(help="Experiment, such as table2; they are listed above.", metavar="NAME", show_default=False),
+        typer.Argument(
+            help="Experiment, such as table2; they are listed above.",
+            metavar="NAME",
+            autocompletion=names_of("layerprobe.reproduction.paper:experiment_names"),
+            show_default=False,
+        ),
     ],
     output: Output,
     dry_run: Annotated[

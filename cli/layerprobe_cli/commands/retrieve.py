@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import Extraction, IntervalLevel, Model, RetrievalSource, option
+from layerprobe_cli.options import Extraction, IntervalLevel, Model, Report, RetrievalSource, option
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_retrieval
 
@@ -14,6 +14,7 @@ def retrieve(
     model: Model,
     source: RetrievalSource,
     extraction: Extraction,
+    report: Report,
     output: Output,
     other: Annotated[
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, after the first.", show_default=False)
@@ -63,3 +64,4 @@ def retrieve(
     warnings = [warning for each in scores for warning in each.warnings]
     output.notes(task.notes, (*task.warnings, *warnings))
     output.result(scores, print_retrieval, as_json={"retrieval": scores})
+    report.write(output, "layerprobe.report.scores:retrieval_page", *scores)

@@ -21,6 +21,7 @@ from layerprobe_cli.options import (
     Layers,
     Level,
     Model,
+    PlotlyFrom,
     Reference,
     RuleName,
     Search,
@@ -75,6 +76,7 @@ def run(
         bool, option("Fine-tuning", "--save-models", help="Keep the weights of every run, for `layerprobe export`.")
     ] = False,
     out: StudyFolder = Path("layerprobe-report"),
+    plotly: PlotlyFrom = "embedded",
     dry_run: DryRun = False,
 ) -> None:
     """Predict, find the layer to keep, and report, in one go.
@@ -133,7 +135,7 @@ def run(
             **measure,
         )
     output.notes((), [said for said in study.provenance.warnings if said not in told])
-    output.result(study, functools.partial(print_study, report=save_study(study, out)))
+    output.result(study, functools.partial(print_study, report=save_study(study, out, plotly)))
 
 
 def make_output_folder(folder: Path) -> None:
@@ -142,7 +144,7 @@ def make_output_folder(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
 
 
-def save_study(study: Study, folder: Path) -> Path:
+def save_study(study: Study, folder: Path, plotly: PlotlyFrom = "embedded") -> Path:
     """Write study.json and report.html into `folder`; return the report's path."""
     from layerprobe.files import replace_file
     from layerprobe.report.page import write_report
@@ -150,7 +152,7 @@ def save_study(study: Study, folder: Path) -> Path:
 
     with errors_of_output(folder):
         replace_file(folder / "study.json", sealed(study))
-    return write_report(study, folder / "report.html")
+    return write_report(study, folder / "report.html", plotly=plotly)
 
 
 @contextlib.contextmanager

@@ -1,13 +1,20 @@
 """layerprobe scan."""
 
-from typing import Annotated
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, TaskSource
+from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Report, TaskSource
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
+
+if TYPE_CHECKING:
+    from layerprobe.finetuning.values import LayerOutcome
 
 
 def scan(
@@ -15,6 +22,7 @@ def scan(
     source: TaskSource,
     embedding: Embedding,
     tuning: JointTuning,
+    report: Report,
     output: Output,
     level: Level = LEVEL,
     save_models: Annotated[
@@ -73,11 +81,17 @@ def scan(
         for run, directory in zip(listed, directories if save_models else [], strict=False):  # all of them, or none
             run["directory"] = str(directory)
         print_json({"runs": listed, "layers": outcomes_with_best(layer_outcomes)})
-        return
-    print_outcomes(layer_outcomes)
-    best = max(layer_outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
+    else:
+        _print(layer_outcomes, directories if save_models else [])
+    about = {"model": checkpoint.label, "task": task.name, "level": level, "what": "scan"}
+    report.write(output, "layerprobe.report.tuning:outcomes_page", layer_outcomes, **about)
+
+
+def _print(outcomes: Sequence[LayerOutcome], directories: Sequence[Path]) -> None:
+    print_outcomes(outcomes)
+    best = max(outcomes, key=lambda each: sum(each.validation[each.primary]) / len(each.seeds))
     typer.echo(f"By validation, layer {best.layer} is best in this one model; truncated alone, layers can differ.")
-    if save_models:
+    if directories:
         typer.echo("\nWeights, for `layerprobe export DIRECTORY OUT --layer L`:")
         for directory in directories:
             typer.echo(directory)

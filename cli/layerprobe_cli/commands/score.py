@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe_cli.options import Extraction, Model, TaskSource
+from layerprobe_cli.options import Extraction, Model, Report, TaskSource
 from layerprobe_cli.output import Output
 from layerprobe_cli.tables import print_scores
 
@@ -14,6 +14,7 @@ def score(
     model: Model,
     source: TaskSource,
     extraction: Extraction,
+    report: Report,
     output: Output,
     split: Annotated[Literal["validation", "test"], typer.Option(help="What is scored.")] = "test",
 ) -> None:
@@ -36,3 +37,4 @@ def score(
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about)
+    report.write(output, "layerprobe.report.scores:scores_page", scores, model=embeddings.model, task=task.name)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from layerprobe.checks import LEVEL
+from layerprobe_cli.completion import tasks as known_tasks
 from layerprobe_cli.options import (
     Embedding,
     Layers,
     Level,
+    Report,
     TaskSource,
     Tuning,
     given_options,
@@ -48,6 +48,7 @@ class TaskSources(TaskSource):
             "Data",
             "--task",
             "-t",
+            autocompletion=known_tasks,
             help="A task as `layerprobe finetune` takes it. Given again: further tasks, read alike.",
             show_default=False,
         ),
@@ -72,6 +73,7 @@ def sweep(
     embedding: Embedding,
     tuning: Tuning,
     output: Output,
+    report: Report,
     layers: Layers = "all",
     level: Level = LEVEL,
     workers: Annotated[
@@ -85,18 +87,14 @@ def sweep(
     print_toml: Annotated[bool, typer.Option("--print-toml", help="Print the TOML that says the same, and stop.")] = (
         False
     ),
-    report: Annotated[
-        Path | None,
-        typer.Option(help="An HTML page with the curves, written anew as runs finish.", show_default=False),
-    ] = None,
 ) -> None:
     """Fine-tune over layers, seeds, tasks and models.
 
-    Some runs go at a time; finished runs are not repeated. A killed sweep goes on with the same command; two on one
-    folder share the work; a run that fails is marked, and the others go on. SWEEP.toml has layers and seeds, a
-    table `models` for each model (id, layers, random_init), a table `tasks` for each task (source, kind, columns
-    and so on), and may have tables `protocol` and `options`; --print-toml writes one. Beside it, --device and
-    --batch-tokens go before what it says.
+    Some runs go at a time; finished runs are not repeated, and the page of --report is written anew as they finish.
+    A killed sweep goes on with the same command; two on one folder share the work; a run that fails is marked, and
+    the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init), a
+    table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and `options`;
+    --print-toml writes one. Beside it, --device and --batch-tokens go before what it says.
 
     Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
@@ -118,16 +116,16 @@ def sweep(
 
     from layerprobe.sweeps.run import run_sweep
 
-    page = None if report is None else _Report(report)
+    page = _Rewritten(report)
     with _live_table(quiet=output.quiet) as show:
 
         def watch(so_far: SweepResult) -> None:
             show(so_far)
-            if page is not None:
-                page.update(so_far)
+            page.update(so_far)
 
         result = run_sweep(plan, workers=workers, retry_failed=retry_failed, level=level, watch=watch)
-    output.result(result, functools.partial(_print_result, report=report))
+    output.result(result, _print_result)
+    report.name(output)
     if result.n_failed:
         raise typer.Exit(1)
 
@@ -164,19 +162,16 @@ def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuni
     )
 
 
-class _Report:
+class _Rewritten:
     """The page, written anew now and then."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.written = path, 0.0
+    def __init__(self, report: Report) -> None:
+        self.report, self.written = report, 0.0
 
     def update(self, result: SweepResult) -> None:
-        from layerprobe.pages.page import write_page
-        from layerprobe.sweeps.page import sweep_page
-
         if result.n_left and time.monotonic() - self.written < REWRITE:
             return
-        write_page(sweep_page(result), self.path)
+        self.report.save("layerprobe.sweeps.page:sweep_page", result)
         self.written = time.monotonic()
 
 
@@ -249,7 +244,7 @@ def _print_planned(planned: Sequence[PlannedRun]) -> None:
     typer.echo(f"\n{len(planned)} runs, the longest first: {states} ({100 * left:.0f} % of the cost)")
 
 
-def _print_result(result: SweepResult, report: Path | None) -> None:
+def _print_result(result: SweepResult) -> None:
     from layerprobe.metrics.names import metric_title
     from layerprobe.sweeps.values import sweep_names
 
@@ -272,8 +267,6 @@ def _print_result(result: SweepResult, report: Path | None) -> None:
             typer.echo(f"failed: {name}, layer {each.layer}, seed {each.seed}{at}: {each.message}")
     if result.n_failed:
         typer.echo("To try these again: --retry-failed")
-    if report is not None:
-        typer.echo(f"Report: {report}")
 
 
 def _outcome_cells(outcome: LayerOutcome | None) -> tuple[str, ...]:

@@ -50,8 +50,10 @@
   addEventListener("beforeprint", () => draw(false, true));
   addEventListener("afterprint", () => draw(isDark()));
 
-  // ---- Plotly, which the page carries compressed ----
+  // ---- Plotly, which the page carries compressed, or has loaded from the network ----
+  const fromNetwork = document.getElementById("plotly").src;
   const plotly = async () => {
+    if (fromNetwork) return Plotly; // throws where it could not be loaded
     const bytes = Uint8Array.from(atob(text("plotly")), (letter) => letter.charCodeAt(0));
     const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
     const script = document.createElement("script");
@@ -59,7 +61,8 @@
     document.head.append(script);
   };
   const missing = () => {
-    const textContent = "The figures need a browser of 2023 or later. Every number is in the tables below.";
+    const needed = fromNetwork ? "the network: they come from cdn.plot.ly" : "a browser of 2023 or later";
+    const textContent = `The figures need ${needed}. Every number is in the tables below.`;
     document.querySelector("main").prepend(Object.assign(document.createElement("p"), { className: "missing", textContent }));
   };
   plotly().then(() => draw(isDark()), missing);

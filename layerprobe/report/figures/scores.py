@@ -28,7 +28,7 @@ def zero_shot(study: Study) -> go.Figure:
     own = Look(colour=MODEL)
     other = Look(colour=REFERENCE, symbol="square", dash="dot")
     lines = ((model, study.zero_shot, own, 2.5), (reference, study.reference_zero_shot, other, 2))
-    traces = [_zero_shot_line(name, scores, look, width=width) for name, scores, look, width in lines if scores]
+    traces = [zero_shot_line(name, scores, look, width=width) for name, scores, look, width in lines if scores]
     if not traces:
         raise DataError("expected a study with zero-shot scores, got none: run a study on a task with scores or labels")
     figure = go.Figure(traces)
@@ -131,7 +131,8 @@ def _score_axis(study: Study) -> str:
     return f"Test {metric_title(study.metric)} × 100"
 
 
-def _zero_shot_line(name: str, scores: LayerScores, look: Look, *, width: float) -> go.Scatter:
+def zero_shot_line(name: str, scores: LayerScores, look: Look, *, width: float) -> go.Scatter:
+    """Return the scores of a model before fine-tuning as a line."""
     texts = []
     for layer in range(len(scores.scores)):
         by_metric = (f"<br>{metric_title(name)} {number(values[layer])}" for name, values in scores.metrics.items())

@@ -1,4 +1,4 @@
-"""The search for the layer to keep as a figure. Knows Plotly and studies."""
+"""The search for the layer to keep as a figure. Knows Plotly and findings."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -6,6 +6,7 @@ from itertools import groupby
 import plotly.graph_objects as go
 
 from layerprobe.errors import DataError
+from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import MANY, area, beside, line
@@ -20,24 +21,29 @@ from layerprobe.pages.style import (
     shade_drop,
     styled,
 )
-from layerprobe.report.data import outcomes_by_layer
 from layerprobe.search.sentence import points
 from layerprobe.search.values import LayerBelief
 from layerprobe.study.values import Finding, MadeRun, Study
 
 
 def search(study: Study) -> go.Figure:
-    """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
-
-    The layers that cannot be told from the best and those that drop are shaded, the layer to keep is marked, and so is
-    the smallest one that will do.
+    """Return the figure of the search of a study.
 
     Raises:
         DataError: If the study has no search.
     """
-    finding = study.finding
-    if finding is None:
+    if study.finding is None:
         raise DataError("expected a study with a search, got none: run it without --no-fine-tuning")
+    return of_finding(study.finding, study.outcomes)
+
+
+def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
+    """Return what is expected of every layer, with its interval, the scan, and every run of truncated models.
+
+    The layers that cannot be told from the best and those that drop are shaded, the layer to keep is marked, and so is
+    the smallest one that will do. Outcomes are what fine-tuning showed on the test split.
+    """
+    tested = {outcome.layer: outcome for outcome in outcomes}
     known, found = finding.answer.layers, finding.answer
     level = numbers.percent(found.settings.level)
     expected = line(
@@ -46,19 +52,19 @@ def search(study: Study) -> go.Figure:
         colour=MODEL,
         width=2.5,
         marker=layer_markers(range(len(known)), finding.drop_layers),
-        texts=[_text(study, finding, each) for each in known],
+        texts=[_text(finding, each, tested.get(each.layer)) for each in known],
     )
     lows, highs = zip(*(each.interval for each in known), strict=True)
     band = area(lows, highs, name=f"{level} interval", colour=INTERVAL)
     figure = go.Figure([band, *_scans(finding), *_runs(finding), expected, *_rings(finding), _candidates_entry()])
-    figure.update_yaxes(title=f"{numbers.capitalised(metric_title(study.metric))} × 100<br>on validation")
+    figure.update_yaxes(title=f"{numbers.capitalised(metric_title(finding.primary))} × 100<br>on validation")
     layer_axis(figure, len(known))
     _shade_candidates(figure, found.candidates)
     shade_drop(figure, finding.drop_layers)
     return styled(figure)
 
 
-def _text(study: Study, finding: Finding, known: LayerBelief) -> str:
+def _text(finding: Finding, known: LayerBelief, tested: LayerOutcome | None) -> str:
     settings = finding.answer.settings
     said = [
         f"layer {known.layer}: expected {numbers.number(known.mean)}",
@@ -66,7 +72,6 @@ def _text(study: Study, finding: Finding, known: LayerBelief) -> str:
         f"the best with a chance of {numbers.redrawn_share(known.chance_best)}",
         f"within {points(settings.tolerance)} of it: {numbers.redrawn_share(known.chance_within)}",
     ]
-    tested = outcomes_by_layer(study).get(known.layer)
     if tested is not None:
         said.append(f"fine-tuned, on test: {numbers.mean_and_std(tested.tested)}")
     return "<br>".join(said)

@@ -1,6 +1,6 @@
-"""Figures of similarity: curves with intervals, and maps. Knows Plotly and studies."""
+"""Figures of similarity: curves with intervals, and maps, of comparisons and of studies. Knows Plotly."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plotly.graph_objects as go
@@ -30,12 +30,14 @@ from layerprobe.pages.style import (
     styled,
     text,
 )
-from layerprobe.prediction.values import Evidence
+from layerprobe.prediction.values import DropPrediction, Evidence
 from layerprobe.report import words
-from layerprobe.similarity.values import CurveUncertainty, SimilarityMap
+from layerprobe.similarity.values import CurveUncertainty, SimilarityCurve, SimilarityMap
 from layerprobe.study.values import Study
 
 PREDICTED_DROP = "drop predicted"
+Marks = Callable[[Sequence[float]], list[go.Scatter]]
+"""What is drawn on top of a curve of some values."""
 
 # ---- the curve ----------------------------------------------------------------------------------------
 
@@ -49,21 +51,45 @@ def cka_curve(study: Study) -> go.Figure:
     curve, prediction = study.comparison.curve, study.prediction
     flagged = () if prediction.read else prediction.drop_layers
     decided_by = prediction.evidence if prediction.by_plateau else None
-    measure = words.short_measure(study)
-    name = f"against {words.reference_labels(study)[0]}" if study.further_comparisons else measure
-    texts = _curve_texts(study.comparison, measure)
+    marks = _plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else []
+    figure = similarity_curves(
+        (study.comparison, *study.further_comparisons),
+        words.reference_labels(study),
+        flagged=flagged,
+        marks=[*marks, *_rings(study, curve.values)],
+    )
+    shade_drop(figure, flagged, what=PREDICTED_DROP)
+    return figure
+
+
+def similarity_curves(
+    comparisons: Sequence[Comparison],
+    references: Sequence[str],
+    *,
+    flagged: Sequence[int] = (),
+    marks: Sequence[go.Scatter] = (),
+) -> go.Figure:
+    """Return the similarity of a model to each of some references by layer, by one measure.
+
+    The first has its interval and its band, further ones are thin lines with their intervals. Flagged layers are
+    diamonds, marks are drawn on top.
+    """
+    first, *further = comparisons
+    curve, measure = first.curve, first.map.measure.short_name
+    name = f"against {references[0]}" if further else measure
+    texts = _curve_texts(first, measure)
     figure = go.Figure(
         [
             *_bands(curve.uncertainty),
-            *_further(study),
+            *_further(further, references[1:]),
             _line(name, curve.values, texts, flagged, legendrank=1),
-            *(_plateau_and_threshold(decided_by, len(curve.values) - 1) if decided_by else ()),
-            *_rings(study, curve.values),
+            *marks,
         ]
     )
     layer_axis(figure, len(curve.values))
-    figure.update_yaxes(title=_axis_title(study), range=_range(study))
-    shade_drop(figure, flagged, what=PREDICTED_DROP)
+    against = f"against {text(references[0])}" if not further else "against each reference"
+    against = "with the layer before" if first.alone else against
+    figure.update_yaxes(title=f"{words.measure(first.map)}<br>{against}", range=_range(comparisons))
     return styled(figure)
 
 
@@ -73,7 +99,16 @@ def read_by_rule(study: Study) -> go.Figure:
     Raises:
         DataError: If it read CKA alone.
     """
-    prediction, read = study.prediction, study.prediction.read
+    return rule_readings(study.prediction, lambda values: _rings(study, values))
+
+
+def rule_readings(prediction: DropPrediction, marks: Marks = lambda values: []) -> go.Figure:
+    """Return what a rule read by layer beside CKA, with marks on each of the curves.
+
+    Raises:
+        DataError: If it read CKA alone.
+    """
+    read = prediction.read
     if not read:
         raise DataError("expected a prediction by a rule that reads more than CKA")
     figure = make_subplots(rows=len(read), shared_xaxes=True, vertical_spacing=0.06)
@@ -81,11 +116,11 @@ def read_by_rule(study: Study) -> go.Figure:
         errors = prediction.read_uncertainty.get(name)
         texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
         drawn = _line(name, values, _value_texts(texts, errors), prediction.drop_layers)
-        rings = _rings(study, values)
+        rings = marks(values)
         for trace in (*_bands(errors), drawn, *rings):
             figure.add_trace(trace.update(showlegend=row == 1 and trace in rings), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
-    layer_axis(figure, study.comparison.model.n_layers)
+    layer_axis(figure, max(map(len, read.values())))
     figure.update_xaxes(title=None)
     figure.update_xaxes(title=LAYER_AXIS, row=len(read), col=1)
     shade_drop(figure, prediction.drop_layers, what=PREDICTED_DROP)
@@ -132,11 +167,10 @@ def _bands(errors: CurveUncertainty | None) -> list[go.Scatter]:
     ]
 
 
-def _further(study: Study) -> list[go.Scatter]:
+def _further(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[go.Scatter]:
     traces: list[go.Scatter] = []
-    measure = words.short_measure(study)
-    for index, comparison in enumerate(study.further_comparisons):
-        curve, name = comparison.curve, words.reference_labels(study)[index + 1]
+    for index, (comparison, name) in enumerate(zip(comparisons, names, strict=True)):
+        curve, measure = comparison.curve, comparison.map.measure.short_name
         colour, shade, dash = FURTHER[index % len(FURTHER)]
         group = f"further {index}"
         if curve.uncertainty is not None:
@@ -182,16 +216,9 @@ def _plateau_and_threshold(evidence: Evidence, last: int) -> list[go.Scatter]:
     ]
 
 
-def _axis_title(study: Study) -> str:
-    references = words.reference_labels(study)
-    against = f"against {text(references[0])}" if len(references) == 1 else "against each reference"
-    return f"{words.measure(study.comparison.map)}<br>{'with the layer before' if study.comparison.alone else against}"
-
-
-def _range(study: Study) -> list[float]:
-    comparisons = (study.comparison, *study.further_comparisons)
+def _range(comparisons: Sequence[Comparison]) -> list[float]:
     drawn = [value for comparison in comparisons for value in comparison.curve.values]
-    if (errors := study.comparison.curve.uncertainty) is not None:
+    if (errors := comparisons[0].curve.uncertainty) is not None:
         drawn += [*errors.band_lower, *errors.band_upper]
     return [min(0.0, *drawn) - 0.04, max(1.0, *drawn) + 0.04]
 
@@ -201,7 +228,7 @@ def _range(study: Study) -> list[float]:
 
 def cka_map(study: Study) -> go.Figure:
     """Return the similarity of every layer of the model (rows) to every layer of the reference (columns)."""
-    return _map_figure(study, study.comparison.map)
+    return _of_study(study, study.comparison.map)
 
 
 def other_map(study: Study) -> go.Figure:
@@ -212,16 +239,43 @@ def other_map(study: Study) -> go.Figure:
     """
     if study.comparison.other_normalization is None:
         raise DataError("expected a study with maps of raw and of z-scored features, got one map")
-    return _map_figure(study, study.comparison.other_normalization)
+    return _of_study(study, study.comparison.other_normalization)
 
 
-def _map_figure(study: Study, shown: SimilarityMap) -> go.Figure:
-    curve, measure = study.comparison.curve, words.short_measure(study)
-    maps = (study.comparison.map, study.comparison.other_normalization)
-    # both maps share one scale of colours
-    lowest = min(value for each in maps if each is not None for row in each.values for value in row)
+def _of_study(study: Study, shown: SimilarityMap) -> go.Figure:
+    maps = [each for each in (study.comparison.map, study.comparison.other_normalization) if each is not None]
+    return similarity_map(
+        shown,
+        words.labels(study),
+        compared=study.comparison.curve,
+        lowest=lowest_value(maps),
+        title=words.features(shown) if len(maps) > 1 else "",
+    )
+
+
+def lowest_value(maps: Sequence[SimilarityMap]) -> float:
+    """Return the lowest value of some maps, from which they share one scale of colours."""
+    return min(value for each in maps for row in each.values for value in row)
+
+
+def similarity_map(
+    shown: SimilarityMap,
+    names: tuple[str, str],
+    *,
+    compared: SimilarityCurve | None = None,
+    lowest: float | None = None,
+    title: str = "",
+) -> go.Figure:
+    """Return every layer of a model (rows) against every layer of a reference (columns); names are of both.
+
+    Dots mark the pairs of a curve. Colours go from 0, or from the lowest value where that is negative, to 1.
+    """
+    measure, (model, reference), (rows, columns) = shown.measure.short_name, names, shown.shape
+    lowest = lowest_value([shown]) if lowest is None else lowest
     cells, template = _cells(shown)
-    pair = "layer %{y}, layer %{x}" if study.comparison.alone else "model layer %{y}, reference layer %{x}"
+    alone = compared is not None and compared.alignment == "previous-layer"
+    legend = "" if title.lower().startswith(measure.lower()) else measure
+    pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
         z=[list(row) for row in shown.values],
         customdata=cells,
@@ -231,28 +285,29 @@ def _map_figure(study: Study, shown: SimilarityMap) -> go.Figure:
         xgap=1,
         ygap=1,
         colorscale=_colour_scale(lowest),
-        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": measure}, "tickfont": {"size": 11}},
+        colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
         hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
-    compared = go.Scatter(
-        x=list(curve.reference_layers),
-        y=list(range(len(curve.values))),
+    figure = go.Figure([heat, *([] if compared is None else [_dots(compared)])])
+    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
+    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
+    styled(figure)
+    if title:
+        figure.update_layout(title={"text": text(title), "x": 0, "xref": "paper", "font": {"size": 15}})
+    figure.update_xaxes(tickfont_size=11)
+    return figure.update_yaxes(tickfont_size=11)
+
+
+def _dots(compared: SimilarityCurve) -> go.Scatter:
+    return go.Scatter(
+        x=list(compared.reference_layers),
+        y=list(range(len(compared.values))),
         name="compared in the curve",
         mode="markers",
         marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},
         hoverinfo="skip",
         showlegend=False,
     )
-    figure = go.Figure([heat, compared])
-    model, reference = words.labels(study)
-    rows, columns = shown.shape
-    square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
-    square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
-    styled(figure)
-    if study.comparison.other_normalization is not None:
-        figure.update_layout(title={"text": words.features(shown), "x": 0, "xref": "paper", "font": {"size": 15}})
-    figure.update_xaxes(tickfont_size=11)
-    return figure.update_yaxes(tickfont_size=11)
 
 
 def _cells(shown: SimilarityMap) -> tuple[list[list[list[float]]] | None, str]:

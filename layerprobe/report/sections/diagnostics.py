@@ -1,12 +1,14 @@
 """What the layers of each model are like alone: why a similarity may be unlike what it seems."""
 
+from collections.abc import Sequence
+
 from layerprobe.pages import numbers
 from layerprobe.pages.glossary import terms
 from layerprobe.pages.markup import Markup
 from layerprobe.pages.parts import Row, definitions, folded, section, table
 from layerprobe.pages.values import Section
 from layerprobe.report import words
-from layerprobe.similarity.values import LayerDiagnostics
+from layerprobe.similarity.values import Diagnosed, LayerDiagnostics
 from layerprobe.study.values import Study
 
 TERMS = ("Copies", "Mean cosine", "Top feature, top three", "Effective rank", "Intrinsic dimension", "Chance CKA")
@@ -14,14 +16,19 @@ TERMS = ("Copies", "Mean cosine", "Top feature, top three", "Effective rank", "I
 
 def diagnostics(study: Study) -> Section:
     """Return a table for every model that was diagnosed; nothing where there is none."""
-    heading, folds = "Diagnostics of the layers", [_model(name, layers) for name, layers in _diagnosed(study) if layers]
+    return of_models(_diagnosed(study))
+
+
+def of_models(diagnosed: Sequence[Diagnosed]) -> Section:
+    """Return a table for every model that was diagnosed, of those that have a name each."""
+    heading, folds = "Diagnostics of the layers", [_model(name, layers) for name, layers in diagnosed if layers]
     if not folds:
         return section("diagnostics", heading)
     intro = "What each layer is like by itself, and what a similarity can suffer from."
     return section("diagnostics", heading, intro, *folds, definitions(terms(*TERMS)))
 
 
-def _diagnosed(study: Study) -> list[tuple[str, tuple[LayerDiagnostics, ...]]]:
+def _diagnosed(study: Study) -> list[Diagnosed]:
     model, comparisons = words.names(study)[0], (study.comparison, *study.further_comparisons)
     references = [] if study.comparison.alone else zip(words.reference_labels(study), comparisons, strict=True)
     return [

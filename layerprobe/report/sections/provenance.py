@@ -1,5 +1,6 @@
 """Where the numbers of a study come from."""
 
+from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
@@ -17,13 +18,14 @@ def provenance(study: Study) -> tuple[Part, ...]:
     comparisons = () if study.comparison.alone else (study.comparison, *study.further_comparisons)
     models = [study.comparison.model, *(comparison.reference for comparison in comparisons)]
     names = ["Model", "Reference", *(f"Reference {number}" for number in range(2, len(models)))]
-    facts = [_model_facts(model) for model in models]
+    facts = [model_facts(model) for model in models]
     if any(model.source for model in models):
         facts = [each | {"From": model.source or model.name} for each, model in zip(facts, models, strict=True)]
     return facts_table("Models", names[: len(models)], facts), _facts(study)
 
 
-def _model_facts(model: ModelDescription) -> dict[str, str]:
+def model_facts(model: ModelDescription) -> dict[str, str]:
+    """Return what a model is, by name of the fact."""
     norm = {
         "none": "post-norm, nothing added",
         "final": "final norm applied at every layer",
@@ -49,7 +51,7 @@ def _facts(study: Study) -> Markup:
             "Data": "; ".join(source.notes) or None,
             "Texts": f"{source.n_texts} distinct (sha256 {source.texts_digest})",
             "Embeddings": f"{study.comparison.pooling} pooling",
-            "Similarity": _similarity(study),
+            "Similarity": conventions(study.comparison),
             "Rule": _rule(study),
             "Fine-tuning": _protocol(study.protocol, study) if study.protocol else None,
             "Settings": ", ".join(f"{name} {value}" for name, value in source.settings.items()) or None,
@@ -65,15 +67,15 @@ def _facts(study: Study) -> Markup:
     )
 
 
-def _similarity(study: Study) -> str:
+def conventions(comparison: Comparison) -> str:
     """Return every convention that the similarities depend on."""
-    shown = study.comparison.map
+    shown = comparison.map
     median = [f"the median over {shown.sigma_samples} texts"] if shown.sigma_samples else []
     said = [*shown.measure.conventions, *median, words.features(shown).lower()]
     said += [f"{shown.n_samples} texts", _intervals(shown)]
     if shown.null is not None:
         said.append(f"{shown.null.permutations} permutations for what chance reaches")
-    return "; ".join([*said, f"{study.comparison.curve.alignment} alignment"])
+    return "; ".join([*said, f"{comparison.curve.alignment} alignment"])
 
 
 def _intervals(shown: SimilarityMap) -> str:

@@ -21,12 +21,13 @@ def search(study: Study) -> Section:
         return section("search", heading)
     found, reading = words.search_finding(finding), words.search_reading(finding)
     left = " ".join(filter(None, (found_drop_sentence(finding), finding.doubt)))
-    runs = folded("The runs, in the order in which they were made", table("Runs", _run_rows(study, finding)))
+    runs = folded("The runs, in the order in which they were made", table("Runs", run_rows(finding)))
     return section("search", heading, Figure("search", figures.search(study), found, reading), left, runs)
 
 
-def _run_rows(study: Study, finding: Finding) -> Iterator[Row]:
-    title, spent = metric_title(study.metric), 0
+def run_rows(finding: Finding) -> Iterator[Row]:
+    """Yield the runs of a search in the order in which they were made, with what they cost."""
+    title, spent = metric_title(finding.primary), 0
     # a scan is one run of many layers
     made = groupby(finding.runs, key=lambda each: (each.scan, each.run.seed, None if each.scan else each.run.layer))
     for number, ((scan, seed, _), layers) in enumerate(made, start=1):

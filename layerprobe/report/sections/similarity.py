@@ -30,7 +30,7 @@ def cka_curve(study: Study) -> Section:
     """Return the curve with what belongs to it: tests between layers and further references."""
     figure = Figure("cka-curve", figures.cka_curve(study), words.cka_curve_finding(study), _reading(study))
     heading = f"Similarity to the {'layer before' if study.comparison.alone else 'reference'}, layer by layer"
-    return section("cka-curve", heading, figure, _steps(study.comparison), _further(study))
+    return section("cka-curve", heading, figure, steps(study.comparison), _further(study))
 
 
 def read_by_rule(study: Study) -> Section:
@@ -43,7 +43,7 @@ def read_by_rule(study: Study) -> Section:
         "read",
         figures.read_by_rule(study),
         words.read_finding(study),
-        " ".join((*_diamonds(study.prediction), *_shades(errors))),
+        " ".join((*_diamonds(study.prediction), *shades(errors))),
         style=f"height:{120 + 220 * len(prediction.read)}px",
     )
     return section("read", heading, figure)
@@ -55,7 +55,7 @@ def _reading(study: Study) -> str:
     if study.prediction.by_plateau:
         said.append("The plateau is the median of the layers before the decline.")
     flagged = () if study.prediction.read else _diamonds(study.prediction)
-    said += [*flagged, *_shades(curve.uncertainty)]
+    said += [*flagged, *shades(curve.uncertainty)]
     if study.further_comparisons:
         said.append("Thin broken lines are further references, with the intervals of each layer.")
     return " ".join(said)
@@ -65,7 +65,8 @@ def _diamonds(prediction: DropPrediction) -> tuple[str, ...]:
     return ("Diamonds on shaded ground are the layers that are predicted to drop.",) if prediction.drops else ()
 
 
-def _shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
+def shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
+    """Return how to read the ground around a curve."""
     if errors is None:
         return ()
     level = numbers.percent(errors.level)
@@ -75,7 +76,8 @@ def _shades(errors: CurveUncertainty | None) -> tuple[str, ...]:
     )
 
 
-def _steps(comparison: Comparison) -> Markup | None:
+def steps(comparison: Comparison, start: str = "") -> Markup | None:
+    """Return the change from each layer to the next, with its test, under a caption; None where there is none."""
     if not comparison.steps:
         return None
     level = numbers.percent(comparison.steps[0].level)
@@ -93,7 +95,7 @@ def _steps(comparison: Comparison) -> Markup | None:
         )
         for step in comparison.steps
     )
-    caption = "Change from each layer to the next"
+    caption = f"{start}{'change' if start else 'Change'} from each layer to the next"
     return folded(f"{caption}, with tests", element("p", note), table(caption, rows))
 
 

@@ -1,0 +1,386 @@
+"""Numbers by layer of one model as a page: scores before fine-tuning, retrieval, readings."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from layerprobe.encoders.values import ModelDescription
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import distinct_names, short_name
+from layerprobe.pages import numbers
+from layerprobe.pages.charts import Look, area, line
+from layerprobe.pages.markup import element
+from layerprobe.pages.parts import Row, definitions, facts_table, section, table
+from layerprobe.pages.style import FURTHER, INTERVAL, MODEL, layer_axis, styled, text
+from layerprobe.pages.tables import csv_text
+from layerprobe.pages.values import Figure, Page, Part
+from layerprobe.prediction.sentence import highest_and_last
+from layerprobe.readings.reading import Reading
+from layerprobe.readings.registry import READINGS
+from layerprobe.readings.values import LayerCurve
+from layerprobe.report.figures.scores import zero_shot_line
+from layerprobe.report.sections.provenance import model_facts
+from layerprobe.retrieval.values import RetrievalScores
+from layerprobe.scoring.values import AcrossTasks, LayerScores
+from layerprobe.search.sentence import listed
+from layerprobe.serialisation import to_json
+
+METHODS = {
+    "cosine": "By the cosine of the two embeddings of a pair, without any fine-tuning.",
+    "probe": "By a linear model on the frozen embeddings, fitted on the train split.",
+}
+
+# ---- before fine-tuning ---------------------------------------------------------------------------------
+
+
+def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, task: str = "") -> Page:
+    """Return the page of what every layer scores before fine-tuning, with what is known of where it comes from."""
+    name = "Every layer" if model is None else short_name(model.name)
+    columns = ("layer", *scores.metrics)
+    layers = range(len(scores.scores))
+    figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
+    layer_axis(figure, len(layers))
+    figure.update_yaxes(title=f"{numbers.capitalised(metric_title(scores.primary))} × 100")
+    rows = (
+        (
+            ("Layer", str(layer)),
+            *((metric_title(name), numbers.number(by[layer])) for name, by in scores.metrics.items()),
+        )
+        for layer in layers
+    )
+    kinds = ("chosen" if layer == scores.best_layer else None for layer in layers)
+    return Page(
+        title=f"{name}{f' on {task}' if task else ''} before fine-tuning",
+        overline=" · ".join(("layerprobe", "scores before fine-tuning", *filter(None, [task]))),
+        heading=name,
+        lead=(_best(scores),),
+        sections=(
+            section(
+                "scores",
+                "Scores by layer",
+                Figure("scores", styled(figure), _course(scores.scores), METHODS[scores.method]),
+            ),
+            section("layers", "Table of layers", table("Table of layers", rows, kinds)),
+        ),
+        provenance=_model(model),
+        terms=("Layer", "Zero-shot"),
+        data=to_json(scores),
+        data_label="Scores",
+        table=csv_text(columns, ((layer, *(by[layer] for by in scores.metrics.values())) for layer in layers)),
+        table_label="Table of layers",
+        stem="layerprobe-scores",
+    )
+
+
+def _course(scores: Sequence[float]) -> str:
+    """Return where scores by layer begin, are highest and lowest, and end."""
+    last, layers = len(scores) - 1, range(len(scores))
+    named = {0: "first", max(layers, key=scores.__getitem__): "highest", min(layers, key=scores.__getitem__): "lowest"}
+    named[last] = named.get(last, "last")
+    said = (f"{numbers.number(scores[layer])} at layer {layer} ({named[layer]})" for layer in sorted(named))
+    return f"By layer: {', '.join(said)}."
+
+
+def _best(scores: LayerScores) -> str:
+    best, last, title = scores.best_layer, len(scores.scores) - 1, metric_title(scores.primary)
+    said = f"on the {scores.split} split without fine-tuning"
+    if best == last:
+        return f"The last layer, {last}, scores best {said}: {title} {numbers.number(scores.scores[last])}."
+    ahead = numbers.number(scores.scores[best] - scores.scores[last])
+    return (
+        f"Layer {best} scores best {said}: {title} {numbers.number(scores.scores[best])}, {ahead} above the last layer,"
+        f" {last}."
+    )
+
+
+def _model(model: ModelDescription | None) -> tuple[Part, ...]:
+    return () if model is None else (facts_table("Model", ("Model",), [model_facts(model)]),)
+
+
+# ---- several tasks --------------------------------------------------------------------------------------
+
+
+def across_page(result: AcrossTasks) -> Page:
+    """Return the page of what every layer scores on several tasks."""
+    name, tasks = short_name(result.model.name), distinct_names([each.task for each in result.tasks])
+    return Page(
+        title=f"{name} on {numbers.counted(len(tasks), 'task')}",
+        overline=f"layerprobe · {numbers.counted(len(tasks), 'task')} without fine-tuning",
+        heading=name,
+        lead=(result.sentence,),
+        sections=(
+            section(
+                "across",
+                "Scores by layer",
+                Figure(
+                    "across",
+                    _across_figure(result, tasks),
+                    f"Mean over tasks. {_course([each.mean for each in result.layers])}",
+                    "The thick line is the mean over tasks, each of which counts alike.",
+                ),
+            ),
+            section("layers", "Table of layers", table("Table of layers", _across_rows(result, tasks)), kind="dense"),
+        ),
+        provenance=(
+            *_model(result.model),
+            definitions({each.task: f"sha256 {each.task_digest}" for each in result.tasks}),
+        ),
+        terms=("Layer", "Zero-shot"),
+        data=to_json(result),
+        table=csv_text(
+            ("layer", *(each.task for each in result.tasks), "mean", "behind", "lower", "upper"),
+            (
+                (
+                    *(each.layer, *(task.scores.scores[each.layer] for task in result.tasks)),
+                    *(each.mean, each.behind, *(each.interval or (None, None))),
+                )
+                for each in result.layers
+            ),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-across",
+    )
+
+
+def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
+    figure, layers = go.Figure(), range(result.model.n_layers)
+    for index, (name, task) in enumerate(zip(map(numbers.label, tasks), result.tasks, strict=True)):
+        colour, _, dash = FURTHER[index % len(FURTHER)]
+        scores, title = task.scores.scores, metric_title(task.scores.primary)
+        texts = [f"{text(name)}<br>layer {layer}: {title} {numbers.number(scores[layer])}" for layer in layers]
+        figure.add_trace(line(scores, name=name, colour=colour, dash=dash, width=1.5, texts=texts))
+    means = [each.mean for each in result.layers]
+    texts = [f"mean over tasks<br>layer {layer}: {numbers.number(means[layer])}" for layer in layers]
+    marker = {"size": 8, "color": MODEL}
+    figure.add_trace(line(means, name="mean over tasks", colour=MODEL, width=3, marker=marker, texts=texts))
+    layer_axis(figure, len(layers))
+    figure.update_yaxes(title="Score × 100")
+    return styled(figure)
+
+
+def _across_rows(result: AcrossTasks, tasks: Sequence[str]) -> Iterator[Row]:
+    for each in result.layers:
+        bounds = "–" if each.interval is None else numbers.interval(each.interval)
+        best = each.layer == result.best_layer
+        flag = "best" if best else "may be as good" if len(tasks) > 1 and each.layer in result.candidates else ""
+        yield (
+            ("Layer", str(each.layer)),
+            ("", element("span", flag, class_="flag chosen") if flag else ""),
+            *(
+                (name, numbers.number(task.scores.scores[each.layer]))
+                for name, task in zip(tasks, result.tasks, strict=True)
+            ),
+            ("Mean", numbers.number(each.mean)),
+            ("Behind the best", numbers.number(each.behind)),
+            (f"{numbers.percent(result.level)} interval", bounds),
+        )
+
+
+# ---- retrieval ------------------------------------------------------------------------------------------
+
+
+def retrieval_page(*scores: RetrievalScores) -> Page:
+    """Return the page of how well each layer of some models finds documents."""
+    first, labels = scores[0], [numbers.label(name) for name in distinct_names([each.model.name for each in scores])]
+    title = metric_title(first.primary)
+    several = len(scores) > 1
+    lead = tuple(
+        f"{label}: {each.sentence}" if several else each.sentence for label, each in zip(labels, scores, strict=True)
+    )
+    course = " ".join(
+        f"{label}: {_course(each.scores)}" if several else _course(each.scores)
+        for label, each in zip(labels, scores, strict=True)
+    )
+    reading = (
+        f"The shade is the {numbers.percent(first.means[first.primary][0].level)} interval of each layer, over queries."
+    )
+    tables = [
+        section(
+            f"layers-{number}", f"Layers of {label}", table(f"Layers of {label}", _retrieval_rows(each)), kind="dense"
+        )
+        for number, (label, each) in enumerate(zip(labels, scores, strict=True))
+    ]
+    facts = {
+        "Task": f"{first.task} (sha256 {first.task_digest})",
+        "Queries": f"{len(first.query_ids):,}",
+        "Documents": f"{first.n_documents:,}",
+        "Ranked by": "cosine" if first.ranking == "cosine" else "inner product",
+        "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
+    }
+    return Page(
+        title=f"Retrieval with {' and '.join(labels)}",
+        overline=f"layerprobe · retrieval · {first.task}",
+        heading=" and ".join(labels),
+        lead=lead,
+        warnings=tuple(warning for each in scores for warning in each.warnings),
+        sections=(
+            section(
+                "retrieval",
+                f"{title} by layer",
+                Figure("retrieval", _retrieval_figure(scores, labels), course, reading),
+            ),
+            *tables,
+        ),
+        provenance=(
+            facts_table("Models", labels if several else ("Model",), [model_facts(each.model) for each in scores]),
+            definitions(facts),
+        ),
+        terms=("Layer",),
+        data=to_json(first if not several else scores),
+        table=csv_text(
+            ("model", "layer", "metric", "value", "lower", "upper"),
+            (
+                (each.model.name, layer, metric, mean.value, mean.lower, mean.upper)
+                for each in scores
+                for metric, means in each.means.items()
+                for layer, mean in enumerate(means)
+            ),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-retrieval",
+    )
+
+
+def _retrieval_figure(scores: Sequence[RetrievalScores], labels: Sequence[str]) -> go.Figure:
+    looks = [(MODEL, INTERVAL, "solid"), *FURTHER]
+    figure = go.Figure()
+    for (colour, shade, dash), label, each in zip(looks, labels, scores, strict=False):
+        means, title = each.means[each.primary], metric_title(each.primary)
+        bounds = [mean.lower for mean in means], [mean.upper for mean in means]
+        figure.add_trace(area(*bounds, name=label, colour=shade, legendgroup=label, showlegend=False))
+        texts = [
+            f"{text(label)}<br>layer {layer}: {title} {numbers.number(mean.value)}"
+            f"<br>{numbers.interval((mean.lower, mean.upper))}"
+            for layer, mean in enumerate(means)
+        ]
+        marker = {"size": 8, "color": colour}
+        look: dict[str, Any] = {"colour": colour, "dash": dash, "marker": marker, "width": 2.5, "legendgroup": label}
+        figure.add_trace(line(each.scores, name=label, texts=texts, showlegend=True, **look))
+    layer_axis(figure, max(each.model.n_layers for each in scores))
+    figure.update_yaxes(title=f"{metric_title(scores[0].primary)} × 100")
+    return styled(figure)
+
+
+def _retrieval_rows(scores: RetrievalScores) -> Iterator[Row]:
+    for layer, mean in enumerate(scores.means[scores.primary]):
+        less = scores.differences[layer] if layer < scores.model.n_blocks else None
+        yield (
+            ("Layer", str(layer)),
+            ("Parameters", numbers.millions(scores.model.parameters[layer])),
+            *((metric_title(metric), numbers.number(means[layer].value)) for metric, means in scores.means.items()),
+            (f"{numbers.percent(mean.level)} interval", numbers.interval((mean.lower, mean.upper))),
+            ("Less the last layer", "–" if less is None else numbers.signed(less.value)),
+            ("Interval, all layers together", "–" if less is None else numbers.interval((less.lower, less.upper))),
+        )
+
+
+# ---- readings -------------------------------------------------------------------------------------------
+
+
+def curve_page(curve: LayerCurve) -> Page:
+    """Return the page of a number by layer that does not say what it is."""
+    return readings_page({"value": curve})
+
+
+def readings_page(curves: Mapping[str, LayerCurve], *, model: str = "") -> Page:
+    """Return the page of numbers by layer of one model, by name."""
+    name, layers = (
+        short_name(model) if model else "Numbers by layer",
+        range(max(len(each.values) for each in curves.values())),
+    )
+    known = {reading: READINGS[reading] for reading in curves if reading in READINGS}
+    levels = {numbers.percent(each.uncertainty.level) for each in curves.values() if each.uncertainty is not None}
+    note = f"Where a line is shaded, the shade is the {listed(sorted(levels), 'and')} interval." if levels else ""
+    columns = ("layer", *(column for reading in curves for column in (reading, f"{reading} standard error")))
+    rows = ([("Layer", str(layer)), *_reading_cells(curves, layer)] for layer in layers)
+    return Page(
+        title=f"{name}: numbers by layer",
+        overline="layerprobe · readings",
+        heading=name,
+        lead=(_promised(curves, known),),
+        remarks=("None of this is fine-tuned: what a number promises, only fine-tuning confirms.",) if known else (),
+        sections=(
+            section(
+                "readings",
+                "By layer",
+                note or None,
+                *(_reading_figure(number, *each) for number, each in enumerate(curves.items())),
+                kind="pair" if len(curves) > 1 else None,
+            ),
+            section("layers", "Table of layers", table("Table of layers", rows), kind="dense"),
+            section(
+                "meaning",
+                "What each number is",
+                definitions({each: _meaning(reading) for each, reading in known.items()}),
+            ),
+        ),
+        terms=("Layer",),
+        data=to_json(dict(curves)),
+        table=csv_text(
+            columns,
+            (
+                (layer, *(value for each in curves.values() for value in _value_and_error(each, layer)))
+                for layer in layers
+            ),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-readings",
+    )
+
+
+def _promised(curves: Mapping[str, LayerCurve], known: Mapping[str, Reading]) -> str:
+    """Return which layer each number of a known direction promises most of."""
+    by_layer: dict[int, list[str]] = {}
+    for name, reading in known.items():
+        if reading.direction is not None:
+            values = [reading.direction * value for value in curves[name].values]
+            by_layer.setdefault(max(range(reading.first, len(values)), key=values.__getitem__), []).append(name)
+    if not by_layer:
+        return numbers.capitalised(highest_and_last({name: each.values for name, each in curves.items()})) + "."
+    said = (f"layer {layer} by {listed(by_layer[layer], 'and')}" for layer in sorted(by_layer))
+    return f"What promises most: {', '.join(said)}."
+
+
+def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
+    errors, first = curve.uncertainty, READINGS[name].first if name in READINGS else 0
+    values = curve.values[first:]
+    texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values, start=first)]
+    traces = (
+        [] if errors is None else [area(errors.lower, errors.upper, name="interval", colour=INTERVAL, showlegend=False)]
+    )
+    marker = {"size": 7, "color": MODEL}
+    traces.append(
+        line(
+            values,
+            name=name,
+            colour=MODEL,
+            x=range(first, len(curve.values)),
+            marker=marker,
+            texts=texts,
+            showlegend=False,
+        )
+    )
+    figure = go.Figure(traces)
+    layer_axis(figure, len(curve.values))
+    unit = READINGS[name].unit if name in READINGS else ""
+    figure.update_yaxes(title=text(f"{numbers.capitalised(name)}{f', {unit}' if unit else ''}"))
+    finding = numbers.capitalised(highest_and_last({name: curve.values}))
+    return Figure(f"reading-{number}", styled(figure), f"{finding}.")
+
+
+def _reading_cells(curves: Mapping[str, LayerCurve], layer: int) -> Iterator[tuple[str, str]]:
+    for name, curve in curves.items():
+        there = layer < len(curve.values) and (name not in READINGS or layer >= READINGS[name].first)
+        yield name, numbers.significant(curve.values[layer], 4) if there else "–"
+
+
+def _value_and_error(curve: LayerCurve, layer: int) -> tuple[float | None, float | None]:
+    if layer >= len(curve.values):
+        return None, None
+    return curve.values[layer], None if curve.standard_errors is None else curve.standard_errors[layer]
+
+
+def _meaning(reading: Reading) -> str:
+    better = {1: "higher promises better", -1: "lower promises better"}.get(reading.direction or 0)
+    return "; ".join(filter(None, (reading.description, better, reading.source)))

@@ -1,0 +1,258 @@
+"""What fine-tuning showed as a page: a search, a verdict, layers, a run."""
+
+from collections.abc import Iterator, Sequence
+
+import plotly.graph_objects as go
+
+from layerprobe.checks import LEVEL
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, LayerOutcome
+from layerprobe.metrics.names import metric_title
+from layerprobe.names import short_name
+from layerprobe.pages import numbers
+from layerprobe.pages.charts import Look, line, seeds_and_mean, seeds_reading
+from layerprobe.pages.markup import element
+from layerprobe.pages.parts import Row, folded, section, table
+from layerprobe.pages.style import CHOSEN, FAINT, MODEL, TRANSPARENT, layer_axis, styled
+from layerprobe.pages.tables import csv_text
+from layerprobe.pages.values import Figure, Page, Section
+from layerprobe.report import words
+from layerprobe.report.figures.search import of_finding
+from layerprobe.report.page import BADGES
+from layerprobe.report.sections.search import run_rows
+from layerprobe.search.sentence import kept_phrase
+from layerprobe.serialisation import to_json
+from layerprobe.study.sentence import found_drop_sentence, proof_sentence
+from layerprobe.study.values import Finding
+
+OUTCOME_COLUMNS = ("layer", "parameters", "seed", "test", "validation")
+
+# ---- a search -------------------------------------------------------------------------------------------
+
+
+def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
+    """Return the page of which layer to keep, with what is known of whose layer it is."""
+    kept = kept_phrase(finding.answer)
+    proof = finding.against_last
+    badge = "– not tested" if proof is None else BADGES[proof.verdict]
+    verdict = element("span", badge, class_=f"badge {'open' if proof is None else proof.verdict}")
+    figure = Figure(
+        "search",
+        of_finding(finding, finding.outcomes),
+        words.search_finding(finding),
+        words.search_reading(finding),
+    )
+    runs = folded("The runs, in the order in which they were made", table("Runs", run_rows(finding)))
+    return Page(
+        title=f"{f'{short_name(model)}: ' if model else ''}{kept}",
+        overline=" · ".join(filter(None, ("layerprobe", "the layer to keep", task))),
+        heading=f"{short_name(model)}: {kept.lower()}" if model else kept,
+        lead=(f"Expected on validation: {finding.promise}. {finding.certainty}",),
+        remarks=(element("p", verdict, " ", proof_sentence(finding), class_="verdict"), finding.spent),
+        warnings=finding.failures,
+        sections=(
+            section("search", "Which layer to keep", figure, found_drop_sentence(finding), finding.doubt or None, runs),
+            section("layers", "Table of layers", table("Table of layers", _belief_rows(finding)), kind="dense"),
+            *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
+        ),
+        terms=("Expected score", "May be the best", "Tolerance", "Scan", "Block-step", "Layer", "TMFT"),
+        data=to_json(finding),
+        data_label="Finding",
+        table=csv_text(
+            ("layer", "parameters", "expected", "lower", "upper", "chance_best", "chance_within", "runs", "scan"),
+            (
+                (
+                    *(each.layer, finding.parameters[each.layer], each.mean, *each.interval),
+                    *(each.chance_best, each.chance_within, each.runs, finding.scanned(each.layer)),
+                )
+                for each in finding.answer.layers
+            ),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-finding",
+    )
+
+
+def _belief_rows(finding: Finding) -> Iterator[Row]:
+    settings = finding.answer.settings
+    for each in finding.answer.layers:
+        scanned = finding.scanned(each.layer)
+        flag = finding.flag(each.layer)
+        yield (
+            ("Layer", str(each.layer)),
+            ("", element("span", flag, class_=f"flag {'drop' if flag == 'drop' else 'chosen'}") if flag else ""),
+            ("Parameters", numbers.millions(finding.parameters[each.layer])),
+            ("Expected", numbers.number(each.mean, 1)),
+            (f"{numbers.percent(settings.level)} interval", numbers.interval(each.interval, 1)),
+            ("Chance to be best", numbers.redrawn_share(each.chance_best)),
+            (f"Chance within {settings.tolerance:g}", numbers.redrawn_share(each.chance_within)),
+            ("Scan", "–" if scanned is None else numbers.number(scanned)),
+        )
+
+
+# ---- layers ---------------------------------------------------------------------------------------------
+
+
+def confirmation_page(confirmation: Confirmation) -> Page:
+    """Return the page of what fine-tuning says of a prediction."""
+    first, second = confirmation.compared_layers
+    badge = element("span", BADGES[confirmation.verdict], class_=f"badge {confirmation.verdict}")
+    return Page(
+        title=f"Layer {first} against layer {second}: {confirmation.verdict}",
+        overline="layerprobe · confirmation",
+        heading=f"Layer {first} against layer {second}",
+        lead=(confirmation.sentence,),
+        remarks=(element("p", badge, class_="verdict"),),
+        sections=(_outcomes(confirmation.outcomes, confirmation.level),),
+        terms=("Layer", "TMFT", "Interval of the mean"),
+        data=to_json(confirmation),
+        table=csv_text(OUTCOME_COLUMNS, _outcome_rows(confirmation.outcomes)),
+        table_label="Runs",
+        stem="layerprobe-confirmation",
+    )
+
+
+def outcomes_page(outcomes: Sequence[LayerOutcome], *, model: str, task: str, level: float = LEVEL, what: str) -> Page:
+    """Return the page of fine-tuned layers; what names how, such as TMFT."""
+    best, last = max(outcomes, key=lambda outcome: outcome.mean), outcomes[-1]
+    title = metric_title(best.primary)
+    lead = f"Layer {best.layer} scores best: test {title} {numbers.mean_and_std(best.tested)}"
+    if best.layer != last.layer:
+        lead += f", {numbers.number(best.mean - last.mean)} above layer {last.layer}"
+    return Page(
+        title=f"{short_name(model)} on {task}: {what} by layer",
+        overline=f"layerprobe · {what} · {task}",
+        heading=short_name(model),
+        lead=(f"{lead}.",),
+        sections=(_outcomes(outcomes, level),),
+        terms=("Layer", "TMFT", *(("Scan",) if what == "scan" else ()), "Interval of the mean"),
+        data=to_json(list(outcomes)),
+        table=csv_text(OUTCOME_COLUMNS, _outcome_rows(outcomes)),
+        table_label="Runs",
+        stem=f"layerprobe-{what.lower()}",
+    )
+
+
+def _outcomes(outcomes: Sequence[LayerOutcome], level: float) -> Section:
+    """Return the scores after fine-tuning: every seed, and the mean with its interval."""
+    title = metric_title(outcomes[0].primary)
+    figure = go.Figure(seeds_and_mean("fine-tuned", outcomes, Look(colour=MODEL, dash="dot"), what=f"test {title}"))
+    layer_axis(figure, outcomes[-1].layer + 1)
+    figure.update_yaxes(title=f"Test {title} × 100")
+    best = max(outcomes, key=lambda outcome: outcome.mean)
+    finding = f"Fine-tuned, layer {best.layer} scores highest: {numbers.mean_and_std(best.tested)}."
+    rows = (
+        (
+            ("Layer", str(each.layer)),
+            ("Parameters", numbers.millions(each.parameters)),
+            (f"Test {title}", numbers.mean_and_std(each.tested)),
+            ("Interval of the mean", numbers.interval(each.interval)),
+            ("By seed", numbers.by_seed(each.scores)),
+            ("Best seed", str(each.best_seed)),
+        )
+        for each in outcomes
+    )
+    shown = Figure("outcomes", styled(figure), finding, seeds_reading(outcomes, level))
+    return section("outcomes", "After fine-tuning", shown, table("After fine-tuning", rows))
+
+
+def _outcome_rows(outcomes: Sequence[LayerOutcome]) -> Iterator[tuple[object, ...]]:
+    for each in outcomes:
+        for seed, test, validation in zip(each.seeds, each.scores, each.validation[each.primary], strict=True):
+            yield each.layer, each.parameters, seed, test, validation
+
+
+# ---- one run --------------------------------------------------------------------------------------------
+
+
+def run_page(run: FineTuningRun) -> Page:
+    """Return the page of one fine-tuning run: what each epoch left."""
+    title = metric_title(run.primary)
+    epochs = [each.epoch for each in run.epochs]
+    scores = [each.validation[run.primary] for each in run.epochs]
+    texts = [
+        f"epoch {each.epoch}<br>validation {title} {numbers.number(score)}<br>loss {each.train_loss:.4g}"
+        for each, score in zip(run.epochs, scores, strict=True)
+    ]
+    marker = {"size": 8, "color": MODEL}
+    figure = go.Figure(line(scores, name=f"validation {title}", colour=MODEL, x=epochs, marker=marker, texts=texts))
+    if run.best_epoch in epochs:
+        figure.add_trace(_ring(run.best_epoch, scores[epochs.index(run.best_epoch)], f"best: epoch {run.best_epoch}"))
+    figure.update_xaxes(title="Epoch", dtick=max(1, len(epochs) // 10))
+    figure.update_yaxes(title=f"Validation {title} × 100")
+    said = (
+        f"Layer {run.layer}, seed {run.seed}: {title} {numbers.number(run.validation[run.primary])} on validation at"
+        f" epoch {run.best_epoch}, {numbers.number(run.test[run.primary])} on test."
+    )
+    rows = (
+        (
+            ("Epoch", str(each.epoch)),
+            ("Loss", f"{each.train_loss:.4g}"),
+            *((f"Validation {metric_title(name)}", numbers.number(value)) for name, value in each.validation.items()),
+        )
+        for each in run.epochs
+    )
+    return Page(
+        title=f"Fine-tuning at layer {run.layer}, seed {run.seed}",
+        overline="layerprobe · one run",
+        heading=f"Layer {run.layer}, seed {run.seed}",
+        lead=(said,),
+        sections=(section("epochs", "By epoch", Figure("epochs", styled(figure), said), table("By epoch", rows)),),
+        terms=("Layer", "TMFT"),
+        data=to_json(run),
+        table=csv_text(
+            ("epoch", "train_loss", "validation"),
+            zip(epochs, (each.train_loss for each in run.epochs), scores, strict=True),
+        ),
+        table_label="Epochs",
+        stem="layerprobe-run",
+    )
+
+
+def joint_page(run: JointRun) -> Page:
+    """Return the page of one scan: what its model scores at each layer."""
+    title = metric_title(run.primary)
+    test = [None if each is None else each[run.primary] for each in run.test]
+    validation = [None if each is None else each[run.primary] for each in run.validation]
+    figure = go.Figure()
+    for name, scores, colour, dash in (("test", test, MODEL, "solid"), ("validation", validation, FAINT, "dash")):
+        there = {layer: score for layer, score in enumerate(scores) if score is not None}
+        texts = [f"layer {layer}<br>{name} {title} {numbers.number(score)}" for layer, score in there.items()]
+        marker = {"size": 8, "color": colour}
+        figure.add_trace(line(there.values(), name=name, colour=colour, x=there, dash=dash, marker=marker, texts=texts))
+    layer_axis(figure, run.n_layers)
+    figure.update_yaxes(title=f"{numbers.capitalised(title)} × 100")
+    known = {layer: score for layer, score in enumerate(validation) if score is not None}
+    best = max(known, key=known.__getitem__)
+    said = f"The scan is highest at layer {best} on validation: {title} {numbers.number(known[best])}."
+    rows = (
+        (
+            ("Layer", str(layer)),
+            ("Parameters", numbers.millions(parameters)),
+            ("Validation", "–" if own is None else numbers.number(own)),
+            ("Test", "–" if other is None else numbers.number(other)),
+        )
+        for layer, (parameters, own, other) in enumerate(zip(run.parameters, validation, test, strict=True))
+    )
+    return Page(
+        title=f"Scan with seed {run.seed}",
+        overline="layerprobe · scan",
+        heading=f"Scan, seed {run.seed}",
+        lead=(said,),
+        warnings=tuple(f"layer {each.layer} is left out: {each.message}" for each in run.failures),
+        sections=(
+            section("scan", "Scores by layer", Figure("scan", styled(figure), said), table("Scores by layer", rows)),
+        ),
+        terms=("Layer", "Scan"),
+        data=to_json(run),
+        table=csv_text(
+            ("layer", "parameters", "validation", "test"),
+            ((layer, *each) for layer, each in enumerate(zip(run.parameters, validation, test, strict=True))),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-scan",
+    )
+
+
+def _ring(x: int, y: float, name: str) -> go.Scatter:
+    marker = {"size": 17, "color": TRANSPARENT, "line": {"color": CHOSEN, "width": 2.5}}
+    return go.Scatter(x=[x], y=[y], name=name, mode="markers", marker=marker, hoverinfo="skip")

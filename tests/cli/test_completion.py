@@ -1,0 +1,81 @@
+"""What the shell completes, through the protocol by which it asks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from layerprobe_cli.completion import tasks
+from layerprobe_cli.main import app
+from typer.testing import CliRunner
+
+from layerprobe.dropbench.tuned import rule_names
+from layerprobe.pretraining.objectives.registry import OBJECTIVES
+from layerprobe.readings.registry import READINGS
+from layerprobe.reproduction.paper import experiment_names
+from layerprobe.similarity.registry import MEASURES
+from layerprobe.tasks.kinds.kind import KINDS
+
+
+def asked(*words: str) -> dict[str, str]:
+    """Return the environment in which bash asks for the last word."""
+    typed = [f"'{word}'" if " " in word else word for word in ("layerprobe", *words)]
+    return {"_LAYERPROBE_COMPLETE": "complete_bash", "COMP_WORDS": " ".join(typed), "COMP_CWORD": str(len(words))}
+
+
+def completed(*words: str) -> list[str]:
+    """Return what bash would offer for the last word."""
+    lines = CliRunner().invoke(app, [], prog_name="layerprobe", env=asked(*words)).stdout.splitlines()
+    return list(filter(None, lines))
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (("predict", "--rule", ""), rule_names()),
+        (("run", "--rule", ""), rule_names()),
+        (("compare", "--measure", ""), MEASURES),
+        (("metrics", "--reading", ""), READINGS),
+        (("score", "--kind", ""), KINDS),
+        (("pretrain", "--objective", ""), OBJECTIVES),
+        (("reproduce", ""), experiment_names()),
+        (("compare", "--plotly", ""), ("embedded", "cdn")),
+    ],
+)
+def test_all_names_are_offered(words: tuple[str, ...], names: list[str]) -> None:
+    assert set(completed(*words)) == set(names)
+    first = next(iter(names))
+    assert first in completed(*words[:-1], first[:3])
+    assert completed(*words[:-1], "no such name") == []
+
+
+def test_tasks_are_names_data_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    for name in ("pairs.csv", "pairs.pdf", "data/train.tsv", "data/.hidden.csv", "straight.jsonl"):
+        (tmp_path / name).write_text("")
+    assert completed("score", "-t", "") == ["stsb", "data/", "pairs.csv", "straight.jsonl"]
+    assert completed("retrieve", "--task", "st") == ["stsb", "straight.jsonl"]
+    assert completed("sweep", "MODEL", "-t", "data/") == ["data/train.tsv"]
+    assert tasks(f"{tmp_path}/p") == [f"{tmp_path}/pairs.csv"]
+    assert tasks("missing/") == []
+
+
+@pytest.mark.parametrize("words", [("predict", "--rule", ""), ("compare", "--measure", ""), ("score", "-t", "")])
+def test_completion_loads_no_model_library(words: tuple[str, ...]) -> None:
+    code = (
+        "import sys\n"
+        "from layerprobe_cli.main import app\n"
+        "try:\n    app(prog_name='layerprobe')\n"
+        "finally:\n"
+        "    heavy = [name for name in ('torch', 'transformers', 'datasets', 'plotly') if name in sys.modules]\n"
+        "    print(heavy, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **asked(*words)}, capture_output=True, text=True, check=False
+    )
+    assert done.stdout
+    assert done.stderr.strip() == "[]"

@@ -1,0 +1,82 @@
+"""--report and --plotly: every command that computes a curve or a table writes it as a page, too."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from layerprobe_cli.main import app
+
+from tests.report.test_page import Page
+
+from .conftest import QUICK, Layerprobe
+
+WITHOUT = {"extract", "doctor", "export", "adapt", "pretrain", "reproduce"}
+"""Commands without a curve or a table by layer, or that write what another command makes a page of."""
+IN_A_FOLDER = {"run", "demo", "report"}
+"""Commands that always write a page, where --out says."""
+TUNED = ("--layers", "1,3", *QUICK)
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "compare": ("MODEL", "REFERENCE", "-t", "PAIRS"),
+    "predict": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS"),
+    "metrics": ("MODEL", "-t", "PAIRS", "--reading", "effective rank", "--reading", "zero-shot"),
+    "across": ("MODEL", "PAIRS"),
+    "score": ("MODEL", "-t", "PAIRS"),
+    "retrieve": ("MODEL", "-t", "PAIRS", "--columns", "0,1,2", "--relevant-from", "2.5"),
+    "find": ("MODEL", "-t", "PAIRS", *QUICK),
+    "scan": ("MODEL", "-t", "PAIRS", *QUICK),
+    "finetune": ("MODEL", "-t", "PAIRS", *TUNED),
+    "confirm": ("MODEL", "-r", "REFERENCE", "-t", "PAIRS", *QUICK),
+}
+HEADINGS = {
+    "compare": "electra against bert",
+    "predict": "electra against bert",
+    "find": "electra: keep layer",
+    "confirm": "Layer ",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_writes_its_page_beside_what_it_prints(
+    command: str, layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    places = {"MODEL": str(pair[0]), "REFERENCE": str(pair[1]), "PAIRS": str(pairs_file)}
+    arguments = [command, *(places.get(argument, argument) for argument in COMMANDS[command])]
+    path = tmp_path / "new" / "page.html"
+    done = layerprobe(*arguments, "--report", path, "--plotly", "cdn")
+    assert done.code == 0, done.err
+    assert done.out.endswith(f"\n\nReport: {path}\n")
+    text = path.read_text()
+    page = Page(text)
+    assert len(text) < 200_000
+    assert HEADINGS.get(command, "electra") in page.text
+    assert len(json.loads(page.data("figures"))) >= 1
+    assert len(json.loads(page.data("table")).splitlines()) > 2
+    assert json.loads(page.data("study"))
+    # data alone on stdout, and no page where none was asked for
+    path.unlink()
+    assert json.loads(layerprobe(*arguments, "--json", "--report", path).out)
+    assert len(path.read_text()) > 1_000_000, "expected Plotly in the page"
+    path.unlink()
+    assert "Report" not in layerprobe(*arguments).out
+    assert not path.exists()
+
+
+def test_every_command_with_a_result_has_both_options() -> None:
+    root = typer.main.get_command(app)
+    context = root.make_context("layerprobe", [], resilient_parsing=True)
+    for name in root.list_commands(context):  # type: ignore[attr-defined]
+        command = root.get_command(context, name)  # type: ignore[attr-defined]
+        options = {option for parameter in command.params for option in parameter.opts}
+        if hasattr(command, "list_commands"):
+            continue
+        assert ("--plotly" in options) == (name not in WITHOUT), name
+        assert ("--report" in options) == (name not in WITHOUT | IN_A_FOLDER), name
+
+
+def test_a_folder_is_no_page(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    refused = layerprobe("compare", *pair, "-t", pairs_file, "--report", pairs_file.parent)
+    assert refused.code == 2
+    assert "is a directory" in " ".join(refused.err.split())

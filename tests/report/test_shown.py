@@ -1,0 +1,336 @@
+"""Results that show themselves: one line, a table, a plot and a page, whatever they are of."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import layerprobe
+from layerprobe.comparison.values import Comparisons
+from layerprobe.display import Shown, make_page
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, LayerProbeError
+from layerprobe.extraction.embeddings import extract
+from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol
+from layerprobe.pages.page import render
+from layerprobe.readings.values import LayerCurve
+from layerprobe.report.comparison import comparison_page
+from layerprobe.report.scores import readings_page, scores_page
+from layerprobe.retrieval.values import RetrievalScores
+from layerprobe.scoring.across import across_tasks
+from layerprobe.scoring.values import AcrossTasks, TaskScores
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity.measures.rsa import RSA
+from layerprobe.similarity.values import Difference, Interval
+from layerprobe.study.values import Prediction
+from tests.models import HIDDEN, N_BLOCKS, save_tiny
+from tests.shown import assert_shows_itself
+
+from .conftest import HOSTILE, STUDIES, model
+from .test_page import Page
+from .test_profile_page import profile
+from .test_sweep_page import RESULT
+
+
+def prediction(kind: str = "intervals") -> Prediction:
+    study = STUDIES[kind]()
+    return Prediction(
+        comparisons=(study.comparison, *study.further_comparisons),
+        drops=(study.prediction, *study.further_predictions),
+    )
+
+
+def joint_run() -> JointRun:
+    scores = [{"spearman": 70 + 5 * math.sin(layer)} for layer in range(13)]
+    lost = [*scores[:4], None, *scores[5:]]
+    epochs = tuple(
+        JointEpoch(epoch=epoch, train_loss=(0.1,) * 13, validation=tuple(each and each["spearman"] for each in lost))
+        for epoch in (1, 2)
+    )
+    return JointRun(
+        seed=3,
+        weighting="falling",
+        protocol=Protocol(),
+        parameters=model("org/a", 12).parameters,
+        primary="spearman",
+        best_epoch=2,
+        validation=tuple(lost),
+        test=tuple(lost),
+        epochs=epochs,
+        seconds=2.0,
+        peak_memory=None,
+        thresholds=(None,) * 13,
+    )
+
+
+def retrieval(name: str = "intfloat/e5-small", last: float = 0.0) -> RetrievalScores:
+    by_query = tuple(tuple(40.0 + layer + 2.0 * query for query in range(4)) for layer in (0, 1, 3, 2 + last))
+    means = [statistics.fmean(values) for values in by_query]
+    return RetrievalScores(
+        model=model(name, 3),
+        task="scifact",
+        task_digest="0" * 64,
+        n_documents=100,
+        ranking="cosine",
+        query_ids=("a", "b", "c", "d"),
+        by_query={"ndcg@10": by_query},
+        means={
+            "ndcg@10": tuple(
+                Interval(value=mean, standard_error=1.0, lower=mean - 2, upper=mean + 2, level=0.95) for mean in means
+            )
+        },
+        differences=tuple(
+            Difference(
+                label=f"layer {layer} less layer 3",
+                value=mean - means[3],
+                standard_error=0.5,
+                lower=mean - means[3] - 1,
+                upper=mean - means[3] + 1,
+                level=0.95,
+                p_value=0.04,
+            )
+            for layer, mean in enumerate(means[:3])
+        ),
+    )
+
+
+def across() -> AcrossTasks:
+    scores = STUDIES["reference"]().zero_shot
+    assert scores is not None
+    tasks = [
+        TaskScores(
+            task=name,
+            task_digest="0" * 64,
+            kind="sts",
+            scores=dataclasses.replace(
+                scores, metrics={"spearman": tuple(value + shift * layer for layer, value in enumerate(scores.scores))}
+            ),
+        )
+        for name, shift in (("stsb", 0.0), (HOSTILE, 1.0))
+    ]
+    return across_tasks(model("org/a", 12), tasks)
+
+
+def run() -> FineTuningRun:
+    found = STUDIES["found"]().finding
+    assert found is not None
+    epochs = tuple(EpochMetrics(epoch=each, train_loss=1 / each, validation={"spearman": 70.0}) for each in (1, 2))
+    return dataclasses.replace(found.fine_tuned[0], epochs=epochs)
+
+
+def part(kind: str, name: str) -> Callable[[], Shown]:
+    """Return a part of a study, which is there."""
+    return lambda: getattr(STUDIES[kind](), name)
+
+
+CASES: dict[str, Callable[[], Shown]] = {
+    **{f"study, {kind}": make for kind, make in STUDIES.items()},
+    "comparison": part("intervals", "comparison"),
+    "comparison without intervals": part("plain", "comparison"),
+    "comparison, hostile": part("hostile intervals", "comparison"),
+    "comparisons": lambda: Comparisons(comparisons=prediction().comparisons),
+    "map": lambda: STUDIES["intervals"]().comparison.map,
+    "map without intervals": lambda: STUDIES["plain"]().comparison.map,
+    "drop prediction": part("intervals", "prediction"),
+    "drop prediction, hostile": part("hostile", "prediction"),
+    "prediction": prediction,
+    "prediction without intervals": lambda: prediction("plain"),
+    "prediction, hostile": lambda: prediction("hostile intervals"),
+    "zero-shot": part("reference", "zero_shot"),
+    "finding": part("found", "finding"),
+    "finding, in a scan alone": part("found in a scan alone", "finding"),
+    "confirmation": part("confirmed", "confirmation"),
+    "confirmation, one seed": part("one seed", "confirmation"),
+    "run": run,
+    "scan": joint_run,
+    "retrieval": retrieval,
+    "several tasks": across,
+    "reading": lambda: LayerCurve(values=(3.0, 1.0, 2.0), standard_errors=(0.1, 0.1, 0.2)),
+    "profile": profile,
+    "sweep": lambda: RESULT,
+}
+ELSEWHERE = {"ChainResult", "LabResult", "Bench"}
+"""Results that take training: tested where their tests train."""
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_a_result_shows_itself(kind: str, tmp_path: Path) -> None:
+    assert_shows_itself(CASES[kind](), tmp_path)
+
+
+def shown_kinds() -> set[type[Shown]]:
+    """Return every kind of result, of all modules of values."""
+    for file in Path(layerprobe.__file__).parent.glob("*/values.py"):
+        import_module(f"layerprobe.{file.parent.name}.values")
+    # a dataclass with slots is a second class; the first one, without them, is not in its module
+    return {
+        kind for kind in Shown.__subclasses__() if getattr(sys.modules[kind.__module__], kind.__name__, None) is kind
+    }
+
+
+def test_every_kind_of_result_is_tested_and_stays_a_value() -> None:
+    kinds = {kind.__name__: kind for kind in shown_kinds()}
+    assert {type(make()).__name__ for make in CASES.values()} | ELSEWHERE == set(kinds)
+    for kind in kinds.values():
+        assert "__repr__" not in vars(kind), f"{kind.__name__} is a dataclass without repr=False"
+        assert "__slots__" in vars(kind), kind
+
+
+@pytest.mark.parametrize("kind", ["study, found", "comparison", "finding", "retrieval", "scan", "sweep"])
+def test_what_a_result_is_as_json_does_not_know_of_it(kind: str) -> None:
+    value = CASES[kind]()
+    assert "page_function" not in to_json(value)
+    assert from_json(type(value), to_json(value)) == value
+
+
+def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
+    said = repr(STUDIES["plain"]().comparison)
+    assert said.startswith("<Comparison: google/electra-base-discriminator against google-bert/bert-base-cased, ")
+    assert len([float(number) for number in said.removesuffix(">").split(": ")[-1].split()]) == 13
+    assert "…" in repr(STUDIES["25 layers"]().comparison)
+
+
+def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None:
+    texts = ["a b", "c d", "e f", "a b"]
+    made = extract(str(save_tiny("bert", tmp_path / "model")), texts, options=Options(cache_dir=tmp_path / "cache"))
+    sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 3 texts"
+    assert repr(made) == f"<Embeddings: {tmp_path / 'model'}, {sizes}>"
+
+
+def test_columns_without_a_value_are_not_shown_in_a_notebook() -> None:
+    comparison = STUDIES["plain"]().comparison
+    assert "band_lower" in comparison.to_pandas()
+    assert "band_lower" not in comparison._repr_html_()
+
+
+def test_without_plotly_there_is_one_clear_line() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['plotly'] = None\n"
+        "from layerprobe.readings.values import LayerCurve\n"
+        "curve = LayerCurve(values=(1.0, 2.0))\n"
+        "print(curve)\n"
+        "from layerprobe.errors import LayerProbeError\n"
+        "try:\n    curve.plot()\n"
+        "except LayerProbeError as error:\n    print(error)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out == [
+        "<LayerCurve: 2 layers: 1 2>",
+        "expected plotly, which shows results, to be installed: pip install plotly",
+    ]
+
+
+def test_a_line_needs_no_plotly_no_pandas_and_no_torch() -> None:
+    code = (
+        "import sys\n"
+        "import layerprobe.study.values, layerprobe.retrieval.values, layerprobe.prediction.values\n"
+        "from layerprobe.readings.values import LayerCurve\n"
+        "repr(LayerCurve(values=(1.0, 2.0)))\n"
+        "print([name for name in ('plotly', 'pandas', 'torch') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def page_without_figures(result: Shown) -> object:
+    return dataclasses.replace(comparison_page(STUDIES["plain"]().comparison), sections=())
+
+
+def test_a_result_without_a_figure_has_nothing_to_plot() -> None:
+    class Bare(Shown):
+        page_function = "tests.report.test_shown:page_without_figures"
+        summary = "no numbers"
+
+    with pytest.raises(DataError, match="expected a Bare with something to plot, got no numbers"):
+        Bare().plot()
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LayerProbeError, match="choose another path"):
+        STUDIES["plain"]().save_html(tmp_path / "file" / "page.html")
+
+
+# ---- what pages say ---------------------------------------------------------------------------------------
+
+
+def test_several_measures_and_references_are_on_one_page() -> None:
+    comparisons = Comparisons(comparisons=prediction().comparisons)
+    rsa = Comparisons(
+        comparisons=tuple(
+            dataclasses.replace(each, map=dataclasses.replace(each.map, measure=RSA(), sigma_squared=None))
+            for each in comparisons.comparisons
+        )
+    )
+    page = comparison_page(comparisons, rsa)
+    references = len(comparisons.comparisons)
+    assert references > 1
+    assert [each.name for each in page.figures] == [
+        *("curve-0", "curve-1"),
+        *(f"map-{number}" for number in range(2 * references)),
+    ]
+    scales = {(each.plot.data[0].zmin, each.plot.data[0].zmax) for each in page.figures if each.kind == "plot map"}
+    assert len(scales) == 1
+    read = Page(render(page))
+    assert "is closest to" in page.lead[0]
+    assert len(json.loads(read.data("study"))) == 2
+    table = json.loads(read.data("table")).splitlines()
+    assert len(table) == 1 + 2 * sum(each.model.n_layers for each in comparisons.comparisons)
+    assert all(f'<th scope="col">{name} with ' in render(page) for name in ("CKA", "RSA"))
+
+
+def test_comparisons_of_other_models_have_no_page_together() -> None:
+    first, other = STUDIES["plain"]().comparison, STUDIES["hostile"]().comparison
+    with pytest.raises(DataError, match="expected comparisons of the same models by different measures"):
+        comparison_page(first, other)
+
+
+def test_names_cannot_add_elements_to_any_page() -> None:
+    for function, make in {
+        "layerprobe.report.comparison:comparison_page": lambda name: dataclasses.replace(
+            STUDIES["plain"]().comparison, model=model(name, 12), warnings=(name,)
+        ),
+        "layerprobe.report.scores:retrieval_page": lambda name: dataclasses.replace(retrieval(name), warnings=(name,)),
+    }.items():
+        tags = [
+            [tag for tag, _ in Page(render(make_page(function, make(name)))).elements] for name in (HOSTILE, "harmless")
+        ]
+        assert tags[0] == tags[1]
+    zero_shot = STUDIES["reference"]().zero_shot
+    assert zero_shot is not None
+    pages = [render(scores_page(zero_shot, model=model(name, 12), task=name)) for name in (HOSTILE, "harmless")]
+    pages += [
+        render(readings_page({name: LayerCurve(values=(1.0, 2.0))}, model=name)) for name in (HOSTILE, "harmless")
+    ]
+    tags = [[tag for tag, _ in Page(page).elements] for page in pages]
+    assert tags[0] == tags[1]
+    assert tags[2] == tags[3]
+
+
+def test_readings_lead_with_the_layers_that_they_promise_most_of() -> None:
+    page = readings_page(
+        {
+            "InfoNCE": LayerCurve(values=(1.0, 3.0, 2.0)),
+            "effective rank": LayerCurve(values=(1.0, 2.0, 9.0)),
+            "curvature": LayerCurve(values=(1.0, 1.0, 0.5)),
+        }
+    )
+    assert page.lead[0].startswith("What promises most: layer 1 by ")
+    assert len(page.figures) == 3
+
+
+def test_retrieval_of_two_models_is_on_one_page_and_each_has_its_sentence() -> None:
+    page = make_page("layerprobe.report.scores:retrieval_page", retrieval(), retrieval("org/other", last=5.0))
+    assert page.lead[0].startswith("e5-small: Layer 2 has the best nDCG@10")
+    assert page.lead[1].startswith("other: The last layer, 3, has the best nDCG@10")
+    assert len(page.figures[0].plot.data) == 4
