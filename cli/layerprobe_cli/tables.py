@@ -164,8 +164,8 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
     typer.echo(f"Other ways to choose a layer: {others}.")
 
 
-BELOW_THRESHOLD = 3
-"""Exit code where a result is below what --fail-below asked for; 1 is an error, 2 a wrong call."""
+CHECK_FAILED = 3
+"""Exit code where a result is not what an option such as --fail-below asks for; 1 is an error, 2 a wrong call."""
 
 
 def print_sentence(prediction: DropPrediction) -> None:
@@ -205,8 +205,13 @@ def _print_matrix(values: Sequence[Sequence[float]]) -> None:
 def check_threshold(least: float | None, value: float, said: str) -> None:
     """Leave with exit code 3 and a line on stderr if a value is below what was asked for, for builds that check."""
     if least is not None and value < least:
-        typer.echo(f"failed: {said}, below {least:g}", err=True)
-        raise typer.Exit(BELOW_THRESHOLD)
+        fail_check(f"{said}, below {least:g}")
+
+
+def fail_check(said: str) -> None:
+    """Leave with exit code 3 and a line on stderr: what a build checks does not hold."""
+    typer.echo(f"failed: {said}", err=True)
+    raise typer.Exit(CHECK_FAILED)
 
 
 def print_scores(scores: LayerScores, model: ModelDescription) -> None:

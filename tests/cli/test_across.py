@@ -46,3 +46,24 @@ def test_a_wrong_call_is_told(layerprobe: Layerprobe, pair: tuple[Path, Path], g
     result = layerprobe("across", pair[0], *given)
     assert result.code != 0
     assert said in result.err
+
+
+def test_other_commands_check_too(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    model, reference = pair
+    last = layerprobe("score", model, "-t", pairs_file, "--json").json["scores"]["metrics"]["spearman"][-1]
+    assert layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last - 0.01}").code == 0
+    failed = layerprobe("score", model, "-t", pairs_file, "--fail-below", f"{last + 0.01}")
+    assert (failed.code, f"failed: the last layer scores {last:.2f}, below" in failed.err) == (3, True)
+
+    curve = layerprobe("compare", model, reference, "-t", pairs_file, "--json").json["comparisons"][0]["curve"][
+        "values"
+    ]
+    assert layerprobe("compare", model, model, "-t", pairs_file, "--fail-below", "0.9999").code == 0
+    failed = layerprobe("compare", model, reference, "-t", pairs_file, "--fail-below", f"{min(curve) + 0.01}")
+    said = f"failed: the least similarity, at layer {curve.index(min(curve))}, is {min(curve):.4f}, below"
+    assert (failed.code, said in failed.err) == (3, True), failed.err
+
+    given = ("predict", model, "-t", pairs_file)
+    drops = layerprobe(*given, "--json").json[0]["prediction"]["drop_layers"]
+    checked = layerprobe(*given, "--fail-on-drop")
+    assert (checked.code, "failed: a drop is predicted from layer" in checked.err) == (3, True) if drops else (0, False)

@@ -20,7 +20,7 @@ from layerprobe_cli.options import (
     option,
 )
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import print_comparisons, print_maps
+from layerprobe_cli.tables import check_threshold, print_comparisons, print_maps
 
 if TYPE_CHECKING:
     from layerprobe.comparison.values import Comparisons
@@ -58,6 +58,10 @@ def compare(
     parquet: Annotated[
         Path | None,
         typer.Option(help="Also write every pair of layers to this Parquet file.", show_default=False),
+    ] = None,
+    fail_below: Annotated[
+        float | None,
+        typer.Option(help="Exit with code 3 if a layer is less similar than this.", show_default=False),
     ] = None,
 ) -> None:
     """Compare models layer by layer, by CKA or another measure.
@@ -119,6 +123,9 @@ def compare(
         as_json=measured[0] if len(measured) == 1 else measured,
     )
     report.write(output, "layerprobe.report.comparison:comparison_page", *measured)
+    curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
+    least, layer = min((value, layer) for values in curves for layer, value in enumerate(values))
+    check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {least:.4f}")
 
 
 def _print(measured: Sequence[Comparisons], *, show_map: bool) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, IntervalLevel, Model, Reference, Report, RuleName, Similarity, TextSource
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import print_prediction
+from layerprobe_cli.tables import fail_check, print_prediction
 
 if TYPE_CHECKING:
     from layerprobe.study.values import Prediction
@@ -25,6 +25,9 @@ def predict(
     output: Output,
     rule: RuleName = None,
     level: IntervalLevel = LEVEL,
+    fail_on_drop: Annotated[
+        bool, typer.Option("--fail-on-drop", help="Exit with code 3 if a layer is predicted to drop.")
+    ] = False,
 ) -> None:
     """Say which layers will drop after fine-tuning.
 
@@ -60,6 +63,8 @@ def predict(
     ]
     output.result(prediction, _print_predictions, as_json=listed)
     report.write(output, "layerprobe.report.prediction:prediction_page", prediction)
+    if fail_on_drop and prediction.drop.drops:
+        fail_check(f"a drop is predicted from layer {prediction.drop.onset} on")
 
 
 def _print_predictions(prediction: Prediction) -> None:

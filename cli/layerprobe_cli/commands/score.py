@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from layerprobe_cli.options import Extraction, Model, Report, TaskSource
+from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import print_scores
+from layerprobe_cli.tables import check_threshold, print_scores
 
 
 def score(
@@ -17,6 +17,7 @@ def score(
     report: Report,
     output: Output,
     split: Annotated[Literal["validation", "test"], typer.Option(help="What is scored.")] = "test",
+    fail_below: FailBelow = None,
 ) -> None:
     """Score each layer on a task without fine-tuning.
 
@@ -38,3 +39,4 @@ def score(
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
     output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about)
     report.write(output, "layerprobe.report.scores:scores_page", scores, model=embeddings.model, task=task.name)
+    check_threshold(fail_below, scores.scores[-1], f"the last layer scores {scores.scores[-1]:.2f}")
