@@ -40,6 +40,9 @@ class Examples:
     def __len__(self) -> int:
         return len(self.targets)
 
+    def __repr__(self) -> str:
+        return f"<Examples: {len(self):,} {'texts' if self.second is None else 'pairs'}>"
+
     @property
     def texts(self) -> tuple[str, ...]:
         """The distinct texts in order of first appearance, example by example."""
@@ -80,6 +83,10 @@ class Task:
             raise DataError(f"expected the {len(kind.classes)} labels of {self.kind}, got {len(self.labels)}")
         for split in typing.get_args(Split):
             self._check(split, self.split(split), kind)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{len(self.split(name)):,} {name}" for name in typing.get_args(Split))
+        return f"<Task {self.name}: {self.kind}; {sizes}>"
 
     def _check(self, name: str, examples: Examples, kind: Kind) -> None:
         for side, texts in ("first", examples.first), ("second", examples.second or ()):
@@ -138,6 +145,9 @@ class TextFile:
     """What was changed in the data or left out, with counts."""
     embedded: bool = False
     """Whether they are sentences of the embedded language, which has a tokenizer of its own and no end."""
+
+    def __repr__(self) -> str:
+        return f"<TextFile {self.name}: {len(self.texts):,} texts>"
 
     def __post_init__(self) -> None:
         if self.documents is not None and len(self.documents) != len(self.texts):

@@ -6,7 +6,8 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
 from layerprobe.tasks.splitting import drawn_from, resplit, split_by_ratio
 from layerprobe.tasks.texts import MAX_CHARACTERS, Cleaner
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Examples, Task, TextFile
+from tests.toy_task import toy_task
 
 
 @pytest.mark.parametrize(
@@ -162,3 +163,10 @@ def test_cleaning_is_counted():
         "f.csv: cut 1 text to 100,000 characters",
     )
     assert Cleaner().warnings("f.csv", "pair") == ()
+
+
+def test_data_show_how_much_they_are_and_not_all_their_texts() -> None:
+    task = toy_task(train=1200, validation=32, test=40)
+    assert repr(task) == "<Task toy: sts; 1,200 train, 32 validation, 40 test>"
+    assert repr(task.train) == "<Examples: 1,200 pairs>"
+    assert repr(TextFile(name="a.txt", texts=("a", "b"))) == "<TextFile a.txt: 2 texts>"
