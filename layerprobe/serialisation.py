@@ -18,6 +18,8 @@ from layerprobe.errors import DataError
 
 T = TypeVar("T")
 
+RARE = {"json": "unless default"}
+"""Metadata of a field that JSON has only where it is not the default."""
 CHECKSUM = "checksum"
 """The field of a kept result that says where it is kept and what its sha256 is."""
 
@@ -37,13 +39,20 @@ class Checksum:
 def to_dict(value: Any) -> Any:
     """Return `value` as what `json` can write."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        names = [*getattr(value, "json_tags", ()), *(f.name for f in dataclasses.fields(value))]
+        names = [
+            *getattr(value, "json_tags", ()),
+            *(f.name for f in dataclasses.fields(value) if not _left_out(f, value)),
+        ]
         return {name: to_dict(getattr(value, name)) for name in names}
     if isinstance(value, (tuple, list)):
         return [to_dict(item) for item in value]
     if isinstance(value, dict):
         return {key: to_dict(item) for key, item in value.items()}
     return value
+
+
+def _left_out(field: dataclasses.Field[Any], value: Any) -> bool:
+    return field.metadata == RARE and getattr(value, field.name) == field.default
 
 
 def to_json(value: Any) -> str:

@@ -150,6 +150,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "steps": st.none() | st.tuples(SHARE, SHARE),
         "start": st.none() | LAYER,
         "n_folds": st.integers(1, 9),
+        "first_layer": LAYER,
     },
     SearchSettings: {
         "tolerance": SHARE,

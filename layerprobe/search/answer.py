@@ -34,6 +34,7 @@ def answer(evidence: Evidence, settings: SearchSettings | None = None) -> Search
         decision=next_run(evidence, settings),
         doubt=_doubt(evidence, known, settings),
         sentence="",
+        first_layer=evidence.first_layer,
     )
     return replace(result, sentence=search_sentence(result))
 
@@ -58,7 +59,8 @@ def _beliefs(evidence: Evidence, known: Posterior, settings: SearchSettings) -> 
 
 def _doubt(evidence: Evidence, known: Posterior, settings: SearchSettings) -> Doubt:
     best, chances = known.best_layer, known.chances
-    rival = max((layer for layer in range(len(chances)) if layer != best), key=lambda layer: (chances[layer], -layer))
+    others = [layer for layer in evidence.choices if layer != best] or [best]
+    rival = max(others, key=lambda layer: (chances[layer], -layer))
     contrast = np.zeros(len(chances))
     contrast[[best, rival]] = 1.0, -1.0
     item_error = math.sqrt(max(float(contrast @ known.items @ contrast), 0.0))

@@ -54,7 +54,8 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
 def gain_of_run(known: Posterior, layer: int) -> float:
     """Return by how many points one more run at a layer is expected to raise the highest posterior mean, at least 0."""
     moves = known.run.cross[:, layer] / np.sqrt(known.run.seen[layer, layer] + known.run_variance)
-    return max(_expected_maximum(known.means, moves) - float(known.means.max()), 0.0)
+    means, moves = known.means[known.first_layer :], moves[known.first_layer :]
+    return max(_expected_maximum(means, moves) - float(means.max()), 0.0)
 
 
 def gain_of_scan(known: Posterior) -> float:
@@ -71,12 +72,13 @@ def _gain_of_all(known: Posterior, outlook: Outlook, run_variance: float) -> flo
     seen = outlook.seen + run_variance * np.eye(len(known.means))
     explained = outlook.cross @ np.linalg.pinv(seen, rcond=1e-9, hermitian=True) @ outlook.cross.T
     moves = standard_normal(len(known.draws), len(known.means)) @ square_root(explained)
-    return max(float((known.means + moves).max(axis=1).mean() - known.means.max()), 0.0)
+    means, moves = known.means[known.first_layer :], moves[:, known.first_layer :]
+    return max(float((means + moves).max(axis=1).mean() - means.max()), 0.0)
 
 
 def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
     """Return what comes before gains are weighed; None where they can be."""
-    n_blocks, layers = evidence.n_blocks, range(evidence.n_blocks + 1)
+    n_blocks, layers = evidence.n_blocks, evidence.choices
     fresh = [layer for layer in layers if not evidence.runs_at(layer)]
     if n_blocks <= SWEPT_BLOCKS and fresh:
         return _fine_tune(evidence, fresh[0], f"with up to {SWEPT_BLOCKS} blocks, every layer is fine-tuned")
@@ -96,7 +98,7 @@ def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decis
         return _fine_tune(evidence, best, "it seems the best layer and has had no run of its own")
     if known.chances_within(settings.tolerance)[best] >= settings.level:
         return _over("settled", settings)
-    open_layers = [layer for layer in range(evidence.n_blocks + 1) if len(evidence.runs_at(layer)) < settings.seeds]
+    open_layers = [layer for layer in evidence.choices if len(evidence.runs_at(layer)) < settings.seeds]
     if not set(known.candidates(settings.level)) & set(open_layers):
         return _over("seeds", settings)
     if gain_of_seeds(known) < LEAST_GAIN:

@@ -80,21 +80,26 @@ class Posterior:
     """Of a new score, over seeds."""
     items: Array
     """(layers, layers): errors of the endless runs over items, before any score is known."""
+    first_layer: int = 0
+    """The first layer that can be chosen; no earlier one is the best, or within a tolerance of it."""
 
     @property
     def best_layer(self) -> int:
         """The layer with the highest mean, the earlier one of equals: it is expected to lose least."""
-        return best_of(self.means.tolist())
+        return self.first_layer + best_of(self.means[self.first_layer :].tolist())
 
     @property
     def chances(self) -> Array:
         """(layers,): of each to be the best; they sum to 1."""
-        shares: Array = np.bincount(self.draws.argmax(axis=1), minlength=len(self.means)) / len(self.draws)
+        best = self.first_layer + self.draws[:, self.first_layer :].argmax(axis=1)
+        shares: Array = np.bincount(best, minlength=len(self.means)) / len(self.draws)
         return shares
 
     def chances_within(self, tolerance: float) -> Array:
         """Return (layers,): of each to be no worse than the best by more than the tolerance, in points."""
-        shares: Array = (self.draws >= self.draws.max(axis=1, keepdims=True) - tolerance).mean(axis=0)
+        highest = self.draws[:, self.first_layer :].max(axis=1, keepdims=True)
+        shares: Array = (self.draws >= highest - tolerance).mean(axis=0)
+        shares[: self.first_layer] = 0
         return shares
 
     def candidates(self, level: float) -> tuple[int, ...]:
@@ -175,6 +180,7 @@ def posterior(evidence: Evidence) -> Posterior:
         endless=_outlook(covariance, 3, n),
         run_variance=own + float(weights @ grid[kept, 3] ** 2),
         items=errors[-n:, -n:],
+        first_layer=evidence.first_layer,
     )
 
 

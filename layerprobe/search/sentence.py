@@ -59,7 +59,7 @@ def sureness_sentence(answer: SearchAnswer) -> str:
     chance, level = percents(answer.chance), f"{answer.settings.level:.0%}"
     if len(answer.candidates) == 1:
         return f"It is the best layer with a chance of {chance}."
-    if len(answer.candidates) == len(answer.layers):
+    if len(answer.candidates) == len(answer.layers) - answer.first_layer:
         return f"It is the best layer with a chance of {chance}; none of the others can be ruled out."
     return f"{level} sure that the best layer is {either(answer.candidates)}."
 

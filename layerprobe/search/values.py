@@ -2,11 +2,12 @@
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
+from layerprobe.serialisation import RARE
 from layerprobe.similarity.values import Matrix
 
 StopReason = Literal["settled", "gain", "seeds", "budget"]
@@ -55,12 +56,16 @@ class Evidence:
     """Items that all seeds together validate on (groups, where items are grouped)."""
     n_folds: int = 1
     """Parts of the items: seed k validates on part k modulo this. 1: all seeds validate on the same items."""
+    first_layer: int = 0
+    """The first layer that can be chosen; those before it are left out."""
 
     def __post_init__(self) -> None:
         if self.n_folds < 1:
             raise DataError(f"expected at least one fold, got {self.n_folds}")
         if self.n_blocks < 1:
             raise DataError(f"expected a model with at least one block, got {self.n_blocks}")
+        if not 0 <= self.first_layer <= self.n_blocks:
+            raise DataError(f"expected the first of layers 0 to {self.n_blocks} to choose from, got {self.first_layer}")
         covariance = tuple(tuple(float(value) for value in row) for row in self.item_covariance)
         object.__setattr__(self, "item_covariance", covariance)
         layers = {score.layer for score in self.scores} | ({self.start} if self.start is not None else set())
@@ -81,6 +86,11 @@ class Evidence:
             len(self.steps) != self.n_blocks or not all(0 <= step < math.inf for step in self.steps)
         ):
             raise DataError(f"expected {self.n_blocks} steps of at least 0, one for each block, got {self.steps}")
+
+    @property
+    def choices(self) -> range:
+        """The layers that can be chosen."""
+        return range(self.first_layer, self.n_blocks + 1)
 
     @property
     def spent(self) -> int:
@@ -224,6 +234,8 @@ class SearchAnswer:
     """What is uncertain and what it would take."""
     sentence: str
     """All of it in plain words."""
+    first_layer: int = field(default=0, metadata=RARE)
+    """The first layer that could be chosen; those before it are left out."""
 
     @property
     def share(self) -> float:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from layerprobe.errors import DataError
+from layerprobe.search.answer import answer
 from layerprobe.search.plan import gain_of_run, gain_of_scan, gain_of_seeds, next_run
 from layerprobe.search.posterior import posterior
 from layerprobe.search.values import Evidence, PlannedRun, Score, SearchSettings
@@ -219,3 +220,27 @@ def test_a_search_of_many_blocks_ends() -> None:
 def test_a_list_of_seeds_is_refused_in_one_line() -> None:
     with pytest.raises(DataError, match=r"expected a number of seeds such as 5, got \(0, 1\)"):
         SearchSettings(seeds=(0, 1))  # type: ignore[arg-type]
+
+
+# ---- layers that are left out ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_blocks", [3, 6])
+def test_a_layer_that_is_left_out_is_neither_run_nor_chosen(n_blocks: int) -> None:
+    """Also where it would be the best: what is not scored at layer 0 may be anything."""
+    evidence = Evidence(n_blocks=n_blocks, first_layer=1, start=0)
+    settings = SearchSettings(budget=1.0, seeds=2)
+    while (run := next_run(evidence, settings).run) is not None:
+        assert run.scan or run.layer >= 1
+        layers = range(1, n_blocks + 1) if run.scan else [run.layer]
+        made = tuple(
+            Score(layer=layer, seed=run.seed, value=70.0 - 3 * layer + run.seed, scan=run.scan) for layer in layers
+        )
+        evidence = replace(evidence, scores=(*evidence.scores, *made))
+    known, found = posterior(evidence), answer(evidence, settings)
+    assert known.chances[0] == known.chances_within(100.0)[0] == 0
+    assert known.chances.sum() == pytest.approx(1)
+    assert (known.best_layer, found.best_layer, found.first_layer) == (1, 1, 1)
+    assert 0 not in (*found.candidates, found.smallest_sufficient, found.doubt.rival)
+    # the same beliefs as of one that may be chosen, but for the choice
+    np.testing.assert_array_equal(known.means, posterior(replace(evidence, first_layer=0)).means)
