@@ -84,6 +84,22 @@ class Shown(abc.ABC):
         return make_page(self.page_function, self)
 
 
+def from_layer(first: int, values: Sequence[float]) -> list[float | None]:
+    """Return values by layer with None for the layers before the first one that has a value of its own.
+
+    Examples:
+        >>> from_layer(1, (0.5, 0.5, 0.4))
+        [None, 0.5, 0.4]
+    """
+    return [None if layer < first else value for layer, value in enumerate(values)]
+
+
+def from_cell(first: tuple[int, int], values: Sequence[Sequence[float]]) -> list[list[float | None]]:
+    """Return a map of layers with None in the rows and columns before the first that have values of their own."""
+    row, column = first
+    return [from_layer(len(each) if i < row else column, each) for i, each in enumerate(values)]
+
+
 def brief(values: Sequence[float | None], form: str = ".2f") -> str:
     """Return numbers by layer in a line, of more than `LISTED` the first and the last ones.
 

@@ -95,12 +95,15 @@ def print_comparisons(comparisons: Comparisons) -> None:
         if len(comparisons.comparisons) > 1:
             typer.echo(f"{'' if comparison is comparisons.comparisons[0] else chr(10)}Against {name}:")
         _print_curve(comparison)
+    first = comparisons.comparisons[0].first_layer
     for name, differences in zip(names[1:], comparisons.differences, strict=False):
         typer.echo(f"\n{name} less {names[0]}:")
         print_table(
             ("layer", "difference", *_interval_header(differences[0].level), "p"),
             [
                 (str(layer), f"{each.value:+.4f}", f"{each.lower:+.4f}", f"{each.upper:+.4f}", _p_value(each.p_value))
+                if layer >= first
+                else (str(layer), "", "", "", "")
                 for layer, each in enumerate(differences)
             ],
         )
@@ -120,11 +123,11 @@ def _print_curve(comparison: Comparison) -> None:
             ends = errors.lower, errors.upper, errors.band_lower, errors.band_upper
             cells += [f"{end[layer]:.4f}" for end in ends]
         if comparison.steps:
-            step = comparison.steps[layer - 1] if layer else None
+            step = comparison.steps[layer - 1] if layer > comparison.first_layer else None
             cells += [f"{step.value:+.4f}", _p_value(step.p_value)] if step else ["", ""]
         if null:
             cells += [_p_value(null.p_values[layer][other]), f"{null.calibrated[layer][other]:.4f}"]
-        rows.append(cells)
+        rows.append(cells if layer >= comparison.first_layer else [cells[0], *[""] * (len(cells) - 1)])
     print_table(header, rows)
     if null:
         typer.echo(f"The most similar of all pairs of layers: p of chance {_p_value(null.maximum_p_value)}")
@@ -157,7 +160,8 @@ def print_prediction(comparison: Comparison, prediction: DropPrediction) -> None
             numbers = (values[layer], known.lower[layer], known.upper[layer]) if known else (values[layer],)
             cells += [f"{value:.4g}" for value in numbers]
         cells += [f"{100 * probability.by_layer[layer]:.0f} %"] if probability else []
-        rows.append([*cells, flags.get(layer, "")])
+        left_out = layer < comparison.first_layer
+        rows.append([cells[0], *[""] * len(cells)] if left_out else [*cells, flags.get(layer, "")])
     print_table(header, rows)
     print_sentence(prediction)
     others = ", ".join(f"{name} {layer}" for name, layer in prediction.baselines.items())
@@ -187,19 +191,22 @@ def print_maps(comparisons: Comparisons) -> None:
             typer.echo()
         compared, errors = comparison.map, comparison.map.uncertainty
         typer.echo(f"{compared.measure.title} with {name} (columns), {compared.n_samples} texts")
-        _print_matrix(compared.values)
+        _print_matrix(compared.values, compared.first_layers)
         if errors:
             halves = [
                 [(high - low) / 2 for low, high in zip(*ends, strict=True)]
                 for ends in zip(errors.lower, errors.upper, strict=True)
             ]
             typer.echo(f"\nHalf-widths of the {100 * errors.level:g} % intervals")
-            _print_matrix(halves)
+            _print_matrix(halves, compared.first_layers)
 
 
-def _print_matrix(values: Sequence[Sequence[float]]) -> None:
+def _print_matrix(values: Sequence[Sequence[float]], first: tuple[int, int]) -> None:
+    from layerprobe.display import from_cell
+
     header = ("layer", *(str(layer) for layer in range(len(values[0]))))
-    print_table(header, [(str(i), *(f"{value:.4f}" for value in row)) for i, row in enumerate(values)])
+    rows = enumerate(from_cell(first, values))
+    print_table(header, [(str(i), *(number(value, ".4f") for value in row)) for i, row in rows])
 
 
 def check_threshold(least: float | None, value: float, said: str) -> None:
@@ -221,7 +228,8 @@ def print_scores(scores: LayerScores, model: ModelDescription) -> None:
     header = ("layer", "parameters", *map(metric_title, scores.metrics), "flag")
     rows = []
     for layer, parameters in enumerate(model.parameters):
-        values = [f"{by_layer[layer]:.2f}" for by_layer in scores.metrics.values()]
+        measured = layer >= scores.first_layer
+        values = [f"{by_layer[layer]:.2f}" if measured else "" for by_layer in scores.metrics.values()]
         rows.append([str(layer), millions(parameters), *values, "best" if layer == scores.best_layer else ""])
     print_table(header, rows)
 
@@ -281,6 +289,8 @@ def _print_layers(
         cells += [number(finding.scanned(known.layer), ".1f")] if scanned else []
         cells += [str(known.runs or ""), f"{known.mean:.1f}", f"{known.interval[0]:.1f} to {known.interval[1]:.1f}"]
         cells += [f"{100 * share:.0f} %" for share in (known.chance_best, known.chance_within)]
+        if known.layer < found.first_layer:
+            cells = [*cells[:2], *[""] * (len(cells) - 2)]
         tested = by_layer.get(known.layer)
         cells += ["" if tested is None else mean_and_std(tested.mean, tested.std)]
         rows.append([*cells, finding.flag(known.layer)])
@@ -317,6 +327,7 @@ def _print_next(commands: Sequence[str]) -> None:
 
 def print_study(study: Study, report: Path) -> None:
     """Print the answer, what a study says of every layer, its sentences, where the report is, and what comes next."""
+    from layerprobe.display import from_layer
     from layerprobe.report.data import layer_rows
     from layerprobe.study.commands import next_commands
 
@@ -324,9 +335,9 @@ def print_study(study: Study, report: Path) -> None:
     if finding is not None:
         _print_answer(finding)
     similarity = "CKA with layer before" if study.comparison.alone else "CKA"
-    columns = {similarity: [f"{row.cka:.4f}" for row in rows]}
+    columns = {similarity: [number(row.cka, ".4f") for row in rows]}
     for name, values in study.prediction.read.items():
-        columns[name] = [f"{value:.4g}" for value in values]
+        columns[name] = [number(value, ".4g") for value in from_layer(study.prediction.first_layer, values)]
     if study.zero_shot is not None:
         columns["zero-shot"] = [number(row.zero_shot, ".2f") for row in rows]
     if finding is None:

@@ -27,6 +27,7 @@ from layerprobe.similarity.values import (
     Measure,
     Normalize,
     PermutationNull,
+    SimilarityCurve,
     SimilarityMap,
 )
 from layerprobe.store.key import texts_digest
@@ -180,18 +181,23 @@ def _compared(
 ) -> Comparisons:
     estimates = _estimates(model, references, measure, level=level, clusters=clusters, device=device, progress=progress)
     first, second = estimates[: len(references)], estimates[len(references) :]
-    curves = [estimate.curve(alignment) for estimate, alignment in zip(first, alignments, strict=True)]
+    curves = [
+        _partners_from(reference.first_layer, estimate.curve(alignment))
+        for estimate, reference, alignment in zip(first, references, alignments, strict=True)
+    ]
     comparisons = []
     for number, (estimate, reference, curve) in enumerate(zip(first, references, curves, strict=True)):
+        first_layers = model.first_layer, reference.first_layer
+        other = dataclasses.replace(second[number].map, first_layers=first_layers) if second else None
         comparisons.append(
             Comparison(
                 model=model.model,
                 reference=reference.model,
                 texts_digest=texts_digest(model.texts),
                 pooling=model.pooling,
-                map=estimate.map,
+                map=dataclasses.replace(estimate.map, first_layers=first_layers),
                 curve=curve,
-                other_normalization=second[number].map if second else None,
+                other_normalization=other,
                 steps=estimate.steps(curve),
                 model_diagnostics=diagnostics(model),
                 reference_diagnostics=diagnostics(reference),
@@ -202,6 +208,11 @@ def _compared(
     for estimate, there in zip(first[1:], partners[1:], strict=True):
         differences.append(first[0].differences(estimate, list(zip(partners[0], there, strict=True))))
     return Comparisons(comparisons=tuple(comparisons), differences=tuple(differences) if all(differences) else ())
+
+
+def _partners_from(first: int, curve: SimilarityCurve) -> SimilarityCurve:
+    """Name the layer of the reference that stands for one that is left out."""
+    return dataclasses.replace(curve, reference_layers=tuple(max(layer, first) for layer in curve.reference_layers))
 
 
 def other_normalization(measure: CKA) -> CKA:
@@ -261,7 +272,7 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     if by_layer is None:
         name, norm = embeddings.model.name, embeddings.model.norm
         by_layer = tuple(
-            diagnose(embeddings.layer(layer), name=f"layer {layer} of {name}", norm=norm)
+            diagnose(embeddings.measured(layer), name=f"layer {layer} of {name}", norm=norm)
             for layer in range(embeddings.n_layers)
         )
         embeddings.store.save_result("diagnostics", key, by_layer)
@@ -322,6 +333,7 @@ def _warnings(
         n_clusters=n_documents,
         alignment=comparison.curve.alignment,
         effective_shares=comparison.map.effective_shares,
+        first_layers=comparison.map.first_layers,
     )
     if model.settings == reference.settings:
         return warnings
@@ -334,7 +346,7 @@ def _warnings(
 
 
 def _layers(embeddings: Embeddings) -> list[StoredLayer]:
-    return [embeddings.stored.rows(layer) for layer in range(embeddings.n_layers)]
+    return [embeddings.stored.rows(max(layer, embeddings.first_layer)) for layer in range(embeddings.n_layers)]
 
 
 def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:

@@ -51,6 +51,8 @@ COLUMNS = {
 def similarity_table(measured: Sequence[Comparisons]) -> pd.DataFrame:
     """Return a row for every pair of layers, raw and z-scored, with interval and null distribution where they are.
 
+    Layers that are left out have none.
+
     The columns are `COLUMNS`: texts is the digest of the texts, on_curve whether the curve takes this pair. Settings
     that the measure does not have are missing.
     """
@@ -81,8 +83,8 @@ def _rows(comparison: Comparison) -> list[Row]:
         {**_about(comparison, each), **_cell(each, i, j), "on_curve": each is comparison.map and (i, j) in partners}
         for each in maps
         if each is not None
-        for i in range(each.shape[0])
-        for j in range(each.shape[1])
+        for i in range(each.first_layers[0], each.shape[0])
+        for j in range(each.first_layers[1], each.shape[1])
     ]
 
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from layerprobe.display import Shown, brief
+from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
@@ -43,6 +43,11 @@ class Comparison(Shown):
     """What a reader of the values should know, in plain words."""
 
     @property
+    def first_layer(self) -> int:
+        """The first layer of the model that is not left out: what others have before it repeats its own."""
+        return self.map.first_layers[0]
+
+    @property
     def alone(self) -> bool:
         """Whether there is no reference: a model was compared with itself, each layer with the one before."""
         return self.curve.alignment == "previous-layer"
@@ -68,7 +73,7 @@ class Comparison(Shown):
         """What it says, in one line."""
         against = "with the layer before" if self.alone else f"against {self.reference.name}"
         about = f"{self.model.name} {against}, {self.map.measure.title}, {self.map.n_samples} texts"
-        return f"{about}: {brief(self.curve.values)}"
+        return f"{about}: {brief(from_layer(self.first_layer, self.curve.values))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

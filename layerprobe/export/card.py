@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from huggingface_hub import ModelCardData
 
+from layerprobe.display import from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.export.layout import Layout
 from layerprobe.metrics.names import metric_title
@@ -268,16 +269,24 @@ def _evidence(study: Study, layer: int) -> str:
 def _evidence_columns(study: Study, layer: int) -> dict[str, list[str]]:
     """Return the columns of the table of layers by head: of a search, of similarity and zero-shot scores, and marks."""
     curve, finding, untrained = study.comparison.curve, study.finding, study.zero_shot
-    columns = {}
+    columns: dict[str, list[str]] = {}
     if finding is not None:
         title, level = metric_title(finding.primary), f"{finding.answer.settings.level:.0%}"
         known = finding.answer.layers
-        columns[f"Expected {title}"] = [f"{each.mean:.1f}" for each in known]
-        columns[f"{level} interval"] = ["{:.1f} to {:.1f}".format(*each.interval) for each in known]
-        columns["Chance to be best"] = [percents(each.chance_best) for each in known]
-    columns[study.comparison.map.measure.title] = [f"{value:.4f}" for value in curve.values]
+        first = finding.answer.first_layer
+        cells = {
+            f"Expected {title}": [f"{each.mean:.1f}" for each in known],
+            f"{level} interval": ["{:.1f} to {:.1f}".format(*each.interval) for each in known],
+            "Chance to be best": [percents(each.chance_best) for each in known],
+        }
+        columns |= {name: [""] * first + column[first:] for name, column in cells.items()}
+    columns[study.comparison.map.measure.title] = [
+        "" if value is None else f"{value:.4f}" for value in from_layer(study.comparison.first_layer, curve.values)
+    ]
     if untrained is not None:
-        columns[f"Zero-shot {metric_title(untrained.primary)}"] = [f"{score:.2f}" for score in untrained.scores]
+        columns[f"Zero-shot {metric_title(untrained.primary)}"] = [
+            "" if score is None else f"{score:.2f}" for score in from_layer(untrained.first_layer, untrained.scores)
+        ]
     marks = {
         "exported": [layer],
         **({"to keep": [finding.best_layer]} if finding else {}),

@@ -1,6 +1,7 @@
 """Texts -> the embeddings of every layer, from the store or from one forward pass."""
 
 import collections
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest, from_dict, to_dict
+from layerprobe.similarity.checks import rounding
 from layerprobe.store.key import StoreKey, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
@@ -28,6 +30,7 @@ from layerprobe.versions import TOKENS_VERSION
 
 # Texts whose embeddings are in memory at a time where only their token states are measured.
 TEXTS_A_PASS = 4096
+ONE_TOKEN: tuple[Pooling, ...] = ("cls", "last")
 
 Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
 """Rows, and what the token states of those texts are like."""
@@ -53,6 +56,9 @@ class Embeddings:
     settings: dict[str, str]
     """Options that the numbers depend on and that were not left at their default."""
     _row: dict[str, int]
+    first_layer: int = 0
+    """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
+    and what has a value for every layer repeats that of layer 1."""
 
     def __repr__(self) -> str:
         sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self.texts)} texts"
@@ -66,6 +72,10 @@ class Embeddings:
     def layer(self, layer: int) -> NDArray[np.float32]:
         """Return one layer, (text, feature), read-only."""
         return self.stored.layer(layer)
+
+    def measured(self, layer: int) -> NDArray[np.float32]:
+        """Return one layer as `layer` does, or the first one after it that is not left out."""
+        return self.stored.layer(max(layer, self.first_layer))
 
     def rows(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Return the row of every text.
@@ -118,6 +128,10 @@ def _extracted(
             break
     if stored is None:
         stored = _embed_and_store(store, key, encoder or load(checkpoint, options), distinct, options, progress)
+    constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
+    warnings = [f"{warning} for {checkpoint.label}" for warning in stored.manifest.description["warnings"]]
+    if constant:
+        warnings.append(left_out_layer(checkpoint.label, options.pooling))
     return Embeddings(
         # the user's own name for the model: a moved folder has the same fingerprint
         model=from_dict(ModelDescription, {**stored.manifest.description["model"], **checkpoint.naming}),
@@ -127,9 +141,25 @@ def _extracted(
         store=store,
         fingerprint=key.fingerprint,
         settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
-        warnings=tuple(f"{warning} for {checkpoint.label}" for warning in stored.manifest.description["warnings"]),
+        warnings=tuple(warnings),
         _row={text: i for i, text in enumerate(distinct)},
+        first_layer=int(constant),
     )
+
+
+def left_out_layer(model: str, pooling: Pooling) -> str:
+    """Return that layer 0 of a model is left out, and why."""
+    return f"layer 0 of {model} is left out: with {pooling} pooling it is the same for all texts"
+
+
+def _is_constant(stored: StoredEmbeddings) -> bool:
+    """Return whether layer 0 is the same for all texts up to rounding."""
+    rows = stored.rows(0)
+    one = rows[0:1].astype(np.float64)
+    # two rows within the rounding of their mean differ by no more than twice that
+    floor = 2 * rounding(np.abs(one[0]), math.sqrt(float(np.mean(one**2))), rows.dtype)
+    starts = range(0, rows.shape[0], TEXTS_A_PASS)
+    return all((np.abs(rows[start : start + TEXTS_A_PASS] - one) <= floor).all() for start in starts)
 
 
 def extract_split(

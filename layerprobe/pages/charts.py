@@ -21,7 +21,7 @@ ROOM, DODGE = 0.4, 0.13
 
 
 def line(
-    values: Iterable[float],
+    values: Iterable[float | None],
     *,
     name: str,
     colour: str,
@@ -32,7 +32,10 @@ def line(
     texts: Iterable[str] | None = None,
     **options: Any,
 ) -> go.Scatter:
-    """Return a line over layers, or over x; texts, of Plotly's kind, are shown where one points at a value."""
+    """Return a line over layers, or over x, with a gap where a value is None.
+
+    Texts, of Plotly's kind, are shown where one points at a value.
+    """
     values = list(values)
     shown: dict[str, Any] = {"hoverinfo": "skip"} if texts is None else {"hovertemplate": "%{hovertext}<extra></extra>"}
     return go.Scatter(
@@ -48,10 +51,12 @@ def line(
     )
 
 
-def area(lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, **options: Any) -> go.Scatter:
-    """Return the ground between two curves: along the upper one and back along the lower one."""
-    layers = range(len(lower))
-    outline, around = [*upper, *reversed(lower)], [*layers, *reversed(layers)]
+def area(
+    lower: Sequence[float], upper: Sequence[float], *, name: str, colour: str, first: int = 0, **options: Any
+) -> go.Scatter:
+    """Return the ground between two curves from a layer on: along the upper one and back along the lower one."""
+    layers = range(first, len(lower))
+    outline, around = [*upper[first:], *reversed(lower[first:])], [*layers, *reversed(layers)]
     filled: dict[str, Any] = {"fill": "toself", "fillcolor": colour}
     return line(outline, name=name, colour=TRANSPARENT, x=around, width=0, **filled, **options)
 

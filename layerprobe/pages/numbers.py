@@ -8,8 +8,10 @@ LABEL_LENGTH = 30
 """Longer model names are cut in plots, where they would not fit."""
 
 
-def number(value: float, digits: int = 2) -> str:
-    """Return a number with a true minus sign, and none for what rounds to 0."""
+def number(value: float | None, digits: int = 2) -> str:
+    """Return a number with a true minus sign, and none for what rounds to 0; a dash where there is none."""
+    if value is None:
+        return "–"
     return f"{value:z.{digits}f}".replace("-", "−")
 
 
@@ -18,13 +20,15 @@ def signed(value: float, digits: int = 2) -> str:
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
-def significant(value: float, digits: int = 3) -> str:
-    """Return a number with so many significant digits, and no exponent for large ones.
+def significant(value: float | None, digits: int = 3) -> str:
+    """Return a number with so many significant digits, and no exponent for large ones; a dash where there is none.
 
     Examples:
         >>> significant(0.012345), significant(12.345), significant(12345.6), significant(1.3, 4)
         ('0.0123', '12.3', '12346', '1.300')
     """
+    if value is None:
+        return "–"
     if abs(value) >= 10**digits or not value:
         return number(value, 0)
     return f"{value:#.{digits}g}".rstrip(".").replace("-", "−")

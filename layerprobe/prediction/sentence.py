@@ -52,14 +52,15 @@ def call_sentence(
     onset: int | None,
     n_blocks: int,
     probability: DropProbability | None = None,
+    first: int = 0,
 ) -> str:
-    """Return what a rule tuned on DropBench says of a model, and what it read beside CKA.
+    """Return what a rule tuned on DropBench says of a model, and what it read beside CKA from a layer on.
 
     Examples:
         >>> call_sentence("fall of CKA", "electra", {}, onset=None, n_blocks=12)
         'No drop of electra is expected by the rule "fall of CKA"; keep all 12 blocks.'
     """
-    said = f'by the rule "{rule}"{f" ({highest_and_last(read)})" if read else ""}'
+    said = f'by the rule "{rule}"{f" ({highest_and_last(read, first=first)})" if read else ""}'
     if onset is None:
         return _with_redraws(f"No drop of {model} is expected {said}; keep all {n_blocks} blocks.", probability)
     return (
@@ -68,18 +69,18 @@ def call_sentence(
     )
 
 
-def highest_and_last(read: Mapping[str, Sequence[float]]) -> str:
-    """Return where each of some curves is highest, and where it ends.
+def highest_and_last(read: Mapping[str, Sequence[float]], *, first: int = 0) -> str:
+    """Return where each of some curves is highest, from a layer on, and where it ends.
 
     Examples:
         >>> highest_and_last({"curvature": (1.0, 2.0, 1.5), "effective rank": (3.0, 4.0, 5.0)})
         'curvature is highest at layer 1, 2, and 1.5 at layer 2; effective rank is highest at the last layer, 2, 5'
     """
-    return "; ".join(_highest_and_last(name, values) for name, values in read.items())
+    return "; ".join(_highest_and_last(name, values, first) for name, values in read.items())
 
 
-def _highest_and_last(name: str, values: Sequence[float]) -> str:
-    highest, last = list(values).index(max(values)), len(values) - 1
+def _highest_and_last(name: str, values: Sequence[float], first: int) -> str:
+    highest, last = max(range(first, len(values)), key=values.__getitem__), len(values) - 1
     if highest == last:
         return f"{name} is highest at the last layer, {last}, {values[last]:.4g}"
     return f"{name} is highest at layer {highest}, {values[highest]:.4g}, and {values[last]:.4g} at layer {last}"

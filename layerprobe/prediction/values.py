@@ -6,6 +6,7 @@ from typing import ClassVar
 from layerprobe.checks import check_level
 from layerprobe.display import Shown
 from layerprobe.errors import DataError
+from layerprobe.serialisation import RARE
 from layerprobe.similarity.values import CurveUncertainty
 
 PLATEAU = "plateau of CKA"
@@ -121,6 +122,8 @@ class DropPrediction(Shown):
     """What the rule read by layer beside CKA, by name."""
     read_uncertainty: dict[str, CurveUncertainty] = field(default_factory=dict)
     """How far these may be off, where that is known."""
+    first_layer: int = field(default=0, metadata=RARE)
+    """The first layer that is not left out: none before it is recommended, and what was read there repeats its own."""
 
     def __post_init__(self) -> None:
         first = self.drop_layers[0] if self.drop_layers else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from layerprobe.errors import DataError
 from layerprobe.readings.reading import Reading
 from layerprobe.readings.values import LayerCurve
 from layerprobe.similarity.values import SimilarityCurve
@@ -35,11 +36,18 @@ def _with_layer_before(source: Source) -> LayerCurve:
         progress=source.progress,
     )
     curve = layer_curve(comparison.curve)
-    errors = curve.standard_errors
+    errors, first = curve.standard_errors, 1 + embedded.first_layer
+    if first == len(curve.values):
+        raise DataError("expected two layers that are not the same for all texts, got one")
     return LayerCurve(
-        values=(curve.values[1], *curve.values[1:]),
-        standard_errors=None if errors is None else (errors[1], *errors[1:]),
+        values=_from(first, curve.values),
+        standard_errors=None if errors is None else _from(first, errors),
+        first_layer=embedded.first_layer and first,
     )
+
+
+def _from(first: int, values: tuple[float, ...]) -> tuple[float, ...]:
+    return (values[first],) * first + values[first:]
 
 
 SELF = Reading(

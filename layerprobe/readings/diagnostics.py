@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from layerprobe.readings.reading import Reading
@@ -21,7 +22,7 @@ def _diagnosed(field: str) -> Callable[[Source], LayerCurve | None]:
 
     def compute(source: Source) -> LayerCurve | None:
         values = tuple(getattr(layer, field) for layer in source.diagnostics)
-        return None if None in values else LayerCurve(values=values)
+        return None if None in values else LayerCurve(values=values, first_layer=source.embeddings.first_layer)
 
     return compute
 
@@ -44,8 +45,9 @@ def rank_curve(embeddings: Embeddings, *, level: float, documents: Mapping[str, 
     kept = embeddings.store.load_result("ranks", key, LayerCurve)
     if kept is not None:
         return kept
-    influences = [rank_influences(embeddings.layer(layer))[1] for layer in range(embeddings.n_layers)]
+    influences = [rank_influences(embeddings.measured(layer))[1] for layer in range(embeddings.n_layers)]
     curve = LayerCurve.of(values, influences, level=level, clusters=clusters)
+    curve = replace(curve, first_layer=embeddings.first_layer)
     embeddings.store.save_result("ranks", key, curve)
     return curve
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from layerprobe.readings.reading import Reading
@@ -24,8 +26,10 @@ def _prompt_entropy(source: Source) -> LayerCurve:
 
 
 def _dataset_entropy(source: Source) -> LayerCurve:
-    rows = source.embeddings.stored.rows
-    return source.by_layer(lambda layer, name: dataset_entropy(rows(layer), name=name))
+    embedded = source.embeddings
+    return source.by_layer(
+        lambda layer, name: dataset_entropy(embedded.measured(layer), name=name), first_layer=embedded.first_layer
+    )
 
 
 def _infonce(source: Source) -> LayerCurve:
@@ -36,8 +40,17 @@ def _infonce(source: Source) -> LayerCurve:
         influences.append(pulls)
         return value
 
-    values, altered = source.by_layer(bound).values, chosen_texts(source.texts, source.views)
-    return LayerCurve.of(values, influences, level=source.level, clusters=source.clusters(altered))
+    first, altered = source.first_copied_layer, chosen_texts(source.texts, source.views)
+    values = source.by_layer(bound, first_layer=first).values
+    curve = LayerCurve.of(values, influences, level=source.level, clusters=source.clusters(altered))
+    return replace(curve, first_layer=first)
+
+
+def _of_copies(number: Callable[..., float]) -> Callable[[Source], LayerCurve]:
+    """Return what computes a number from the copies of each layer."""
+    return lambda source: source.by_layer(
+        lambda layer, name: number(source.copies(layer), name=name), first_layer=source.first_copied_layer
+    )
 
 
 PROMPT_ENTROPY = Reading(
@@ -75,7 +88,7 @@ LIDAR = Reading(
     description="effective rank of what tells texts apart, against what tells copies of a text apart",
     direction=1,
     needs="views",
-    compute=lambda source: source.by_layer(lambda layer, name: lidar(source.copies(layer), name=name)),
+    compute=_of_copies(lidar),
     source="Thilak et al. 2023 (arXiv 2312.04000)",
 )
 DIME = Reading(
@@ -83,6 +96,6 @@ DIME = Reading(
     unit="nats",
     direction=1,
     needs="two views",
-    compute=lambda source: source.by_layer(lambda layer, name: dime(source.copies(layer), name=name)),
+    compute=_of_copies(dime),
     source="Skean et al. 2023 (arXiv 2301.08164)",
 )

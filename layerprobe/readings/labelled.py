@@ -10,6 +10,7 @@ from layerprobe.tasks.kinds.kind import KINDS
 
 if TYPE_CHECKING:
     from layerprobe.readings.source import Source
+    from layerprobe.scoring.values import LayerScores
 
 
 def _zero_shot(source: Source) -> LayerCurve:
@@ -18,9 +19,7 @@ def _zero_shot(source: Source) -> LayerCurve:
     task, fit = source.labels, KINDS[source.labels.kind].fitted_on
     fitted = None if fit is None else source.split(fit)
     validation = source.split("validation")
-    return LayerCurve(
-        values=zero_shot(validation, task, split="validation", fitted=fitted, progress=source.progress).scores
-    )
+    return _curve(zero_shot(validation, task, split="validation", fitted=fitted, progress=source.progress))
 
 
 def _probe(source: Source) -> LayerCurve | None:
@@ -30,9 +29,11 @@ def _probe(source: Source) -> LayerCurve | None:
     if kind.zero_shot != "cosine" or kind.probe is None:
         return None  # zero-shot scores are those of a probe, or there is none
     validation, fitted = source.split("validation"), source.split("train")
-    return LayerCurve(
-        values=probed(validation, source.labels, split="validation", fitted=fitted, progress=source.progress).scores
-    )
+    return _curve(probed(validation, source.labels, split="validation", fitted=fitted, progress=source.progress))
+
+
+def _curve(scores: LayerScores) -> LayerCurve:
+    return LayerCurve(values=scores.scores, first_layer=scores.first_layer)
 
 
 ZERO_SHOT = Reading(

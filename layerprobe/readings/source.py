@@ -72,8 +72,13 @@ class Source:
     def copies(self, layer: int) -> NDArray[np.float32]:
         """Return (view, text, feature) embeddings of altered copies, a layer at a time: all may not fit into memory."""
         embedded, rows = self._copies
-        stacked: NDArray[np.float32] = embedded.layer(layer)[rows]
+        stacked: NDArray[np.float32] = embedded.measured(layer)[rows]
         return stacked
+
+    @property
+    def first_copied_layer(self) -> int:
+        """The first layer of the altered copies that is not left out."""
+        return self._copies[0].first_layer
 
     @property
     def labels(self) -> Task:
@@ -90,7 +95,11 @@ class Source:
         """Return which document each text is of, from 0, DataError if it has none; None where all are independent."""
         return None if self.documents is None else cluster_numbers(texts, self.documents)
 
-    def by_layer(self, number: Callable[[int, str], float]) -> LayerCurve:
-        """Return a number of each layer, computed from its index and its name, such as "layer 3 of bert-tiny"."""
+    def by_layer(self, number: Callable[[int, str], float], *, first_layer: int) -> LayerCurve:
+        """Return a number of each layer, computed from its index and its name, such as "layer 3 of bert-tiny".
+
+        `first_layer` is that of the embeddings that are read.
+        """
         names = (f"layer {layer} of {self.checkpoint.label}" for layer in range(self.n_layers))
-        return LayerCurve(values=tuple(number(layer, name) for layer, name in enumerate(names)))
+        values = tuple(number(layer, name) for layer, name in enumerate(names))
+        return LayerCurve(values=values, first_layer=first_layer)

@@ -74,7 +74,7 @@ def _read(source: Source, number: Callable[[Array, Array, str], float]) -> Layer
     second = None if task.train.second is None else embedded.rows(task.train.second)[chosen]
 
     def of_layer(layer: int, name: str) -> float:
-        values = embedded.layer(layer)
+        values = embedded.measured(layer)
         centred_layer(values, name=name)  # refuses a layer that is the same for all texts
         features = item_features(kind, values[first], None if second is None else values[second], name=name)
         try:
@@ -84,7 +84,7 @@ def _read(source: Source, number: Callable[[Array, Array, str], float]) -> Layer
         except DataError as error:
             raise DataError(f"{name} cannot be scored: {error}") from error
 
-    return source.by_layer(of_layer)
+    return source.by_layer(of_layer, first_layer=embedded.first_layer)
 
 
 def _chosen(items: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -141,11 +141,11 @@ def _contrastive_loss(source: Source) -> LayerCurve | None:
         return contrastive_loss(texts, texts, _same(classes[batch]) & others, others, name=name)
 
     def of_layer(layer: int, name: str) -> float:
-        values = embedded.layer(layer)
+        values = embedded.measured(layer)
         centred_layer(values, name=name)  # refuses a layer that is the same for all texts
         return float(np.mean([of_batch(values, batch, name) for batch in batches]))
 
-    return source.by_layer(of_layer)
+    return source.by_layer(of_layer, first_layer=embedded.first_layer)
 
 
 def _batches(task: Task) -> list[NDArray[np.intp]]:

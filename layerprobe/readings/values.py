@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from layerprobe.display import Shown, brief
+from layerprobe.display import Shown, brief, from_layer
 from layerprobe.errors import DataError
+from layerprobe.serialisation import RARE
 from layerprobe.similarity.values import CurveUncertainty
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ class LayerCurve(Shown):
     """Of the values; None where they are not at hand."""
     uncertainty: CurveUncertainty | None = None
     """How the errors of layers go together; None where it is not known. What a zoo holds has none."""
+    first_layer: int = field(default=0, metadata=RARE)
+    """The first layer that is not left out; values before it repeat its own."""
 
     def __post_init__(self) -> None:
         if self.standard_errors is not None and len(self.standard_errors) != len(self.values):
@@ -75,4 +78,4 @@ class LayerCurve(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{len(self.values)} layers: {brief(self.values, '.4g')}"
+        return f"{len(self.values)} layers: {brief(from_layer(self.first_layer, self.values), '.4g')}"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from layerprobe.comparison.values import Comparison, Comparisons
+from layerprobe.display import from_cell
 from layerprobe.errors import DataError
 from layerprobe.names import distinct_names
 from layerprobe.pages import numbers
@@ -14,7 +15,7 @@ from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Figure, Page, Part, Section
 from layerprobe.report import words
 from layerprobe.report.figures.similarity import lowest_value, similarity_curves, similarity_map
-from layerprobe.report.sections.diagnostics import of_models
+from layerprobe.report.sections.diagnostics import diagnosed, of_models
 from layerprobe.report.sections.provenance import conventions, model_facts
 from layerprobe.report.sections.similarity import ALIGNMENTS, shades, steps
 from layerprobe.search.sentence import listed
@@ -93,7 +94,10 @@ def map_page(shown: SimilarityMap) -> Page:
         provenance=(definitions({"Texts": str(shown.n_samples), "Similarity": "; ".join(shown.measure.conventions)}),),
         terms=("CKA", "Layer"),
         data=to_json(shown),
-        table=csv_text(("layer", *range(columns)), ((layer, *row) for layer, row in enumerate(shown.values))),
+        table=csv_text(
+            ("layer", *range(columns)),
+            ((layer, *row) for layer, row in enumerate(from_cell(shown.first_layers, shown.values))),
+        ),
         table_label="Map",
         stem="layerprobe-map",
     )
@@ -125,15 +129,14 @@ def _leads(compared: Compared) -> Iterator[str]:
 
 def _alone(comparison: Comparison) -> str:
     """Return which block changes the embeddings most."""
-    values = comparison.curve.values
-    least = min(range(1, len(values)), key=values.__getitem__)
+    least = words.least_like_before(comparison)
     return f"layer {least} is least like the one before ({_value(comparison, least)}): block {least} changes most."
 
 
 def _one(compared: Compared, comparison: Comparison) -> str:
     """Return where a model is most and least like its reference."""
     values, last = comparison.curve.values, len(comparison.curve.values) - 1
-    most, least = max(range(last + 1), key=values.__getitem__), min(range(last + 1), key=values.__getitem__)
+    most, least = (pick(range(comparison.first_layer, last + 1), key=values.__getitem__) for pick in (max, min))
     ending = "" if last in (most, least) else f"; at its last layer, {last}, it is {_value(comparison, last)}"
     return (
         f"{compared.model} is most like {compared.references[0]} at layer {most}"
@@ -144,13 +147,13 @@ def _one(compared: Compared, comparison: Comparison) -> str:
 def _several(compared: Compared, each: Comparisons) -> str:
     """Return which reference is closest at which layers."""
     curves = [comparison.curve.values for comparison in each.comparisons]
-    layers = range(len(curves[0]))
-    closest = [max(range(len(curves)), key=lambda index: curves[index][layer]) for layer in layers]
+    layers = range(each.comparisons[0].first_layer, len(curves[0]))
+    closest = {layer: max(range(len(curves)), key=lambda index: curves[index][layer]) for layer in layers}
     spans = [
         f"to {compared.references[index]} at {numbers.counted_layers(list(span))}"
         for index, span in groupby(layers, key=closest.__getitem__)
     ]
-    where = f"to {compared.references[closest[0]]} at every layer" if len(spans) == 1 else ", ".join(spans)
+    where = f"to {compared.references[closest[layers[0]]]} at every layer" if len(spans) == 1 else ", ".join(spans)
     return f"{compared.model} is closest {where}."
 
 
@@ -174,7 +177,7 @@ def _agreement(compared: Compared) -> Iterator[str]:
     by_layer: dict[int, list[str]] = {}
     for each in compared.measured:
         first = each.comparisons[0]
-        start = 1 if compared.alone else 0
+        start = first.first_layer + (1 if compared.alone else 0)
         least = min(range(start, len(first.curve.values)), key=first.curve.values.__getitem__)
         by_layer.setdefault(least, []).append(first.map.measure.short_name)
     what = "the layer before" if compared.alone else compared.references[0]
@@ -222,7 +225,8 @@ def _tests(compared: Compared, each: Comparisons) -> Iterator[Markup | None]:
     start = f"{words.measure(each.comparisons[0].map)}: " if several else ""
     yield steps(each.comparisons[0], start)
     for name, differences in zip(compared.references[1:], each.differences, strict=False):
-        rows = (_difference_cells(layer, one) for layer, one in enumerate(differences))
+        first = each.comparisons[0].first_layer
+        rows = (_difference_cells(layer, one) for layer, one in enumerate(differences) if layer >= first)
         caption = f"{start}{name} less {compared.references[0]}, with tests"
         yield folded(caption, table(caption, rows))
 
@@ -288,7 +292,10 @@ def _layers(compared: Compared) -> Section:
     """Return every value with its interval, a row a layer."""
     pairs = [(name or one.map.measure.short_name, one) for name, one in _pairs(compared)]
     rows = (
-        (("Layer", str(layer)), *((name, _value(one, layer)) for name, one in pairs))
+        (
+            ("Layer", str(layer)),
+            *((name, _value(one, layer) if layer >= one.first_layer else "–") for name, one in pairs),
+        )
         for layer in range(compared.first.model.n_layers)
     )
     errors = compared.first.curve.uncertainty
@@ -300,8 +307,7 @@ def diagnostics(compared: Compared) -> Section:
     """Return what the layers of each model are like alone."""
     first = compared.measured[0].comparisons
     references = [] if compared.alone else zip(compared.references, first, strict=True)
-    others = [(name, comparison.reference_diagnostics) for name, comparison in references]
-    return of_models([(compared.model, compared.first.model_diagnostics), *others])
+    return of_models(diagnosed(compared.model, compared.first, references))
 
 
 def provenance(compared: Compared) -> tuple[Part, ...]:
@@ -334,7 +340,10 @@ def _rows(compared: Compared) -> Iterator[tuple[object, ...]]:
                 () if errors is None else (errors.lower, errors.upper, errors.band_lower, errors.band_upper)
             )
             for layer, (value, other) in enumerate(zip(curve.values, curve.reference_layers, strict=True)):
-                step = one.steps[layer - 1] if layer and one.steps else None
+                if layer < one.first_layer:
+                    yield (one.map.measure.title, one.reference.name, layer, *(None,) * (len(CSV_COLUMNS) - 3))
+                    continue
+                step = one.steps[layer - 1] if layer > one.first_layer and one.steps else None
                 yield (
                     *(one.map.measure.title, one.reference.name, layer, other, value),
                     *(tuple(end[layer] for end in bounds) or (None,) * 4),

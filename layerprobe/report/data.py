@@ -4,6 +4,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
+from layerprobe.display import from_layer
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.seeds import SeedScores, seed_scores
 from layerprobe.pages.tables import csv_text
@@ -21,12 +22,13 @@ class LayerRow:
     """Blocks kept."""
     parameters: int
     """Of the model truncated here, without the pooler."""
-    cka: float
-    """Similarity to the compared layer, by CKA or the study's measure; debiased values can be negative."""
+    cka: float | None
+    """Similarity to the compared layer, by CKA or the study's measure; debiased values can be negative. None where the
+    layer is left out, as is all that is measured of its embeddings."""
     cka_interval_low: float | None
     """Of the pointwise interval; None where the estimator has none."""
     cka_interval_high: float | None
-    compared_layer: int
+    compared_layer: int | None
     """The layer that this one is compared with: of the reference, or without one of the model itself."""
     metric: str
     """What the scores are: the primary metric of the task."""
@@ -87,16 +89,18 @@ def layer_rows(study: Study) -> tuple[LayerRow, ...]:
 
 def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
     curve, probability, finding = study.comparison.curve, study.prediction.probability, study.finding
-    known = finding.answer.layers[layer] if finding else None
-    errors = curve.uncertainty
+    known = finding.answer.layers[layer] if finding and layer >= finding.answer.first_layer else None
+    measured = layer >= study.comparison.first_layer
+    errors = curve.uncertainty if measured else None
+    untrained = study.zero_shot
     low, high = (outcome and outcome.interval) or (None, None)
     return LayerRow(
         layer=layer,
         parameters=study.comparison.model.parameters[layer],
-        cka=curve.values[layer],
+        cka=curve.values[layer] if measured else None,
         cka_interval_low=errors.lower[layer] if errors else None,
         cka_interval_high=errors.upper[layer] if errors else None,
-        compared_layer=curve.reference_layers[layer],
+        compared_layer=curve.reference_layers[layer] if measured else None,
         metric=study.metric,
         kept=layer == study.kept_layer,
         expected=known.mean if known else None,
@@ -104,10 +108,10 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         expected_interval_high=known.interval[1] if known else None,
         chance_best=known.chance_best if known else None,
         chance_within=known.chance_within if known else None,
-        candidate=layer in finding.answer.candidates if finding else None,
-        found_drop=layer in finding.drop_layers if finding else None,
+        candidate=layer in finding.answer.candidates if finding and known else None,
+        found_drop=layer in finding.drop_layers if finding and known else None,
         scan=finding.scanned(layer) if finding else None,
-        zero_shot=study.zero_shot.scores[layer] if study.zero_shot else None,
+        zero_shot=untrained.own(layer) if untrained else None,
         tmft_mean=outcome.mean if outcome else None,
         tmft_std=outcome.std if outcome else None,
         tmft_interval_low=low,
@@ -118,14 +122,15 @@ def _row(study: Study, layer: int, outcome: LayerOutcome | None) -> LayerRow:
         tmft_validation_by_seed=outcome.validation[outcome.primary] if outcome else (),
         tmft_best_seed=outcome.best_seed if outcome else None,
         drop=layer in study.prediction.drop_layers,
-        drop_probability=probability.by_layer[layer] if probability else None,
+        drop_probability=probability.by_layer[layer] if probability and measured else None,
         recommended=layer == study.prediction.recommended_layer,
     )
 
 
 def layer_csv(study: Study) -> str:
     """Return the table of layers as CSV: the fields of `LayerRow`, then what the rule read beside CKA, by its name."""
-    names, read = [field.name for field in dataclasses.fields(LayerRow)], study.prediction.read
+    names, first = [field.name for field in dataclasses.fields(LayerRow)], study.prediction.first_layer
+    read = {name: from_layer(first, values) for name, values in study.prediction.read.items()}
     rows = layer_rows(study)
     cells = ([*(getattr(row, name) for name in names), *(by[row.layer] for by in read.values())] for row in rows)
     return csv_text([*names, *read], cells)

@@ -1,10 +1,11 @@
 """A prediction as a page: what is expected, the curves that it rests on, and how surely."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import plotly.graph_objects as go
 
 from layerprobe.comparison.values import Comparisons
+from layerprobe.display import from_layer
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import element, join
 from layerprobe.pages.parts import Row, definitions, section, table
@@ -48,7 +49,7 @@ def prediction_page(prediction: Prediction) -> Page:
         terms=("Layer", "Drop layer", "CKA", "Debiased", *(("Interval, band", "Redraw") if drop.probability else ())),
         data=to_json(prediction),
         data_label="Prediction",
-        table=_csv(drop, compared.first.curve.values),
+        table=_csv(drop, from_layer(drop.first_layer, compared.first.curve.values)),
         table_label="Table of layers",
         stem="layerprobe-prediction",
     )
@@ -87,7 +88,7 @@ def _read(drop: DropPrediction) -> Section:
     errors = next(iter(drop.read_uncertainty.values()), None)
     reading = " ".join((*((DIAMONDS,) if drop.drops else ()), *shades(errors)))
     style = f"height:{120 + 220 * len(drop.read)}px"
-    finding = f"{numbers.capitalised(highest_and_last(drop.read))}."
+    finding = f"{numbers.capitalised(highest_and_last(drop.read, first=drop.first_layer))}."
     figure = Figure("read", rule_readings(drop), finding, reading, style=style)
     return section("read", heading, figure)
 
@@ -102,7 +103,7 @@ def _curve(compared: Compared, drop: DropPrediction) -> Section:
     name = f"{compared.first.map.measure.short_name} with {'the layer before' if compared.alone else references[0]}"
     reading = [ALIGNMENTS[compared.first.curve.alignment], *((DIAMONDS,) if flagged else ())]
     reading += shades(compared.first.curve.uncertainty)
-    finding = f"{numbers.capitalised(highest_and_last({name: values}))}."
+    finding = f"{numbers.capitalised(highest_and_last({name: values}, first=drop.first_layer))}."
     heading = f"Similarity to the {'layer before' if compared.alone else 'reference'}, layer by layer"
     return section("curve", heading, Figure("curve", figure, finding, " ".join(reading)))
 
@@ -136,16 +137,24 @@ def _flags(drop: DropPrediction) -> Section:
 def _layers(compared: Compared, drop: DropPrediction) -> Section:
     """Return what the rule read, and what follows, a row a layer."""
     rows, heading = [], "Table of layers"
-    for layer, value in enumerate(compared.first.curve.values):
+    for layer, value in enumerate(from_layer(drop.first_layer, compared.first.curve.values)):
+        measured = value is not None
         flag = "drop" if layer in drop.drop_layers else "recommended" if layer == drop.recommended_layer else ""
         kind = f"flag {'drop' if flag == 'drop' else 'chosen'}"
         redrawn = drop.probability
         rows.append(
             (
                 ("Layer", str(layer)),
-                *((name, numbers.significant(values[layer], 4)) for name, values in drop.read.items()),
+                *(
+                    (name, numbers.significant(values[layer] if measured else None, 4))
+                    for name, values in drop.read.items()
+                ),
                 (compared.first.map.measure.short_name, numbers.number(value, 3)),
-                *((("Flagged in redraws", numbers.redrawn_share(redrawn.by_layer[layer])),) if redrawn else ()),
+                *(
+                    (("Flagged in redraws", numbers.redrawn_share(redrawn.by_layer[layer]) if measured else "–"),)
+                    if redrawn
+                    else ()
+                ),
                 ("", element("span", flag, class_=kind) if flag else ""),
             )
         )
@@ -181,15 +190,16 @@ def _rule(drop: DropPrediction) -> str:
     return drop.rule if redrawn is None else f"{drop.rule}, on {redrawn.draws} redraws, too (seed {redrawn.seed})"
 
 
-def _csv(drop: DropPrediction, values: tuple[float, ...]) -> str:
+def _csv(drop: DropPrediction, values: Sequence[float | None]) -> str:
     columns = ("layer", *(("similarity",) if values else ()), *drop.read, "drop", "recommended", "flagged_in_redraws")
     return csv_text(columns, _rows(drop, values))
 
 
-def _rows(drop: DropPrediction, values: tuple[float, ...]) -> Iterator[tuple[object, ...]]:
+def _rows(drop: DropPrediction, values: Sequence[float | None]) -> Iterator[tuple[object, ...]]:
     for layer in range(len(values) or _n_layers(drop)):
+        measured = layer >= drop.first_layer
         yield (
-            *(layer, *values[layer : layer + 1], *(read[layer] for read in drop.read.values())),
+            *(layer, *values[layer : layer + 1], *(read[layer] if measured else None for read in drop.read.values())),
             *(layer in drop.drop_layers, layer == drop.recommended_layer),
-            None if drop.probability is None else drop.probability.by_layer[layer],
+            None if drop.probability is None or not measured else drop.probability.by_layer[layer],
         )

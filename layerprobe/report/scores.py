@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from layerprobe.display import from_layer
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import distinct_names, short_name
@@ -38,14 +39,15 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
     """Return the page of what every layer scores before fine-tuning, with what is known of where it comes from."""
     name = "Every layer" if model is None else short_name(model.name)
     columns = ("layer", *scores.metrics)
-    layers = range(len(scores.scores))
+    layers, first = range(len(scores.scores)), scores.first_layer
+    metrics = {name: from_layer(first, by) for name, by in scores.metrics.items()}
     figure = go.Figure([zero_shot_line(metric_title(scores.primary), scores, Look(colour=MODEL), width=2.5)])
     layer_axis(figure, len(layers))
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(scores.primary))} × 100")
     rows = (
         (
             ("Layer", str(layer)),
-            *((metric_title(name), numbers.number(by[layer])) for name, by in scores.metrics.items()),
+            *((metric_title(name), numbers.number(by[layer])) for name, by in metrics.items()),
         )
         for layer in layers
     )
@@ -59,7 +61,7 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
             section(
                 "scores",
                 "Scores by layer",
-                Figure("scores", styled(figure), _course(scores.scores), METHODS[scores.method]),
+                Figure("scores", styled(figure), _course(scores.scores, first), METHODS[scores.method]),
             ),
             section("layers", "Table of layers", table("Table of layers", rows, kinds)),
         ),
@@ -67,16 +69,20 @@ def scores_page(scores: LayerScores, *, model: ModelDescription | None = None, t
         terms=("Layer", "Zero-shot"),
         data=to_json(scores),
         data_label="Scores",
-        table=csv_text(columns, ((layer, *(by[layer] for by in scores.metrics.values())) for layer in layers)),
+        table=csv_text(columns, ((layer, *(by[layer] for by in metrics.values())) for layer in layers)),
         table_label="Table of layers",
         stem="layerprobe-scores",
     )
 
 
-def _course(scores: Sequence[float]) -> str:
+def _course(scores: Sequence[float], first: int = 0) -> str:
     """Return where scores by layer begin, are highest and lowest, and end."""
-    last, layers = len(scores) - 1, range(len(scores))
-    named = {0: "first", max(layers, key=scores.__getitem__): "highest", min(layers, key=scores.__getitem__): "lowest"}
+    last, layers = len(scores) - 1, range(first, len(scores))
+    named = {
+        first: "first",
+        max(layers, key=scores.__getitem__): "highest",
+        min(layers, key=scores.__getitem__): "lowest",
+    }
     named[last] = named.get(last, "last")
     said = (f"{numbers.number(scores[layer])} at layer {layer} ({named[layer]})" for layer in sorted(named))
     return f"By layer: {', '.join(said)}."
@@ -116,7 +122,7 @@ def across_page(result: AcrossTasks) -> Page:
                 Figure(
                     "across",
                     _across_figure(result, tasks),
-                    f"Mean over tasks. {_course([each.mean for each in result.layers])}",
+                    f"Mean over tasks. {_course([each.mean for each in result.layers], result.first_layer)}",
                     "The thick line is the mean over tasks, each of which counts alike.",
                 ),
             ),
@@ -132,8 +138,12 @@ def across_page(result: AcrossTasks) -> Page:
             ("layer", *(each.task for each in result.tasks), "mean", "behind", "lower", "upper"),
             (
                 (
-                    *(each.layer, *(task.scores.scores[each.layer] for task in result.tasks)),
-                    *(each.mean, each.behind, *(each.interval or (None, None))),
+                    *(each.layer, *(task.scores.own(each.layer) for task in result.tasks)),
+                    *(
+                        (each.mean, each.behind, *(each.interval or (None, None)))
+                        if each.layer >= result.first_layer
+                        else (None,) * 4
+                    ),
                 )
                 for each in result.layers
             ),
@@ -149,11 +159,13 @@ def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
         colour, _, dash = FURTHER[index % len(FURTHER)]
         scores, title = task.scores.scores, metric_title(task.scores.primary)
         texts = [f"{text(name)}<br>layer {layer}: {title} {numbers.number(scores[layer])}" for layer in layers]
-        figure.add_trace(line(scores, name=name, colour=colour, dash=dash, width=1.5, texts=texts))
+        own = from_layer(task.scores.first_layer, scores)
+        figure.add_trace(line(own, name=name, colour=colour, dash=dash, width=1.5, texts=texts))
     means = [each.mean for each in result.layers]
     texts = [f"mean over tasks<br>layer {layer}: {numbers.number(means[layer])}" for layer in layers]
     marker = {"size": 8, "color": MODEL}
-    figure.add_trace(line(means, name="mean over tasks", colour=MODEL, width=3, marker=marker, texts=texts))
+    own = from_layer(result.first_layer, means)
+    figure.add_trace(line(own, name="mean over tasks", colour=MODEL, width=3, marker=marker, texts=texts))
     layer_axis(figure, len(layers))
     figure.update_yaxes(title="Score × 100")
     return styled(figure)
@@ -161,18 +173,19 @@ def _across_figure(result: AcrossTasks, tasks: Sequence[str]) -> go.Figure:
 
 def _across_rows(result: AcrossTasks, tasks: Sequence[str]) -> Iterator[Row]:
     for each in result.layers:
-        bounds = "–" if each.interval is None else numbers.interval(each.interval)
+        own = each.layer >= result.first_layer
+        bounds = "–" if each.interval is None or not own else numbers.interval(each.interval)
         best = each.layer == result.best_layer
         flag = "best" if best else "may be as good" if len(tasks) > 1 and each.layer in result.candidates else ""
         yield (
             ("Layer", str(each.layer)),
             ("", element("span", flag, class_="flag chosen") if flag else ""),
             *(
-                (name, numbers.number(task.scores.scores[each.layer]))
+                (name, numbers.number(task.scores.own(each.layer)))
                 for name, task in zip(tasks, result.tasks, strict=True)
             ),
-            ("Mean", numbers.number(each.mean)),
-            ("Behind the best", numbers.number(each.behind)),
+            ("Mean", numbers.number(each.mean if own else None)),
+            ("Behind the best", numbers.number(each.behind if own else None)),
             (f"{numbers.percent(result.level)} interval", bounds),
         )
 
@@ -335,19 +348,28 @@ def _promised(curves: Mapping[str, LayerCurve], known: Mapping[str, Reading]) ->
     for name, reading in known.items():
         if reading.direction is not None:
             values = [reading.direction * value for value in curves[name].values]
-            by_layer.setdefault(max(range(reading.first, len(values)), key=values.__getitem__), []).append(name)
+            first = _first_layer(name, curves[name])
+            by_layer.setdefault(max(range(first, len(values)), key=values.__getitem__), []).append(name)
     if not by_layer:
-        return numbers.capitalised(highest_and_last({name: each.values for name, each in curves.items()})) + "."
+        said = (highest_and_last({name: each.values}, first=each.first_layer) for name, each in curves.items())
+        return f"{numbers.capitalised('; '.join(said))}."
     said = (f"layer {layer} by {listed(by_layer[layer], 'and')}" for layer in sorted(by_layer))
     return f"What promises most: {', '.join(said)}."
 
 
+def _first_layer(name: str, curve: LayerCurve) -> int:
+    """Return the first layer that has a value of its own."""
+    return max(READINGS[name].first if name in READINGS else 0, curve.first_layer)
+
+
 def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
-    errors, first = curve.uncertainty, READINGS[name].first if name in READINGS else 0
+    errors, first = curve.uncertainty, _first_layer(name, curve)
     values = curve.values[first:]
     texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values, start=first)]
     traces = (
-        [] if errors is None else [area(errors.lower, errors.upper, name="interval", colour=INTERVAL, showlegend=False)]
+        []
+        if errors is None
+        else [area(errors.lower, errors.upper, name="interval", colour=INTERVAL, first=first, showlegend=False)]
     )
     marker = {"size": 7, "color": MODEL}
     traces.append(
@@ -365,18 +387,18 @@ def _reading_figure(number: int, name: str, curve: LayerCurve) -> Figure:
     layer_axis(figure, len(curve.values))
     unit = READINGS[name].unit if name in READINGS else ""
     figure.update_yaxes(title=text(f"{numbers.capitalised(name)}{f', {unit}' if unit else ''}"))
-    finding = numbers.capitalised(highest_and_last({name: curve.values}))
+    finding = numbers.capitalised(highest_and_last({name: curve.values}, first=first))
     return Figure(f"reading-{number}", styled(figure), f"{finding}.")
 
 
 def _reading_cells(curves: Mapping[str, LayerCurve], layer: int) -> Iterator[tuple[str, str]]:
     for name, curve in curves.items():
-        there = layer < len(curve.values) and (name not in READINGS or layer >= READINGS[name].first)
+        there = _first_layer(name, curve) <= layer < len(curve.values)
         yield name, numbers.significant(curve.values[layer], 4) if there else "–"
 
 
 def _value_and_error(curve: LayerCurve, layer: int) -> tuple[float | None, float | None]:
-    if layer >= len(curve.values):
+    if not curve.first_layer <= layer < len(curve.values):
         return None, None
     return curve.values[layer], None if curve.standard_errors is None else curve.standard_errors[layer]
 

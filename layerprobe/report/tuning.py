@@ -61,8 +61,13 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
             ("layer", "parameters", "expected", "lower", "upper", "chance_best", "chance_within", "runs", "scan"),
             (
                 (
-                    *(each.layer, finding.parameters[each.layer], each.mean, *each.interval),
-                    *(each.chance_best, each.chance_within, each.runs, finding.scanned(each.layer)),
+                    *(each.layer, finding.parameters[each.layer]),
+                    *(
+                        (each.mean, *each.interval, each.chance_best, each.chance_within, each.runs)
+                        if each.layer >= finding.answer.first_layer
+                        else (None,) * 6
+                    ),
+                    finding.scanned(each.layer),
                 )
                 for each in finding.answer.layers
             ),
@@ -77,14 +82,17 @@ def _belief_rows(finding: Finding) -> Iterator[Row]:
     for each in finding.answer.layers:
         scanned = finding.scanned(each.layer)
         flag = finding.flag(each.layer)
-        yield (
-            ("Layer", str(each.layer)),
-            ("", element("span", flag, class_=f"flag {'drop' if flag == 'drop' else 'chosen'}") if flag else ""),
-            ("Parameters", numbers.millions(finding.parameters[each.layer])),
+        beliefs = (
             ("Expected", numbers.number(each.mean, 1)),
             (f"{numbers.percent(settings.level)} interval", numbers.interval(each.interval, 1)),
             ("Chance to be best", numbers.redrawn_share(each.chance_best)),
             (f"Chance within {settings.tolerance:g}", numbers.redrawn_share(each.chance_within)),
+        )
+        yield (
+            ("Layer", str(each.layer)),
+            ("", element("span", flag, class_=f"flag {'drop' if flag == 'drop' else 'chosen'}") if flag else ""),
+            ("Parameters", numbers.millions(finding.parameters[each.layer])),
+            *((name, cell if each.layer >= finding.answer.first_layer else "–") for name, cell in beliefs),
             ("Scan", "–" if scanned is None else numbers.number(scanned)),
         )
 

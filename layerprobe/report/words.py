@@ -2,6 +2,7 @@
 
 import re
 
+from layerprobe.comparison.values import Comparison
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import pareto_front
 from layerprobe.names import short_name, short_names
@@ -76,7 +77,7 @@ def cka_curve_finding(study: Study) -> str:
     """Return what the CKA curve shows."""
     values, evidence = study.comparison.curve.values, study.prediction.evidence
     if evidence is None:
-        least, last, final = min(range(1, len(values)), key=values.__getitem__), len(values) - 1, number(values[-1], 3)
+        least, last, final = least_like_before(study.comparison), len(values) - 1, number(values[-1], 3)
         ending = f"the last layer, {last}, {final}"
         if least < last:
             ending = f"layer {least}, {number(values[least], 3)}, and {final} at the last layer, {last}"
@@ -94,10 +95,16 @@ def cka_curve_finding(study: Study) -> str:
     )
 
 
+def least_like_before(comparison: Comparison) -> int:
+    """Return the layer that is least like the one before, of a model alone."""
+    values = comparison.curve.values
+    return min(range(comparison.first_layer + 1, len(values)), key=values.__getitem__)
+
+
 def read_finding(study: Study) -> str:
     """Return what the rule read beside CKA, and what it says."""
     prediction = study.prediction
-    said = capitalised(highest_and_last(prediction.read))
+    said = capitalised(highest_and_last(prediction.read, first=prediction.first_layer))
     return f"{said}. {_flagged(prediction)}{_redrawn(prediction.probability)}"
 
 
@@ -123,15 +130,20 @@ def _flagged(prediction: DropPrediction) -> str:
 
 def cka_map_finding(shown: SimilarityMap, *, alone: bool = False) -> str:
     """Return what a map shows; alone: of a model with itself."""
-    rows = shown.values
-    cells = [(value, i, j) for i, row in enumerate(rows) for j, value in enumerate(row) if not alone or j < i]
+    rows, (first, column) = shown.values, shown.first_layers
+    cells = [
+        (value, i, j)
+        for i, row in enumerate(rows)
+        for j, value in enumerate(row)
+        if i >= first and j >= column and (not alone or j < i)
+    ]
     (low, low_i, low_j), (high, high_i, high_j) = min(cells), max(cells)
     if alone:
         return (
             f"Of different layers, {high_j} and {high_i} are the most similar ({number(high, 3)}), {low_j} and {low_i}"
             f" the least ({number(low, 3)}).{_chance(shown)}"
         )
-    closest, j = max((value, j) for j, value in enumerate(rows[-1]))
+    closest, j = max((value, j) for value, i, j in cells if i == len(rows) - 1)
     return (
         f"The most similar pair is layer {high_i} of the model and layer {high_j} of the reference"
         f" ({number(high, 3)}), the least similar layer {low_i} and layer {low_j} ({number(low, 3)})."

@@ -35,7 +35,8 @@ def across_tasks(model: ModelDescription, tasks: Sequence[TaskScores], *, level:
     if wrong := [len(curve) for curve in curves if len(curve) != model.n_layers]:
         raise DataError(f"expected scores of {model.n_layers} layers, got {wrong[0]}")
     means = [fmean(scores) for scores in zip(*curves, strict=True)]
-    best = best_of(means)
+    first = max(each.scores.first_layer for each in tasks)
+    best = first + best_of(means[first:])
     layers = []
     for layer, mean in enumerate(means):
         behind = [curve[best] - curve[layer] for curve in curves]

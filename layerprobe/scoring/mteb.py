@@ -23,8 +23,8 @@ UNDETERMINED = "und-Zyyy"
 def write_mteb(result: AcrossTasks, folder: str | Path) -> list[Path]:
     """Write the scores of every layer and task below `folder`/results, and return the files of the tasks.
 
-    Scores are fractions there, as mteb has them. A model without an organisation is one of `local`. Files that are
-    there are written over, each whole or not at all.
+    Scores are fractions there, as mteb has them. A layer that is left out has no folder. A model without an
+    organisation is one of `local`. Files that are there are written over, each whole or not at all.
 
     Raises:
         DataError: If two tasks would have one file.
@@ -36,7 +36,7 @@ def write_mteb(result: AcrossTasks, folder: str | Path) -> list[Path]:
         raise DataError(f"expected tasks of different names, got {', '.join(names)}: rename a file")
     name = _mteb_name(model)
     revision = Path(folder) / "results" / name.replace("/", "__") / (model.revision or "no_revision_available")
-    for layer in range(model.n_layers):
+    for layer in range(result.first_layer, model.n_layers):
         place = revision / "experiments" / f"layer_{layer}"
         make_directory(place)
         _write(place / "model_meta.json", _model_meta(model, name, layer))

@@ -1,13 +1,14 @@
 """How well untrained embeddings do a task, layer by layer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from layerprobe.display import Shown, brief
+from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
+from layerprobe.serialisation import RARE
 
 ScoreMethod = Literal["cosine", "probe"]
 
@@ -26,6 +27,8 @@ class LayerScores(Shown):
     """The metric that chooses a layer."""
     metrics: dict[str, tuple[float, ...]]
     """By layer, x 100."""
+    first_layer: int = field(default=0, metadata=RARE)
+    """The first layer that is not left out; scores before it repeat its own."""
 
     def __post_init__(self) -> None:
         check_primary(self.primary, self.metrics, what="zero-shot metrics")
@@ -38,16 +41,20 @@ class LayerScores(Shown):
         """The primary metric by layer, x 100."""
         return self.metrics[self.primary]
 
+    def own(self, layer: int) -> float | None:
+        """Return the primary metric of a layer, x 100; None where it is left out."""
+        return self.scores[layer] if layer >= self.first_layer else None
+
     @property
     def best_layer(self) -> int:
         """The layer with the highest primary metric, the earlier one of equals."""
-        return best_of(self.scores)
+        return self.first_layer + best_of(self.scores[self.first_layer :])
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
         what = f"{metric_title(self.primary)} x 100 by {self.method} on {self.split}"
-        return f"{what}, best at layer {self.best_layer}: {brief(self.scores)}"
+        return f"{what}, best at layer {self.best_layer}: {brief(from_layer(self.first_layer, self.scores))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,17 +97,24 @@ class AcrossTasks(Shown):
     @property
     def best_layer(self) -> int:
         """The layer with the highest mean, the earlier one of equals."""
-        return best_of([each.mean for each in self.layers])
+        return self.first_layer + best_of([each.mean for each in self.layers[self.first_layer :]])
+
+    @property
+    def first_layer(self) -> int:
+        """The first layer that no task leaves out."""
+        return max(each.scores.first_layer for each in self.tasks)
 
     @property
     def candidates(self) -> tuple[int, ...]:
         """The best layer and those whose difference from it may be 0; all where there is one task."""
-        return tuple(each.layer for each in self.layers if each.interval is None or each.interval[0] <= 0)
+        layers = self.layers[self.first_layer :]
+        return tuple(each.layer for each in layers if each.interval is None or each.interval[0] <= 0)
 
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{self.model.name}: {self.sentence} By layer: {brief([each.mean for each in self.layers])}"
+        means = [each.mean for each in self.layers]
+        return f"{self.model.name}: {self.sentence} By layer: {brief(from_layer(self.first_layer, means))}"
 
     @property
     def sentence(self) -> str:

@@ -51,7 +51,7 @@ def zero_shot(
             if kind.fitted_on not in (None, split):
                 threshold = _cosines(fitted or embeddings, layer, task, kind.fitted_on).threshold
             by_layer.append(_cosines(embeddings, layer, task, split, threshold=threshold))
-    return _layer_scores(task, split, "cosine", by_layer)
+    return _layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
 
 
 def probed(
@@ -91,7 +91,7 @@ def probed(
         with _naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
         progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
-    scores = _layer_scores(task, split, "probe", by_layer)
+    scores = _layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
 
@@ -121,12 +121,15 @@ def score(
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored
 
 
-def _layer_scores(task: Task, split: Split, method: ScoreMethod, by_layer: list[Evaluation]) -> LayerScores:
+def _layer_scores(
+    task: Task, split: Split, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
+) -> LayerScores:
     return LayerScores(
         split=split,
         method=method,
         primary=task.primary,
         metrics={name: tuple(each.metrics[name] for each in by_layer) for name in KINDS[task.kind].metrics},
+        first_layer=first_layer,
     )
 
 
@@ -154,5 +157,5 @@ def _sides(
     embeddings: Embeddings, layer: int, examples: Examples
 ) -> tuple[NDArray[np.float32], NDArray[np.float32] | None]:
     """Return the embeddings of the first texts, and of the second where there are."""
-    values, second = embeddings.layer(layer), examples.second
+    values, second = embeddings.measured(layer), examples.second
     return values[embeddings.rows(examples.first)], None if second is None else values[embeddings.rows(second)]

@@ -1,7 +1,7 @@
 """What a reader of similarities should know, in plain words. Knows diagnostics and measures; knows no arrays."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from layerprobe.similarity.values import LEAST_SHARE, Alignment, Diagnosed, LayerDiagnostics, Measure
 
@@ -40,6 +40,10 @@ FEW_DOCUMENTS = 100
 """Below, pairs within documents raise debiased CKA visibly: 20 documents of 10 sentences showed 0.62 for 0.50."""
 
 
+Layers = Mapping[int, LayerDiagnostics]
+"""What layers are like, by their number."""
+
+
 def cautions(
     measure: Measure,
     n_samples: int,
@@ -49,6 +53,7 @@ def cautions(
     n_clusters: int | None = None,
     alignment: Alignment | None = None,
     effective_shares: tuple[Sequence[float], Sequence[float]] | None = None,
+    first_layers: tuple[int, int] = (0, 0),
 ) -> tuple[str, ...]:
     """Return what makes similarities of these layers unlike what they seem, one line a cause and model.
 
@@ -64,6 +69,7 @@ def cautions(
         n_clusters: Documents that intervals take as units; None where texts are.
         alignment: Of the curve, where there is one.
         effective_shares: Of the map, by layer of the model and of the reference.
+        first_layers: The first layer of the model and of the reference that is not left out.
 
     Returns:
         Sentences without a line break that say where, what, why it matters and what to do; none where nothing is
@@ -86,9 +92,12 @@ def cautions(
     lines = _of_samples(measure, n_samples, n_clusters, chosen=alignment == "best-match" and len(reference[1]) != 1)
     if model[1] and reference[1]:
         lines.append(measure.chance(n_samples, model, reference))
-    lines += [check(measure, name, layers) for name, layers in (model, reference) for check in CHECKS]
-    for (name, _), shares in zip((model, reference), effective_shares or ((), ()), strict=True):
-        lines.append(_few_decide(measure, name, shares, units="texts" if n_clusters is None else "documents"))
+    for (name, layers), first in zip((model, reference), first_layers, strict=True):
+        measured = {i: layer for i, layer in enumerate(layers) if i >= first}
+        lines += [check(measure, name, measured) for check in CHECKS]
+    for (name, _), shares, first in zip((model, reference), effective_shares or ((), ()), first_layers, strict=True):
+        units = "texts" if n_clusters is None else "documents"
+        lines.append(_few_decide(measure, name, shares, first, units=units))
     return tuple(dict.fromkeys(line for line in lines if line))
 
 
@@ -113,8 +122,8 @@ def _of_samples(measure: Measure, n: int, n_clusters: int | None, *, chosen: boo
     return lines
 
 
-def _few_decide(measure: Measure, name: str, shares: Sequence[float], *, units: str) -> str | None:
-    where = [i for i, share in enumerate(shares) if share < LEAST_SHARE]
+def _few_decide(measure: Measure, name: str, shares: Sequence[float], first: int, *, units: str) -> str | None:
+    where = [i for i, share in enumerate(shares) if i >= first and share < LEAST_SHARE]
     if not where:
         return None
     worst = min(where, key=lambda i: shares[i])
@@ -125,9 +134,9 @@ def _few_decide(measure: Measure, name: str, shares: Sequence[float], *, units: 
     )
 
 
-def _copies(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
-    shares = [layer.duplicates / layer.n_samples for layer in layers]
-    where = [i for i, layer in enumerate(layers) if shares[i] > COPIES or _inflation(layer) > INFLATION]
+def _copies(measure: Measure, name: str, layers: Layers) -> str | None:
+    shares = {i: layer.duplicates / layer.n_samples for i, layer in layers.items()}
+    where = [i for i, layer in layers.items() if shares[i] > COPIES or _inflation(layer) > INFLATION]
     if not where:
         return None
     worst = max(where, key=lambda i: layers[i].duplicates)
@@ -145,10 +154,10 @@ def _inflation(layer: LayerDiagnostics) -> float:
     return matched / (1 + matched)
 
 
-def _outliers(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
+def _outliers(measure: Measure, name: str, layers: Layers) -> str | None:
     if measure.normalize != "raw" or not measure.outliers:
         return None
-    counts = {i: count for i, layer in enumerate(layers) if (count := _outlying(layer))}
+    counts = {i: count for i, layer in layers.items() if (count := _outlying(layer))}
     if not counts:
         return None
     worst = max(counts, key=lambda i: _weight(layers[i], counts[i]))
@@ -181,8 +190,8 @@ def _weight(layer: LayerDiagnostics, count: int) -> float:
     return squares * (layer.n_samples - 1) * layer.chance_cka
 
 
-def _constant_features(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
-    where = [i for i, layer in enumerate(layers) if layer.constant_features > LEFT_OUT * layer.n_features]
+def _constant_features(measure: Measure, name: str, layers: Layers) -> str | None:
+    where = [i for i, layer in layers.items() if layer.constant_features > LEFT_OUT * layer.n_features]
     if measure.normalize != "zscore" or not where:
         return None
     worst = max(where, key=lambda i: layers[i].constant_features)
@@ -193,8 +202,8 @@ def _constant_features(measure: Measure, name: str, layers: Sequence[LayerDiagno
     )
 
 
-def _anisotropy(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
-    where = [i for i, layer in enumerate(layers) if layer.mean_cosine > ANISOTROPY]
+def _anisotropy(measure: Measure, name: str, layers: Layers) -> str | None:
+    where = [i for i, layer in layers.items() if layer.mean_cosine > ANISOTROPY]
     if not measure.by_cosine or not where:
         return None
     worst = max(where, key=lambda i: layers[i].mean_cosine)
@@ -205,8 +214,8 @@ def _anisotropy(measure: Measure, name: str, layers: Sequence[LayerDiagnostics])
     )
 
 
-def _half_precision(measure: Measure, name: str, layers: Sequence[LayerDiagnostics]) -> str | None:
-    where = [i for i, layer in enumerate(layers) if layer.dtype in HALF_PRECISION]
+def _half_precision(measure: Measure, name: str, layers: Layers) -> str | None:
+    where = [i for i, layer in layers.items() if layer.dtype in HALF_PRECISION]
     if not where:
         return None
     dtypes = " and ".join(sorted({layers[i].dtype for i in where}))
@@ -216,7 +225,7 @@ def _half_precision(measure: Measure, name: str, layers: Sequence[LayerDiagnosti
     )
 
 
-CHECKS: tuple[Callable[[Measure, str, Sequence[LayerDiagnostics]], str | None], ...] = (
+CHECKS: tuple[Callable[[Measure, str, Layers], str | None], ...] = (
     _copies,
     _outliers,
     _constant_features,

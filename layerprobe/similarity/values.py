@@ -5,12 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from layerprobe.checks import check_choice
 from layerprobe.display import Shown
 from layerprobe.errors import DataError
+from layerprobe.serialisation import RARE
 from layerprobe.similarity.registry import MEASURES
 
 if TYPE_CHECKING:
@@ -255,6 +256,8 @@ class SimilarityMap(Shown):
     where there are no intervals."""
     null: PermutationNull | None = None
     """What chance shows; None where no permutations were asked for."""
+    first_layers: tuple[int, int] = field(default=(0, 0), metadata=RARE)
+    """The first layer of the model and of the reference that is not left out; those before repeat what it has."""
 
     def __post_init__(self) -> None:
         widths = sorted({len(row) for row in self.values})
@@ -265,7 +268,7 @@ class SimilarityMap(Shown):
                 raise DataError(f"expected {what} for each of {self.shape} layers, got {tuple(map(len, by_layer))}")
         parts: list[MapUncertainty | PermutationNull] = [part for part in (self.uncertainty, self.null) if part]
         for part in parts:
-            for name, matrix in ((field.name, getattr(part, field.name)) for field in dataclasses.fields(part)):
+            for name, matrix in ((each.name, getattr(part, each.name)) for each in dataclasses.fields(part)):
                 if isinstance(matrix, tuple) and {(len(matrix), len(row)) for row in matrix} != {self.shape}:
                     words = name.replace("_", " ")
                     raise DataError(f"expected {words} of {self.shape} layers, as the map has, got another shape")
@@ -278,7 +281,9 @@ class SimilarityMap(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        lowest, highest = (extreme(value for row in self.values for value in row) for extreme in (min, max))
+        first, column = self.first_layers
+        values = [value for row in self.values[first:] for value in row[column:]]
+        lowest, highest = min(values), max(values)
         rows, columns = self.shape
         return (
             f"{self.measure.title} of {rows} by {columns} layers, {lowest:.2f} to {highest:.2f}, {self.n_samples} texts"

@@ -21,6 +21,7 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
 from layerprobe.errors import InsufficientMemoryError, TrainingError
+from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.confirmation import differences, outcomes
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import load_or_run, load_or_run_jointly, loaded_once
@@ -160,7 +161,10 @@ class _Search:
             start=start,
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),
+            first_layer=max(cka.first_layer - 1, 0),  # such a curve begins a layer later
         )
+        if self.evidence.first_layer:
+            self.failures.append(left_out_layer(checkpoint.label, options.pooling))
 
     def make(self, planned: PlannedRun, progress: Progress) -> None:
         """Make a run, or read it, and add what it scores to the evidence."""
@@ -199,10 +203,14 @@ class _Search:
             raise
         except TrainingError as error:
             self.failures.append(f"{'the scan' if planned.scan else f'layer {planned.layer}'} failed: {error}")
-        for layer in range(self.n_blocks + 1) if planned.scan else (planned.layer,):
+        for layer in self.evidence.choices if planned.scan else (planned.layer,):
             self._add(planned, layer, fold, _at(run, layer), directory)
         if isinstance(run, JointRun):
-            self.failures += [f"the scan goes on without layer {each.layer}: {each.message}" for each in run.failures]
+            self.failures += [
+                f"the scan goes on without layer {each.layer}: {each.message}"
+                for each in run.failures
+                if each.layer in self.evidence.choices
+            ]
         self._join_evidence()
 
     def _add(self, planned: PlannedRun, layer: int, fold: int, run: FineTuningRun | None, directory: Path) -> None:

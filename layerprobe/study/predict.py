@@ -10,7 +10,7 @@ from dataclasses import replace
 from layerprobe.checks import LEVEL, check_level
 from layerprobe.comparison.compare import compare_all
 from layerprobe.comparison.values import Comparison
-from layerprobe.dropbench.tuned import REFERENCE, rule_curves, tuned_rule
+from layerprobe.dropbench.tuned import REFERENCE, TunedRule, rule_curves, tuned_rule
 from layerprobe.encoders.in_memory import is_loaded
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
@@ -21,7 +21,7 @@ from layerprobe.extraction.readability import data_quality
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
-from layerprobe.prediction.rule import ModelCurves
+from layerprobe.prediction.rule import Call, ModelCurves, truncated
 from layerprobe.prediction.rules.plateau import check_depth, plateau_rule
 from layerprobe.prediction.sentence import call_sentence
 from layerprobe.prediction.values import PLATEAU, DropPrediction
@@ -199,7 +199,7 @@ def predict_drop(
         DataError: If the model has fewer than three blocks, or what the rule reads is missing.
     """
     model, reference = short_names(comparison.model.name, comparison.reference.name)
-    n_blocks = comparison.model.n_blocks
+    n_blocks, first = comparison.model.n_blocks, comparison.first_layer
     check_depth(n_blocks + 1, model)
     known = dict(curves or {})
     if ranks := tuple(layer.effective_rank for layer in comparison.model_diagnostics):
@@ -207,19 +207,25 @@ def predict_drop(
     if not comparison.alone:
         known[REFERENCE] = layer_curve(comparison.curve)
     seen, tuned = ModelCurves(n_blocks=n_blocks, curves=known), tuned_rule(rule)
-    call = tuned(seen)
+
+    def called(by: TunedRule) -> Call:
+        """Return what a rule says; a layer that is left out has the numbers of the first one that is not."""
+        call = by(seen)
+        return call if call.recommended_layer >= first else truncated(first, seen)
+
+    call = called(tuned)
     baselines = {"last layer": last_layer(n_blocks), "fixed fraction of depth": fixed_fraction(n_blocks)}
     if zero_shot is not None:
         baselines["best zero-shot layer"] = zero_shot.best_layer
     for other in DEFAULT_RULE, WORDLESS_RULE:
         if rule != other and set(rule_curves(other)) <= known.keys():
-            baselines[other] = tuned_rule(other)(seen).recommended_layer
+            baselines[other] = called(tuned_rule(other)).recommended_layer
     by_plateau = None
     if not comparison.alone:
         measure = comparison.map.measure.short_name
-        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure)
+        by_plateau = plateau_rule(comparison.curve, model=model, reference=reference, measure=measure, first=first)
         if rule == PLATEAU:
-            return replace(by_plateau, baselines=baselines, record=tuned.record)
+            return replace(by_plateau, baselines=baselines, record=tuned.record, first_layer=first)
         baselines[PLATEAU] = by_plateau.recommended_layer
     read = {name: known[name] for name in tuned.rule.curves if name != REFERENCE}
     values = {name: curve.values for name, curve in read.items()}
@@ -230,12 +236,15 @@ def predict_drop(
         recommended_layer=call.recommended_layer,
         rule=rule,
         evidence=by_plateau.evidence if by_plateau else None,
-        sentence=call_sentence(rule, model, values, onset=call.onset, n_blocks=n_blocks, probability=probability),
+        sentence=call_sentence(
+            rule, model, values, onset=call.onset, n_blocks=n_blocks, probability=probability, first=first
+        ),
         baselines=baselines,
         probability=probability,
         record=tuned.record,
         read=values,
         read_uncertainty={name: curve.uncertainty for name, curve in read.items() if curve.uncertainty},
+        first_layer=first,
     )
 
 

@@ -10,7 +10,7 @@ import typer
 from layerprobe.checks import LEVEL
 from layerprobe_cli.options import Extraction, FailBelow, Level, Model, Report
 from layerprobe_cli.output import Output, print_table
-from layerprobe_cli.tables import check_threshold, millions
+from layerprobe_cli.tables import check_threshold, millions, number
 
 if TYPE_CHECKING:
     from layerprobe.scoring.values import AcrossTasks
@@ -79,11 +79,12 @@ def _print_across(result: AcrossTasks) -> None:
     names = distinct_names([each.task for each in result.tasks])
     rows = []
     for each in result.layers:
-        scores = [f"{task.scores.scores[each.layer]:.2f}" for task in result.tasks]
+        scores = [number(task.scores.own(each.layer), ".2f") for task in result.tasks]
         bounds = "" if each.interval is None else f"{each.interval[0]:.2f} to {each.interval[1]:.2f}"
         flag = "may be as good" if len(result.tasks) > 1 and each.layer in result.candidates else ""
         flag = "best" if each.layer == result.best_layer else flag
         first = str(each.layer), millions(result.model.parameters[each.layer])
-        rows.append([*first, *scores, f"{each.mean:.2f}", f"{each.behind:.2f}", bounds, flag])
+        own = [f"{each.mean:.2f}", f"{each.behind:.2f}", bounds, flag] if each.layer >= result.first_layer else [""] * 4
+        rows.append([*first, *scores, *own])
     print_table(("layer", "parameters", *names, "mean", "behind", f"{result.level:.0%} interval", "flag"), rows)
     typer.echo(result.sentence)

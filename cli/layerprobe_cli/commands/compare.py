@@ -124,7 +124,8 @@ def compare(
     )
     report.write(output, "layerprobe.report.comparison:comparison_page", *measured)
     curves = [comparison.curve.values for each in measured for comparison in each.comparisons]
-    least, layer = min((value, layer) for values in curves for layer, value in enumerate(values))
+    first = tested.first_layer
+    least, layer = min((value, layer) for values in curves for layer, value in enumerate(values) if layer >= first)
     check_threshold(fail_below, least, f"the least similarity, at layer {layer}, is {least:.4f}")
 
 

@@ -4,11 +4,13 @@ from typing import Annotated
 
 import typer
 
+from layerprobe.display import from_layer
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe_cli.completion import names_of
 from layerprobe_cli.options import Extraction, Model, Report, TextSource
 from layerprobe_cli.output import Output, print_table
+from layerprobe_cli.tables import number
 
 VIEWS = {
     "n_views": typer.Option("--views", min=2, help="Altered copies of a text, for InfoNCE, LiDAR and DiME."),
@@ -49,6 +51,7 @@ def metrics(
     data = source.load_texts()
 
     # only now: an error in the data needs no torch
+    from layerprobe.extraction.embeddings import left_out_layer
     from layerprobe.readings.read import read_curves
 
     with output.progress() as progress:
@@ -63,6 +66,9 @@ def metrics(
             progress=progress,
         )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
+    options = extraction.options()
+    if any(curve.first_layer for curve in curves.values()):
+        left_out.append(left_out_layer(extraction.resolve(model).label, options.pooling))
     output.notes(data.notes, (*data.warnings, *left_out))
     output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
     report.write(output, "layerprobe.report.scores:readings_page", curves, model=model)
@@ -70,7 +76,7 @@ def metrics(
 
 def _print_curves(curves: dict[str, LayerCurve]) -> None:
     columns = [
-        ["" if layer < READINGS[name].first else f"{value:.3f}" for layer, value in enumerate(curve.values)]
+        [number(value, ".3f") for value in from_layer(max(READINGS[name].first, curve.first_layer), curve.values)]
         for name, curve in curves.items()
     ]
     rows = [(str(layer), *cells) for layer, cells in enumerate(zip(*columns, strict=True))]

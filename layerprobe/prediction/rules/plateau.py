@@ -88,6 +88,7 @@ def plateau_rule(
     measure: str = "CKA",
     draws: int = DRAWS,
     seed: int = 0,
+    first: int = 0,
 ) -> DropPrediction:
     """Flag the final layers that lie below the plateau before them by more than the curve wobbles.
 
@@ -104,7 +105,8 @@ def plateau_rule(
     Where the curve has intervals, the rule is also applied to curves redrawn within its errors: `probability` counts
     what it says of them. Layers are flagged on the observed curve alone.
 
-    The sentence calls things as model, reference and measure say.
+    The sentence calls things as model, reference and measure say. Layers before `first` are left out: the rule sees
+    the curve from there on.
 
     Raises:
         DataError: If the curve has fewer than four layers, or a value that is not finite.
@@ -120,14 +122,15 @@ def plateau_rule(
     check_depth(len(values), model)
     if not np.isfinite(values).all():
         raise DataError(f"expected finite {measure} at every layer of {model}, got {curve.values}")
-    declines = _declines(values[None])
-    onset = int(_onsets(declines)[0])
+    declines = _declines(values[None, first:])
+    onset = first + int(_onsets(declines)[0])
     dropping = onset <= n_blocks
-    evidence = _evidence(values, declines, onset if dropping else EARLIEST + int(declines.margin[0].argmax()))
+    measured = onset - first if dropping else EARLIEST + int(declines.margin[0].argmax())
+    evidence = _evidence(values, declines, measured, first)
     probability = None
     if curve.uncertainty is not None:
         drawn = redraw(curve.values, curve.uncertainty.covariance, draws=draws, seed=seed)
-        probability = drop_probability(plateau_onsets(drawn), n_layers=len(values), seed=seed)
+        probability = drop_probability(first + plateau_onsets(drawn[:, first:]), n_layers=len(values), seed=seed)
         level = curve.uncertainty.level
         ends = decline_interval(drawn, evidence.plateau_layers, level=level)
         evidence = replace(evidence, decline_interval=ends, level=level)
@@ -197,10 +200,11 @@ def _plateau_before(onset: int) -> slice:
     return slice(max(0, onset - PLATEAU_LAYERS), onset)
 
 
-def _evidence(values: Array, declines: Declines, onset: int) -> Evidence:
+def _evidence(values: Array, declines: Declines, onset: int, first: int) -> Evidence:
+    """Return what speaks for an onset, counted from the first layer that is not left out."""
     at = (0, onset - EARLIEST)
     return Evidence(
-        plateau_layers=tuple(range(onset)[_plateau_before(onset)]),
+        plateau_layers=tuple(range(first, first + onset)[_plateau_before(onset)]),
         plateau=float(declines.plateau[at]),
         decline=float(declines.plateau[at] - values[-1]),
         wobble=float(declines.wobble[at]),

@@ -6,6 +6,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from layerprobe.display import from_layer
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
@@ -123,7 +124,7 @@ def _expected(study: Study, x: Sequence[float] | None = None) -> list[go.Scatter
         return []
     known = study.finding.answer.layers
     texts = [f"layer {each.layer}: expected {number(each.mean)} on validation" for each in known]
-    scores = [each.mean for each in known]
+    scores = from_layer(study.finding.answer.first_layer, [each.mean for each in known])
     return [line(scores, name="expected score, on validation", colour=FAINT, x=x, width=1.0, texts=texts)]
 
 
@@ -138,7 +139,7 @@ def zero_shot_line(name: str, scores: LayerScores, look: Look, *, width: float) 
         by_metric = (f"<br>{metric_title(name)} {number(values[layer])}" for name, values in scores.metrics.items())
         texts.append(f"layer {layer}{''.join(by_metric)}")
     options: dict[str, Any] = {"width": width, "dash": look.dash, "marker": look.marker, "texts": texts}
-    return line(scores.scores, name=name, colour=look.colour, **options)
+    return line(from_layer(scores.first_layer, scores.scores), name=name, colour=look.colour, **options)
 
 
 def _best_seeds(study: Study, split: SeedSplit) -> go.Scatter:

@@ -5,6 +5,7 @@ from itertools import groupby
 
 import plotly.graph_objects as go
 
+from layerprobe.display import from_layer
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import LayerOutcome
 from layerprobe.metrics.names import metric_title
@@ -47,7 +48,7 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
     known, found = finding.answer.layers, finding.answer
     level = numbers.percent(found.settings.level)
     expected = line(
-        [each.mean for each in known],
+        from_layer(found.first_layer, [each.mean for each in known]),
         name="expected score",
         colour=MODEL,
         width=2.5,
@@ -55,7 +56,7 @@ def of_finding(finding: Finding, outcomes: Sequence[LayerOutcome]) -> go.Figure:
         texts=[_text(finding, each, tested.get(each.layer)) for each in known],
     )
     lows, highs = zip(*(each.interval for each in known), strict=True)
-    band = area(lows, highs, name=f"{level} interval", colour=INTERVAL)
+    band = area(lows, highs, name=f"{level} interval", colour=INTERVAL, first=found.first_layer)
     figure = go.Figure([band, *_scans(finding), *_runs(finding), expected, *_rings(finding), _candidates_entry()])
     figure.update_yaxes(title=f"{numbers.capitalised(metric_title(finding.primary))} × 100<br>on validation")
     layer_axis(figure, len(known))

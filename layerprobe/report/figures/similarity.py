@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from layerprobe.comparison.values import Comparison
+from layerprobe.display import from_cell, from_layer
 from layerprobe.errors import DataError
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import area, line
@@ -80,9 +81,9 @@ def similarity_curves(
     texts = _curve_texts(first, measure)
     figure = go.Figure(
         [
-            *_bands(curve.uncertainty),
+            *_bands(curve.uncertainty, first.first_layer),
             *_further(further, references[1:]),
-            _line(name, curve.values, texts, flagged, legendrank=1),
+            _line(name, from_layer(first.first_layer, curve.values), texts, flagged, legendrank=1),
             *marks,
         ]
     )
@@ -115,9 +116,10 @@ def rule_readings(prediction: DropPrediction, marks: Marks = lambda values: []) 
     for row, (name, values) in enumerate(read.items(), start=1):
         errors = prediction.read_uncertainty.get(name)
         texts = [f"layer {layer}<br>{text(name)} {value:.4g}" for layer, value in enumerate(values)]
-        drawn = _line(name, values, _value_texts(texts, errors), prediction.drop_layers)
+        own = from_layer(prediction.first_layer, values)
+        drawn = _line(name, own, _value_texts(texts, errors), prediction.drop_layers)
         rings = marks(values)
-        for trace in (*_bands(errors), drawn, *rings):
+        for trace in (*_bands(errors, prediction.first_layer), drawn, *rings):
             figure.add_trace(trace.update(showlegend=row == 1 and trace in rings), row=row, col=1)
         figure.update_yaxes(title=text(name), row=row, col=1)
     layer_axis(figure, max(map(len, read.values())))
@@ -128,7 +130,7 @@ def rule_readings(prediction: DropPrediction, marks: Marks = lambda values: []) 
 
 
 def _line(
-    name: str, values: Sequence[float], texts: Sequence[str], flagged: Sequence[int], **options: Any
+    name: str, values: Sequence[float | None], texts: Sequence[str], flagged: Sequence[int], **options: Any
 ) -> go.Scatter:
     marker = layer_markers(range(len(values)), flagged)
     return line(values, name=name, colour=MODEL, width=2.5, marker=marker, texts=texts, **options)
@@ -157,13 +159,16 @@ def _value_texts(texts: list[str], errors: CurveUncertainty | None) -> list[str]
     ]
 
 
-def _bands(errors: CurveUncertainty | None) -> list[go.Scatter]:
+def _bands(errors: CurveUncertainty | None, first: int) -> list[go.Scatter]:
     if errors is None:
         return []
     level = numbers.percent(errors.level)
     return [
-        area(errors.band_lower, errors.band_upper, name=f"{level} band of the curve", colour=BAND, legendrank=3),
-        area(errors.lower, errors.upper, name=f"{level} interval of a layer", colour=INTERVAL, legendrank=2),
+        area(ends[0], ends[1], name=f"{level} {what}", colour=colour, first=first, legendrank=rank)
+        for ends, what, colour, rank in (
+            ((errors.band_lower, errors.band_upper), "band of the curve", BAND, 3),
+            ((errors.lower, errors.upper), "interval of a layer", INTERVAL, 2),
+        )
     ]
 
 
@@ -175,10 +180,12 @@ def _further(comparisons: Sequence[Comparison], names: Sequence[str]) -> list[go
         group = f"further {index}"
         if curve.uncertainty is not None:
             bounds = curve.uncertainty.lower, curve.uncertainty.upper
-            traces.append(area(*bounds, name=name, colour=shade, legendgroup=group, showlegend=False))
+            first = comparison.first_layer
+            traces.append(area(*bounds, name=name, colour=shade, first=first, legendgroup=group, showlegend=False))
         texts = [f"against {text(name)}<br>{said}" for said in _curve_texts(comparison, measure)]
         look: dict[str, Any] = {"colour": colour, "width": 1.5, "dash": dash, "legendgroup": group, "legendrank": 4}
-        traces.append(line(curve.values, name=f"against {name}", texts=texts, **look))
+        own = from_layer(comparison.first_layer, curve.values)
+        traces.append(line(own, name=f"against {name}", texts=texts, **look))
     return traces
 
 
@@ -255,7 +262,8 @@ def _of_study(study: Study, shown: SimilarityMap) -> go.Figure:
 
 def lowest_value(maps: Sequence[SimilarityMap]) -> float:
     """Return the lowest value of some maps, from which they share one scale of colours."""
-    return min(value for each in maps for row in each.values for value in row)
+    shown = (row[each.first_layers[1] :] for each in maps for row in each.values[each.first_layers[0] :])
+    return min(value for row in shown for value in row)
 
 
 def similarity_map(
@@ -277,7 +285,8 @@ def similarity_map(
     legend = "" if title.lower().startswith(measure.lower()) else measure
     pair = "layer %{y}, layer %{x}" if alone else "model layer %{y}, reference layer %{x}"
     heat = go.Heatmap(
-        z=[list(row) for row in shown.values],
+        z=from_cell(shown.first_layers, shown.values),
+        hoverongaps=False if any(shown.first_layers) else None,
         customdata=cells,
         name=f"{measure} map",
         zmin=min(0.0, lowest),
@@ -288,7 +297,7 @@ def similarity_map(
         colorbar={"thickness": 12, "outlinewidth": 0, "len": 1, "title": {"text": legend}, "tickfont": {"size": 11}},
         hovertemplate=f"{pair}<br>{measure} %{{z:.4f}}{template}<extra></extra>",
     )
-    figure = go.Figure([heat, *([] if compared is None else [_dots(compared)])])
+    figure = go.Figure([heat, *([] if compared is None else [_dots(compared, shown.first_layers[0])])])
     square_axis(figure.layout.xaxis, f"Layer of {text(reference)}", columns)
     square_axis(figure.layout.yaxis, f"Layer of<br>{text(model)}", rows)
     styled(figure)
@@ -298,10 +307,10 @@ def similarity_map(
     return figure.update_yaxes(tickfont_size=11)
 
 
-def _dots(compared: SimilarityCurve) -> go.Scatter:
+def _dots(compared: SimilarityCurve, first: int) -> go.Scatter:
     return go.Scatter(
-        x=list(compared.reference_layers),
-        y=list(range(len(compared.values))),
+        x=list(compared.reference_layers[first:]),
+        y=list(range(first, len(compared.values))),
         name="compared in the curve",
         mode="markers",
         marker={"color": PAPER, "size": 6, "line": {"color": INK, "width": 1.2}},

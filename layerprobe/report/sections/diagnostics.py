@@ -1,7 +1,8 @@
 """What the layers of each model are like alone: why a similarity may be unlike what it seems."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from layerprobe.comparison.values import Comparison
 from layerprobe.pages import numbers
 from layerprobe.pages.glossary import terms
 from layerprobe.pages.markup import Markup
@@ -19,26 +20,35 @@ def diagnostics(study: Study) -> Section:
     return of_models(_diagnosed(study))
 
 
-def of_models(diagnosed: Sequence[Diagnosed]) -> Section:
-    """Return a table for every model that was diagnosed, of those that have a name each."""
-    heading, folds = "Diagnostics of the layers", [_model(name, layers) for name, layers in diagnosed if layers]
+def of_models(models: Sequence[tuple[Diagnosed, int]]) -> Section:
+    """Return a table for every model that was diagnosed, with its name and its first layer that is not left out."""
+    heading = "Diagnostics of the layers"
+    folds = [_model(name, layers, first) for (name, layers), first in models if layers]
     if not folds:
         return section("diagnostics", heading)
     intro = "What each layer is like by itself, and what a similarity can suffer from."
     return section("diagnostics", heading, intro, *folds, definitions(terms(*TERMS)))
 
 
-def _diagnosed(study: Study) -> list[Diagnosed]:
+def _diagnosed(study: Study) -> list[tuple[Diagnosed, int]]:
     model, comparisons = words.names(study)[0], (study.comparison, *study.further_comparisons)
     references = [] if study.comparison.alone else zip(words.reference_labels(study), comparisons, strict=True)
+    return diagnosed(model, study.comparison, references)
+
+
+def diagnosed(
+    model: str, comparison: Comparison, references: Iterable[tuple[str, Comparison]]
+) -> list[tuple[Diagnosed, int]]:
+    """Return the layers of a model and of references by name, with the first layer of each that is not left out."""
     return [
-        (model, study.comparison.model_diagnostics),
-        *((name, comparison.reference_diagnostics) for name, comparison in references),
+        ((model, comparison.model_diagnostics), comparison.first_layer),
+        *(((name, each.reference_diagnostics), each.map.first_layers[1]) for name, each in references),
     ]
 
 
-def _model(name: str, layers: tuple[LayerDiagnostics, ...]) -> Markup:
-    return folded(f"Layers of {name}", table(f"Diagnostics of {name}", map(_cells, range(len(layers)), layers)))
+def _model(name: str, layers: tuple[LayerDiagnostics, ...], first: int) -> Markup:
+    rows = (_cells(index, layer) for index, layer in enumerate(layers) if index >= first)
+    return folded(f"Layers of {name}", table(f"Diagnostics of {name}", rows))
 
 
 def _cells(index: int, layer: LayerDiagnostics) -> Row:

@@ -77,7 +77,8 @@ def _seed_rows(study: Study) -> Iterator[Row]:
 def _expected_cell(study: Study, layer: int | None) -> Row:
     """Yield what the search expects of a layer, by which it chose; nothing without a search."""
     if study.finding is not None:
-        score = None if layer is None else study.finding.answer.layers[layer].mean
+        found = study.finding.answer
+        score = None if layer is None or layer < found.first_layer else found.layers[layer].mean
         yield "Expected score", "–" if score is None else numbers.number(score, 1)
 
 
@@ -105,24 +106,29 @@ def _layer_cells(study: Study, line: LayerRow) -> Row:
 
 def _search_cells(finding: Finding, line: LayerRow) -> Row:
     settings, known = finding.answer.settings, finding.answer.layers[line.layer]
-    yield "Expected score", numbers.number(known.mean, 1)
-    yield f"{numbers.percent(settings.level)} interval", numbers.interval(known.interval, 1)
-    yield "Chance to be best", numbers.redrawn_share(known.chance_best)
-    yield f"Chance within {settings.tolerance:g}", numbers.redrawn_share(known.chance_within)
+    chances = known.chance_best, known.chance_within
+    own = known.layer >= finding.answer.first_layer
+    best, within = (numbers.redrawn_share(chance) if own else "–" for chance in chances)
+    yield "Expected score", numbers.number(known.mean if own else None, 1)
+    yield f"{numbers.percent(settings.level)} interval", numbers.interval(known.interval, 1) if own else "–"
+    yield "Chance to be best", best
+    yield f"Chance within {settings.tolerance:g}", within
     if finding.scans:
         yield "Scan", "–" if line.scan is None else numbers.number(line.scan)
 
 
 def _similarity_cells(study: Study, line: LayerRow) -> Row:
+    measured = line.cka is not None
     errors = study.comparison.curve.uncertainty
     yield words.short_measure(study), numbers.number(line.cka, 3)
     if errors is not None:
         ends = errors.lower[line.layer], errors.upper[line.layer]
-        yield f"{numbers.percent(errors.level)} interval", numbers.interval(ends, 3)
-    if line.drop_probability is not None:
-        yield "Flagged in redraws", numbers.redrawn_share(line.drop_probability)
+        yield f"{numbers.percent(errors.level)} interval", numbers.interval(ends, 3) if measured else "–"
+    if study.prediction.probability is not None:
+        share = line.drop_probability
+        yield "Flagged in redraws", "–" if share is None else numbers.redrawn_share(share)
     for name, values in study.prediction.read.items():
-        yield name, numbers.significant(values[line.layer], 4)
+        yield name, numbers.significant(values[line.layer] if measured else None, 4)
 
 
 def _score_cells(study: Study, line: LayerRow) -> Row:

@@ -93,7 +93,7 @@ def steps(comparison: Comparison, start: str = "") -> Markup | None:
             ("Standard error", numbers.number(step.standard_error, 4)),
             ("p", numbers.p_value(step.p_value)),
         )
-        for step in comparison.steps
+        for step in comparison.steps[comparison.first_layer :]
     )
     caption = f"{start}{'change' if start else 'Change'} from each layer to the next"
     return folded(f"{caption}, with tests", element("p", note), table(caption, rows))

@@ -1,0 +1,209 @@
+"""Where pooling takes one token, layer 0 can be the same for all texts: it is left out everywhere, and said so."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from layerprobe.comparison.compare import compare
+from layerprobe.comparison.values import Comparisons
+from layerprobe.dropbench.tuned import rule_curves
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.values import Pooling
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.readings.read import read_curves
+from layerprobe.readings.registry import READINGS, alone
+from layerprobe.readings.values import LayerCurve
+from layerprobe.report.data import layer_rows
+from layerprobe.scoring.values import LayerScores
+from layerprobe.serialisation import from_json, to_json
+from layerprobe.similarity.cka import estimate_cka, linear_cka
+from layerprobe.similarity.diagnostics import diagnose
+from layerprobe.study.predict import predict, predict_drop
+from layerprobe.study.values import Finding, Study
+from layerprobe.tasks.loading import load_task
+
+from .conftest import Layerprobe
+
+CLS = ("--pooling", "cls")
+
+
+@pytest.fixture
+def texts(pairs_file: Path) -> tuple[str, ...]:
+    return load_task(pairs_file).texts()
+
+
+def embed(model: Path, texts: tuple[str, ...], cache: Path, pooling: Pooling = "cls") -> Embeddings:
+    return extract(model, texts, options=Options(pooling=pooling, cache_dir=cache))
+
+
+def said(model: Path) -> str:
+    return f"layer 0 of {model} is left out: with cls pooling it is the same for all texts"
+
+
+def test_only_a_constant_layer_of_one_token_is_left_out(
+    pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    embedded = embed(pair[0], texts, tmp_path)
+    assert embedded.first_layer == 1
+    assert embedded.warnings == (said(pair[0]),)
+    # what is stored stays: layer 0 is there, and the same for all texts
+    np.testing.assert_allclose(embedded.layer(0), embedded.layer(0)[:1].repeat(len(texts), axis=0), rtol=1e-5)
+    np.testing.assert_array_equal(embedded.measured(0), embedded.layer(1))
+    np.testing.assert_array_equal(embedded.measured(2), embedded.layer(2))
+    mean = embed(pair[0], texts, tmp_path, "mean")
+    assert (mean.first_layer, mean.warnings) == (0, ())
+    # one text says nothing of what is the same for all
+    assert embed(pair[0], texts[:1], tmp_path).first_layer == 0
+
+
+def test_the_last_token_is_left_out_where_texts_end_alike(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    same, other = (
+        tuple(f"{letter} {end}" for letter, end in zip("abcdef", ends, strict=True)) for ends in ("hhhhhh", "hhhhha")
+    )
+    first = {ends: embed(pair[0], ends, tmp_path, "last").first_layer for ends in (same, other)}
+    by_hand = {ends: embed(pair[0], ends, tmp_path, "last").layer(0) for ends in (same, other)}
+    for ends, values in by_hand.items():
+        assert first[ends] == int(float(np.ptp(values, axis=0).max()) < 1e-5)
+
+
+def test_the_other_layers_are_those_of_embeddings_without_layer_0(
+    pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path
+) -> None:
+    model, reference = (embed(each, texts, tmp_path) for each in pair)
+    comparison = compare(model, reference)
+    without = [[each.layer(layer) for layer in range(1, each.n_layers)] for each in (model, reference)]
+    (estimate,) = estimate_cka([("model", without[0]), ("reference", without[1])])
+    alone, curve = estimate.curve("same-index"), comparison.curve
+    assert comparison.map.first_layers == (1, 1)
+    np.testing.assert_allclose(np.array(comparison.map.values)[1:, 1:], estimate.map.values, atol=1e-12)
+    np.testing.assert_allclose(curve.values[1:], alone.values, atol=1e-12)
+    assert curve.uncertainty is not None
+    assert alone.uncertainty is not None
+    np.testing.assert_allclose(curve.uncertainty.lower[1:], alone.uncertainty.lower, atol=1e-9)
+    np.testing.assert_allclose(np.array(curve.uncertainty.covariance)[1:, 1:], alone.uncertainty.covariance, atol=1e-9)
+    # what stands for layer 0 makes no step
+    assert curve.values[0] == pytest.approx(curve.values[1], abs=1e-12)
+    assert curve.reference_layers == (1, 1, 2, 3)
+    assert comparison.model_diagnostics[1:] == tuple(
+        diagnose(layer, name="layer", norm=model.model.norm) for layer in without[0]
+    )
+    assert from_json(Comparisons, to_json(Comparisons(comparisons=(comparison,)))).comparisons == (comparison,)
+
+
+@pytest.mark.parametrize("alignment", ["best-match", "relative-depth", "previous-layer"])
+def test_no_layer_is_compared_with_one_that_is_left_out(
+    pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path, alignment: str
+) -> None:
+    model, reference = (embed(each, texts, tmp_path) for each in pair)
+    comparison = compare(model, model if alignment == "previous-layer" else reference, alignment=alignment)  # type: ignore[arg-type]
+    assert min(comparison.curve.reference_layers) >= 1
+
+
+def test_readings_leave_it_out(pair: tuple[Path, Path], texts: tuple[str, ...], tmp_path: Path) -> None:
+    options = Options(pooling="cls", cache_dir=tmp_path)
+    curves = read_curves(pair[0], texts, alone(), options=options)
+    embedded = embed(pair[0], texts, tmp_path)
+    for name, curve in curves.items():
+        # token states are no pooled embeddings; CKA with the layer before begins a layer later
+        expected = 0 if READINGS[name].needs == "tokens" else 1 + READINGS[name].first
+        assert curve.first_layer == expected, name
+        assert set(curve.values[:expected]) <= {curve.values[expected]}, name
+    by_hand = [linear_cka(embedded.layer(layer), embedded.layer(layer - 1)) for layer in (2, 3)]
+    np.testing.assert_allclose(curves["self CKA"].values[2:], by_hand, atol=1e-6)
+
+
+def test_no_rule_recommends_it(pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+    prediction = predict(
+        pair[0], load_task(pairs_file), reference=pair[1], options=Options(pooling="cls", cache_dir=tmp_path)
+    )
+    assert prediction.warnings.count(said(pair[0])) == 1
+    comparison, scores = prediction.comparison, prediction.zero_shot
+    assert scores is not None
+    assert scores.first_layer == 1
+    # worst for every rule: what is read falls from the first layer on
+    falling = (1.0, 1.0, 0.5, 0.1)
+    steep = dataclasses.replace(
+        comparison, curve=dataclasses.replace(comparison.curve, values=falling, uncertainty=None)
+    )
+    for name in ("fall of InfoNCE", "fall of effective rank", "plateau of CKA"):
+        curves = {read: LayerCurve(values=falling, first_layer=1) for read in rule_curves(name)}
+        drop = predict_drop(steep, rule=name, curves=curves, zero_shot=scores)
+        assert drop.first_layer == 1
+        assert min(drop.recommended_layer, *drop.baselines.values()) >= 1
+        assert not drop.drop_layers or drop.drop_layers[0] == drop.recommended_layer + 1
+        assert drop.evidence is None or min(drop.evidence.plateau_layers) >= 1
+
+
+def test_compare_leaves_cells_blank(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    table, page = tmp_path / "map.parquet", tmp_path / "page.html"
+    done = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--permutations", "19", "--report", page)
+    assert done.code == 0, done.err
+    assert [done.err.count(said(each)) for each in pair] == [1, 1]
+    rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line[:6].strip().isdigit()}
+    assert rows["0"] == []
+    assert rows["1"][0] == "1"
+    assert len(rows["1"]) == len(rows["2"]) - 2  # no change from a layer that is left out
+    shown = layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--map", "--parquet", table).out.splitlines()
+    assert shown[3].split() == ["0"]
+    assert len(shown[4].split()) == len(shown[5].split()) == 4
+    cells = pd.read_parquet(table)
+    assert (cells.layer.min(), cells.reference_layer.min()) == (1, 1)
+    assert cells.on_curve.sum() == 3
+    printed = from_json(Comparisons, layerprobe("compare", *pair, "-t", pairs_file, *CLS, "--json").out)
+    frame = printed.to_pandas()
+    assert frame.loc[0, "value":].isna().all()  # type: ignore[misc]
+    assert frame.loc[1:, "value"].notna().all()
+    figure = printed.plot()
+    (line,) = [trace for trace in figure.data if trace.mode == "lines+markers"]
+    assert line.y[0] is None or np.isnan(line.y[0])
+
+
+def test_scores_and_metrics_leave_cells_blank(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path
+) -> None:
+    done = layerprobe("score", pair[0], "-t", pairs_file, *CLS)
+    assert done.err.count(said(pair[0])) == 1
+    lines = done.out.splitlines()
+    assert len(lines[2].split()) == 3  # layer, parameters
+    scores = from_json(
+        LayerScores, json.dumps(layerprobe("score", pair[0], "-t", pairs_file, *CLS, "--json").json["scores"])
+    )
+    assert scores.best_layer >= 1
+    assert scores.to_pandas().loc[0, "spearman":].isna().all()  # type: ignore[misc]
+    done = layerprobe("metrics", pair[0], "-t", pairs_file, *CLS, "--reading", "InfoNCE", "--reading", "self CKA")
+    assert done.err.count(said(pair[0])) == 1
+    assert [len(line.split()) for line in done.out.splitlines()[2:6]] == [1, 2, 3, 3]
+
+
+def test_run_and_find_go_without_it(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path
+) -> None:
+    settings = (*CLS, "--epochs", "1", "--seeds", "1", "--batch-size", "16")
+    done = layerprobe("run", pair[0], "-t", pairs_file, "--reference", pair[1], *settings, "-o", tmp_path / "study")
+    assert done.code == 0, done.err
+    assert done.err.count(f"warning: {said(pair[0])}") == 1
+    study = from_json(Study, (tmp_path / "study" / "study.json").read_text())
+    finding = study.finding
+    assert finding is not None
+    assert {run.layer for run in finding.fine_tuned} == {1, 2, 3}, "expected no run at a layer that is left out"
+    assert 0 not in (*finding.answer.candidates, finding.best_layer, study.prediction.recommended_layer)
+    first, *others = layer_rows(study)
+    assert (first.cka, first.zero_shot, first.expected, first.chance_best) == (None,) * 4
+    assert all(row.cka is not None and row.expected is not None for row in others)
+    again = layerprobe("find", pair[0], "-t", pairs_file, *settings, "--json")
+    assert again.code == 0, again.err
+    assert from_json(Finding, json.dumps(again.json)).answer.first_layer == 1
+
+
+def test_mean_pooling_says_nothing_of_it(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:
+    done = layerprobe("compare", *pair, "-t", pairs_file, "--json")
+    assert "first_layer" not in done.out
+    assert "left out" not in done.err
