@@ -13,6 +13,7 @@ GALLERY = Path(__file__).parent / "gallery"
 
 
 def main() -> None:
+    """Write a page for each result."""
     write_report(read_study(GALLERY / "study.json"), GALLERY / "study.html")
     measured = parse_json((GALLERY / "compare.json").read_text(encoding="utf-8"))
     write_page(comparison_page(*(from_dict(Comparisons, each) for each in measured)), GALLERY / "compare.html")

@@ -18,6 +18,7 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
+from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.store.key import StoreKey, texts_digest
@@ -56,7 +57,7 @@ class Embeddings:
 
     def __repr__(self) -> str:
         sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self.texts)} texts"
-        return f"<Embeddings: {self.model.name}, {sizes}>"
+        return f"<Embeddings: {short_name(self.model.name)}, {sizes}>"
 
     @property
     def n_layers(self) -> int:

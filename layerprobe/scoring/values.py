@@ -8,6 +8,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
+from layerprobe.names import short_name
 
 ScoreMethod = Literal["cosine", "probe"]
 
@@ -100,7 +101,7 @@ class AcrossTasks(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{self.model.name}: {self.sentence} By layer: {brief([each.mean for each in self.layers])}"
+        return f"{short_name(self.model.name)}: {self.sentence} By layer: {brief([each.mean for each in self.layers])}"
 
     @property
     def sentence(self) -> str:
