@@ -27,6 +27,7 @@ unit: $(READY)
 
 docs: $(READY)
 	$(BIN)/python docs/commands.py
+	$(BIN)/python docs/gallery.py
 	$(BIN)/zensical build --strict
 
 notebooks: $(READY)

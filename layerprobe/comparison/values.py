@@ -6,6 +6,7 @@ from typing import ClassVar
 from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
+from layerprobe.names import short_names
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 
@@ -71,8 +72,9 @@ class Comparison(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        against = "with the layer before" if self.alone else f"against {self.reference.name}"
-        about = f"{self.model.name} {against}, {self.map.measure.title}, {self.map.n_samples} texts"
+        model, reference = short_names(self.model.name, self.reference.name)
+        against = "with the layer before" if self.alone else f"against {reference}"
+        about = f"{model} {against}, {self.map.measure.title}, {self.map.n_samples} texts"
         return f"{about}: {brief(from_layer(self.first_layer, self.curve.values))}"
 
 

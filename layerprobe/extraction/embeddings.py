@@ -19,6 +19,7 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.metrics.names import Split
+from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.similarity.checks import rounding
@@ -62,7 +63,7 @@ class Embeddings:
 
     def __repr__(self) -> str:
         sizes = f"{self.n_layers} layers of {self.model.hidden_size} features, {len(self.texts)} texts"
-        return f"<Embeddings: {self.model.name}, {sizes}>"
+        return f"<Embeddings: {short_name(self.model.name)}, {sizes}>"
 
     @property
     def n_layers(self) -> int:

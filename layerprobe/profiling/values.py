@@ -7,6 +7,7 @@ from typing import ClassVar
 from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
+from layerprobe.names import short_name
 
 Shape = tuple[int, int]
 """Tokens a text and texts a batch."""
@@ -193,4 +194,4 @@ class Profile(Shown):
         """What it says, in one line."""
         costs = brief([1e3 * each.costs[0].seconds for each in self.layers], ".3g")
         length, size = self.shapes[0]
-        return f"{self.model.name} on {self.hardware}, {size} x {length} tokens in ms by layer: {costs}"
+        return f"{short_name(self.model.name)} on {self.hardware}, {size} x {length} tokens in ms by layer: {costs}"

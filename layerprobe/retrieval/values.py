@@ -9,6 +9,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import RETRIEVAL_METRICS, check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
+from layerprobe.names import short_name
 from layerprobe.serialisation import digest
 from layerprobe.similarity.values import Difference, Interval
 
@@ -160,7 +161,7 @@ class RetrievalScores(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        return f"{self.model.name} on {self.task}: {self.sentence} By layer: {brief(self.scores)}"
+        return f"{short_name(self.model.name)} on {self.task}: {self.sentence} By layer: {brief(self.scores)}"
 
     @property
     def sentence(self) -> str:

@@ -8,6 +8,7 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
+from layerprobe.names import short_name
 from layerprobe.serialisation import RARE
 
 ScoreMethod = Literal["cosine", "probe"]
@@ -114,7 +115,7 @@ class AcrossTasks(Shown):
     def summary(self) -> str:
         """What it says, in one line."""
         means = [each.mean for each in self.layers]
-        return f"{self.model.name}: {self.sentence} By layer: {brief(from_layer(self.first_layer, means))}"
+        return f"{short_name(self.model.name)}: {self.sentence} By layer: {brief(from_layer(self.first_layer, means))}"
 
     @property
     def sentence(self) -> str:

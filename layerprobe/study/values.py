@@ -13,6 +13,7 @@ from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, LayerOutcome, Protocol, Verdict
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import short_name
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.scoring.values import LayerScores
 from layerprobe.search.sentence import (
@@ -439,4 +440,4 @@ class Study(Shown):
     def summary(self) -> str:
         """What it says, in one line."""
         said = self.prediction.sentence if self.finding is None else self.finding.summary
-        return f"{self.comparison.model.name} on {self.provenance.task}: {said}"
+        return f"{short_name(self.comparison.model.name)} on {self.provenance.task}: {said}"

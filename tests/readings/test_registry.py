@@ -134,7 +134,7 @@ def test_dropbench_makes_rules_of_it(tmp_path: Path, options: Options, task: Tas
 
 
 def test_nothing_else_names_a_reading() -> None:
-    """A new one is its own module and a row: only rules that combine some by choice name others."""
+    """A new one is its own module and a row: only rules that combine some by choice, and the glossary, name others."""
     elsewhere = {"probe", ZERO_SHOT, CKA}  # also the name of a method, a table's column, a measure
     names = set(READINGS) - elsewhere
     naming = {
@@ -144,4 +144,5 @@ def test_nothing_else_names_a_reading() -> None:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and node.value in names
     }
-    assert naming == {"layerprobe/readings/registry.py", "layerprobe/prediction/rules/logistic.py"}
+    combining = "layerprobe/prediction/rules/logistic.py"
+    assert naming == {"layerprobe/readings/registry.py", combining, "layerprobe/pages/glossary.py"}

@@ -21,6 +21,7 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, JointEpoch, JointRun, Protocol
+from layerprobe.names import short_name
 from layerprobe.pages.page import render
 from layerprobe.readings.values import LayerCurve
 from layerprobe.report.comparison import comparison_page
@@ -194,7 +195,7 @@ def test_what_a_result_is_as_json_does_not_know_of_it(kind: str) -> None:
 
 def test_a_curve_of_13_layers_is_in_the_line_and_one_of_25_is_not() -> None:
     said = repr(STUDIES["plain"]().comparison)
-    assert said.startswith("<Comparison: google/electra-base-discriminator against google-bert/bert-base-cased, ")
+    assert said.startswith("<Comparison: electra-base-discriminator against bert-base-cased, ")
     assert len([float(number) for number in said.removesuffix(">").split(": ")[-1].split()]) == 13
     assert "…" in repr(STUDIES["25 layers"]().comparison)
 
@@ -203,7 +204,7 @@ def test_embeddings_name_their_sizes_and_not_their_texts(tmp_path: Path) -> None
     texts = ["a b", "c d", "e f", "a b"]
     made = extract(str(save_tiny("bert", tmp_path / "model")), texts, options=Options(cache_dir=tmp_path / "cache"))
     sizes = f"{N_BLOCKS + 1} layers of {HIDDEN} features, 3 texts"
-    assert repr(made) == f"<Embeddings: {tmp_path / 'model'}, {sizes}>"
+    assert repr(made) == f"<Embeddings: {short_name(str(tmp_path / 'model'))}, {sizes}>"
 
 
 def test_columns_without_a_value_are_not_shown_in_a_notebook() -> None:

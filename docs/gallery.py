@@ -1,0 +1,23 @@
+"""Write the live pages of the gallery from the results beside it, which commands printed with --json."""
+
+from pathlib import Path
+
+from layerprobe.comparison.values import Comparisons
+from layerprobe.pages.page import write_page
+from layerprobe.report.comparison import comparison_page
+from layerprobe.report.page import write_report
+from layerprobe.serialisation import from_dict, parse_json
+from layerprobe.study.files import read_study
+
+GALLERY = Path(__file__).parent / "gallery"
+
+
+def main() -> None:
+    """Write a page for each result."""
+    write_report(read_study(GALLERY / "study.json"), GALLERY / "study.html")
+    measured = parse_json((GALLERY / "compare.json").read_text(encoding="utf-8"))
+    write_page(comparison_page(*(from_dict(Comparisons, each) for each in measured)), GALLERY / "compare.html")
+
+
+if __name__ == "__main__":
+    main()
