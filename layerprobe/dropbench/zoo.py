@@ -14,6 +14,8 @@ SHIPPED = Path(__file__).parent / "zoos"
 """The zoos that come with layerprobe, each beside the lab study that made it."""
 KEPT_OUT = SHIPPED / "kept-out"
 """Those of models that no rule is tuned on."""
+SEARCHED = SHIPPED / "searched"
+"""Those of models whose runs kept their outputs, and that were scanned: searches can be played on them."""
 
 
 def read_zoo(*paths: str | Path) -> Zoo:
@@ -28,6 +30,11 @@ def read_zoo(*paths: str | Path) -> Zoo:
 def read_kept_out() -> Zoo:
     """Return the models that come with layerprobe and that no rule is tuned on."""
     return put_together([_read(path) for path in sorted(KEPT_OUT.glob("*.json"))])
+
+
+def read_searched() -> Zoo:
+    """Return the models that come with layerprobe and on which searches can be played; no rule is tuned on them."""
+    return put_together([_read(path) for path in sorted(SEARCHED.glob("*.json"))])
 
 
 def put_together(zoos: Sequence[Zoo]) -> Zoo:

@@ -14,7 +14,7 @@ from layerprobe.dropbench import zoo as module
 from layerprobe.dropbench.bench import bench_predictors
 from layerprobe.dropbench.tuned import tuned_rules
 from layerprobe.dropbench.values import TunedLayers, Zoo, ZooEntry, ZooProvenance
-from layerprobe.dropbench.zoo import put_together, read_kept_out, read_zoo, write_zoo
+from layerprobe.dropbench.zoo import put_together, read_kept_out, read_searched, read_zoo, write_zoo
 from layerprobe.errors import DataError, StoreError
 from layerprobe.finetuning.values import Protocol
 from layerprobe.labs.toml import load_lab
@@ -86,6 +86,23 @@ def test_no_rule_is_tuned_on_the_models_that_were_kept_out() -> None:
     assert not {each.name for each in kept_out} & {each.name for each in read_zoo().entries}
     assert not {each.size for each in kept_out} & {each.size for each in read_zoo().entries}
     assert {each.n_blocks for each in kept_out} == {12}
+
+
+def test_searches_can_be_played_on_the_searched_models() -> None:
+    """Twelve blocks, two objectives with two seeds on two corpora; none of them in another zoo."""
+    searched = read_searched().entries
+    elsewhere = (*read_zoo().entries, *read_kept_out().entries)
+    assert not {each.name for each in searched} & {each.name for each in elsewhere}
+    assert not {each.size for each in searched} & {each.size for each in elsewhere}
+    assert {each.n_blocks for each in searched} == {12}
+    assert Counter((each.corpus, each.family) for each in searched) == {
+        (corpus, family): 2 for corpus in (LANGUAGE, "captions.en.txt.gz") for family in ("mlm", "rtd")
+    }
+    for each in searched:
+        for runs in each.budgets.values():
+            assert runs.epochs
+            assert runs.validation_errors is not None
+            assert {run.weighting for run in runs.scans} == {"falling", "equal", "random", "sandwich"}
 
 
 def test_the_default_held_on_the_models_that_were_kept_out() -> None:

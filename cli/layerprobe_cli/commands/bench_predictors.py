@@ -38,6 +38,14 @@ def bench_predictors(
             "ZOO.json, or on some that come with layerprobe and were kept out of the tuning.",
         ),
     ] = False,
+    searched: Annotated[
+        bool,
+        typer.Option(
+            "--searched",
+            help="Play searches, too, on scanned models of 12 blocks that come with layerprobe, whose runs kept their "
+            "outputs. Rules are as with --tuned.",
+        ),
+    ] = False,
     budget: Annotated[
         list[str] | None,
         typer.Option("--budget", "-b", help="Budget of fine-tuning; can be given again.", show_default="all"),
@@ -58,9 +66,13 @@ def bench_predictors(
     """
     from layerprobe.dropbench.bench import bench_predictors as bench
     from layerprobe.dropbench.tuned import tuned_rules
-    from layerprobe.dropbench.zoo import read_kept_out, read_zoo
+    from layerprobe.dropbench.zoo import read_kept_out, read_searched, read_zoo
 
-    models = read_kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
+    if searched and zoo:
+        raise typer.BadParameter("expected files or --searched, got both")
+    tuned = tuned or searched
+    kept_out = read_searched if searched else read_kept_out
+    models = kept_out() if tuned and not zoo else read_zoo(*(zoo or ()))
     with output.progress() as progress:
         rules = tuned_rules() if tuned else None
         table = bench(models, rules=rules, budgets=budget or (), level=level, progress=progress)
