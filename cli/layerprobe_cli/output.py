@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 if TYPE_CHECKING:
+    from layerprobe.adaptation.values import AdaptationPlan
     from layerprobe.encoders.loading import Checkpoint
     from layerprobe.finetuning.plan import TuningPlan
     from layerprobe.progress import Progress
@@ -40,8 +41,8 @@ class Output:
         else:
             table(value)
 
-    def plan(self, plan: TuningPlan, *, dry_run: bool) -> None:
-        """Print what fine-tuning will take: on stderr before the work, or as the result, and leave it at that."""
+    def plan(self, plan: TuningPlan | AdaptationPlan, *, dry_run: bool) -> None:
+        """Print what a training will take: on stderr before the work, or as the result, and leave it at that."""
         if dry_run:
             self.result(plan, lambda plan: typer.echo(plan.sentence))
             raise typer.Exit

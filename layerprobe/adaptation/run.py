@@ -10,7 +10,7 @@ import torch
 from filelock import FileLock
 
 from layerprobe.adaptation.folder import FOLDER
-from layerprobe.adaptation.values import Adaptation, AdaptationMetrics, AdaptationProtocol
+from layerprobe.adaptation.values import Adaptation, AdaptationMetrics, AdaptationPlan, AdaptationProtocol
 from layerprobe.checks import check_seeds
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.heads import MaskedLanguageModel, check_masked_lm, with_masked_lm_head
@@ -25,7 +25,7 @@ from layerprobe.store.store import Store
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.corpus import Corpus, hold_out, tokenize_corpus
 from layerprobe.training.folder import check_intervals
-from layerprobe.training.loop import Trainer, steps_per_epoch, train
+from layerprobe.training.loop import Trainer, seconds_a_step, steps_per_epoch, train
 from layerprobe.training.masking import Masking
 from layerprobe.training.objective import MaskedLanguageModelling
 from layerprobe.training.run_directory import RunDirectory
@@ -72,14 +72,8 @@ def adapt(
     Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section on domain-adaptive pretraining.
     """
     protocol = protocol or AdaptationProtocol()
-    check_seeds([seed])
     check_intervals(checkpoint_every, evaluate_every)
-    if options.dtype == "float16":
-        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
-    given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
-    distinct = tuple(dict.fromkeys(given.texts))
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    check_masked_lm(checkpoint)
+    given, distinct, checkpoint = _checked(model, texts, seed, options)
     fingerprint = _fingerprint(checkpoint, distinct, protocol, seed, options)
 
     def work(run_directory: RunDirectory) -> tuple[Adaptation, Callable[[Path], None]]:
@@ -122,6 +116,50 @@ def adapt(
 
     source = Path(checkpoint.source) if Path(checkpoint.source).is_dir() else None
     return FOLDER.make(out, work, fingerprint=fingerprint, overwrite=overwrite, source=source)
+
+
+def plan_adaptation(
+    model: ModelLike,
+    texts: TextFile | Sequence[str],
+    *,
+    protocol: AdaptationProtocol | None = None,
+    seed: int = 0,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> AdaptationPlan:
+    """Return the steps and the estimated time of what `adapt` would do with the arguments; nothing is written.
+
+    Raises:
+        ModelError, DataError: As `adapt`.
+    """
+    protocol = protocol or AdaptationProtocol()
+    _, distinct, checkpoint = _checked(model, texts, seed, options)
+    encoder = load(checkpoint, options)
+    head = with_masked_lm_head(checkpoint, encoder, seed=seed)
+    corpus = tokenize_corpus(partial(encoder.tokenize, max_length=protocol.max_length), distinct, progress=progress)
+    run = trainer(encoder, head, corpus, protocol, seed=seed)
+    return AdaptationPlan(
+        model=checkpoint.name,
+        protocol=protocol,
+        n_texts=len(run.rows),
+        n_held_out=len(run.held_out),
+        steps=run.total_steps,
+        seconds=run.total_steps * seconds_a_step(run),
+        computed_on=computed_on(options),
+    )
+
+
+def _checked(
+    model: ModelLike, texts: TextFile | Sequence[str], seed: int, options: Options
+) -> tuple[TextFile, tuple[str, ...], Checkpoint]:
+    """Return the texts, the distinct ones and the model, or raise before anything is spent."""
+    check_seeds([seed])
+    if options.dtype == "float16":
+        raise DataError("expected float32 or bfloat16 to train in, got float16, whose small gradients vanish")
+    given = texts if isinstance(texts, TextFile) else TextFile(name="texts", texts=tuple(texts))
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    check_masked_lm(checkpoint)
+    return given, tuple(dict.fromkeys(given.texts)), checkpoint
 
 
 def trainer(

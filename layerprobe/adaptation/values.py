@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.names import short_name
+from layerprobe.progress import duration
 from layerprobe.training.values import check_protocol, masking_in_range
 
 
@@ -61,6 +63,31 @@ class AdaptationMetrics:
     """Mean cross entropy, in nats, of the masked tokens of the held-out texts, always the same ones."""
     held_out_accuracy: float
     """Share of them, 0 .. 1, whose most likely word is the original."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptationPlan:
+    """What an adaptation takes, before its first step."""
+
+    model: str
+    """Its name."""
+    protocol: AdaptationProtocol
+    n_texts: int
+    """To train on."""
+    n_held_out: int
+    steps: int
+    seconds: float
+    """Estimated from a few steps; without evaluation."""
+    computed_on: str
+    """Kind of device and precision."""
+
+    @property
+    def sentence(self) -> str:
+        """What would be done, and how long that takes."""
+        return (
+            f"Adapting {short_name(self.model)} takes {self.steps:,} steps on {self.n_texts:,} texts, "
+            f"{self.n_held_out:,} more held out: about {duration(self.seconds)} on {self.computed_on}."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

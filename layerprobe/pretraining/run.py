@@ -16,13 +16,13 @@ from layerprobe.pretraining.folder import FOLDER
 from layerprobe.pretraining.language import Language
 from layerprobe.pretraining.models import count, save_models
 from layerprobe.pretraining.tokenizers import content_digest, train_tokenizer, word_tokenizer
-from layerprobe.pretraining.training import Run, prepare, seconds_a_step
+from layerprobe.pretraining.training import Run, prepare
 from layerprobe.pretraining.values import Pretraining, PretrainingPlan, PretrainingProtocol
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.serialisation import digest
 from layerprobe.tasks.values import TextFile
 from layerprobe.training.folder import check_intervals
-from layerprobe.training.loop import train
+from layerprobe.training.loop import seconds_a_step, train
 from layerprobe.training.run_directory import RunDirectory
 from layerprobe.versions import PRETRAINING_TEXTS_VERSION, PRETRAINING_VERSION, __version__, versions
 

@@ -1,7 +1,5 @@
 """Texts, a protocol and a seed -> a run that is ready to be trained. Knows sequences and models, no files."""
 
-import copy
-import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -20,10 +18,6 @@ from layerprobe.progress import Progress, silent
 from layerprobe.training.corpus import hold_out, pack, tokenize_corpus
 from layerprobe.training.loop import Trainer
 from layerprobe.training.objective import Objective
-from layerprobe.training.rng import seeded
-
-# Steps of an untrained model by which the duration of a run is estimated.
-TIMED_STEPS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -114,15 +108,3 @@ def prepare(
         n_tokens=int(corpus.lengths[rows].sum()),
         warnings=tuple(warnings),
     )
-
-
-def seconds_a_step(trainer: Trainer) -> float:
-    """Return the time of a step, estimated from a few of a copy of an untrained run."""
-    timed = copy.copy(trainer)
-    timed.step = 0
-    with seeded(None, timed.device):
-        timed.advance()  # the first step makes the optimiser's state
-        start = time.perf_counter()
-        for _ in range(TIMED_STEPS):
-            timed.advance()
-    return (time.perf_counter() - start) / TIMED_STEPS

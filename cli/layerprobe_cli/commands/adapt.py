@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.adaptation.values import AdaptationProtocol
-from layerprobe_cli.options import Loading, Model, option
+from layerprobe_cli.options import DryRun, Loading, Model, option
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def adapt(
         ),
     ] = 50,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an adapted model at OUT.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Go on with masked language modelling on your own texts.
 
@@ -72,9 +73,21 @@ def adapt(
     """
     # only now: --help needs no torch
     from layerprobe.adaptation.run import adapt as adapt_model
+    from layerprobe.adaptation.run import plan_adaptation
     from layerprobe.tasks.corpus import load_corpus
 
     corpus = load_corpus(texts)
+    if dry_run:
+        with output.progress() as progress:
+            plan = plan_adaptation(
+                loading.resolve(model),
+                corpus,
+                protocol=protocol,
+                seed=seed,
+                options=loading.options(),
+                progress=progress,
+            )
+        output.plan(plan, dry_run=True)
     with output.progress() as progress:
         adaptation = adapt_model(
             loading.resolve(model),
