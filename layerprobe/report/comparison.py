@@ -182,7 +182,8 @@ def _agreement(compared: Compared) -> Iterator[str]:
         by_layer.setdefault(least, []).append(first.map.measure.short_name)
     what = "the layer before" if compared.alone else compared.references[0]
     if len(by_layer) == 1:
-        yield f"All {len(compared.measured)} measures are least with {what} at layer {next(iter(by_layer))}."
+        many = "Both" if len(compared.measured) == 2 else f"All {len(compared.measured)}"
+        yield f"{many} measures are least with {what} at layer {next(iter(by_layer))}."
     else:
         layers = ", ".join(f"{listed(names, 'and')} at layer {layer}" for layer, names in by_layer.items())
         yield f"Measures differ in where similarity to {what} is least: {layers}."

@@ -126,7 +126,7 @@ def test_an_option_goes_to_those_of_several_measures_that_have_it(
     assert to_dict(knn.measure)["neighbours"] == 3
     assert set(pd.read_parquet(rows).measure) == {"cka", "mutual-knn"}
     text = page.read_text()
-    assert "All 2 measures are least with bert" in text or "Measures differ in where similarity to bert" in text
+    assert "Both measures are least with bert" in text or "Measures differ in where similarity to bert" in text
     read = Page(text)
     assert json.loads(read.data("study")) == done.json
     assert list(json.loads(read.data("figures"))) == ["curve-0", "curve-1", "map-0", "map-1"]

@@ -594,11 +594,19 @@ def test_zero_shot_needs_the_sentences(embedded: dict[str, Embeddings], task: Ta
 
 
 def test_a_layer_that_cannot_be_scored_is_named(models: dict[str, str], options: Options) -> None:
-    """The first token is the same in every text before the first block."""
+    """Of a text and itself the cosine is 1."""
     task = toy_task(test=8)
-    embeddings = extract(models["bert"], task.test.texts, options=dataclasses.replace(options, pooling="cls"))
+    task = dataclasses.replace(task, test=dataclasses.replace(task.test, second=task.test.first))
+    embeddings = extract(models["bert"], task.test.texts, options=options)
     with pytest.raises(DataError, match=r"layer 0 of .*bert cannot be scored: x is 1 for all 8 pairs"):
         zero_shot(embeddings, task)
+
+
+def test_the_first_token_before_the_first_block_is_left_out(models: dict[str, str], options: Options) -> None:
+    """It is the same in every text."""
+    task = toy_task(test=8)
+    embeddings = extract(models["bert"], task.test.texts, options=dataclasses.replace(options, pooling="cls"))
+    assert zero_shot(embeddings, task).first_layer == 1
 
 
 def spearman_of(split: str, scores: tuple[float, ...]) -> LayerScores:
