@@ -35,7 +35,7 @@ def write_mteb(result: AcrossTasks, folder: str | Path) -> list[Path]:
     if len(set(names)) < len(names):
         raise DataError(f"expected tasks of different names, got {', '.join(names)}: rename a file")
     name = _mteb_name(model)
-    revision = Path(folder) / "results" / name.replace("/", "__") / (model.revision or "no_revision_available")
+    revision = Path(folder) / "results" / name.replace("/", "__") / _revision(model)
     for layer in range(result.first_layer, model.n_layers):
         place = revision / "experiments" / f"layer_{layer}"
         make_directory(place)
@@ -58,6 +58,11 @@ def _mteb_name(model: ModelDescription) -> str:
         whole if re.fullmatch(r"[\w.-]+/[\w.-]+", whole) and not Path(whole).exists() else f"local/{short_name(whole)}"
     )
     return re.sub(r"[^\w./-]+", "_", name)
+
+
+def _revision(model: ModelDescription) -> str:
+    """Return the commit, or the digest of a local folder, as the name of a folder on any system."""
+    return re.sub(r"[^\w.-]+", "-", model.revision) or "no_revision_available"
 
 
 def _task_name(task: TaskScores) -> str:
@@ -90,7 +95,7 @@ def _model_meta(model: ModelDescription, name: str, layer: int) -> dict[str, Any
     return {
         **dict.fromkeys(unknown),
         "name": name,
-        "revision": model.revision or "no_revision_available",
+        "revision": _revision(model),
         "n_parameters": model.parameters[layer],
         "embed_dim": model.hidden_size,
         "framework": ["PyTorch", "Transformers"],

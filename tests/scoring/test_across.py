@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -146,6 +147,13 @@ def test_folders_are_named_as_mteb_names_them(tmp_path: Path, name: str, folder:
     write_mteb(across_tasks(model_of(name=name), [scored(CURVES[0], "a/b:c")]), tmp_path)
     assert [path.name for path in (tmp_path / "results").iterdir()] == [folder]
     assert (tmp_path / "results" / folder / "abc123" / "experiments" / "layer_0" / "b_c.json").is_file()
+
+
+def test_the_digest_of_a_local_folder_is_a_name_on_any_system(tmp_path: Path) -> None:
+    local = dataclasses.replace(model_of(), revision="sha256:12ab")
+    (written, *_) = write_mteb(across_tasks(local, [scored(CURVES[0], "a")]), tmp_path)
+    assert written.parents[2].name == "sha256-12ab"
+    assert json.loads((written.parent / "model_meta.json").read_text())["revision"] == "sha256-12ab"
 
 
 def test_two_tasks_never_share_a_file_and_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
