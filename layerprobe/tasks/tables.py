@@ -328,14 +328,14 @@ def _unquoted(path: Path, mark: str, encoding: str) -> Iterator[tuple[int, list[
 
 
 def _width(path: Path, way: _Way, encoding: str) -> int:
-    """Return how many fields all rows have; 0 where they differ or one is malformed."""
+    """Return how many fields all rows have; 0 where that is one, they differ, or a row is malformed."""
     width = 0
     try:
         with contextlib.closing(_records(path, way, encoding)) as records:
             for _, record in records:
                 if any(record):
                     width = width or len(record)
-                    if len(record) != width:
+                    if width == 1 or len(record) != width:
                         return 0
     except TaskError:
         return 0
@@ -363,6 +363,8 @@ def _share_as_first(path: Path, way: _Way, encoding: str) -> float:
     with contextlib.suppress(TaskError), contextlib.closing(_records(path, way, encoding)) as records:
         for _, record in records:
             widths += [len(record)] if any(record) else []
+            if widths[:1] == [1]:
+                break
     return sum(width == widths[0] for width in widths) / len(widths) if widths and widths[0] > 1 else 0.0
 
 
