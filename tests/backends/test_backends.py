@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import shutil
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from filelock import FileLock
 
 from layerprobe.backends import choice, kept
 from layerprobe.backends.choice import graph_of, survey
@@ -156,7 +158,7 @@ def test_one_graph_module_is_torch_itself(tiny: Loaded) -> None:
 def made(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The folders in which graphs are made, from here on by a toy that has torch compute."""
     folders: list[Path] = []
-    checkpoint, _ = tiny("bert")
+    _, encoder = tiny("bert")
 
     def write(program: object, folder: Path) -> None:
         folders.append(folder)
@@ -164,7 +166,6 @@ def made(tiny: Loaded, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def compile_graph(folder: Path, dtype: str) -> Graph:
         assert (folder / "graph.toy").read_bytes() == b"a graph"
-        encoder = load_encoder(checkpoint, device="cpu")
         return Graph(backend="onnx", run=lambda batch: PooledLayers(encoder, "mean")(**batch).detach().numpy())
 
     toy = dataclasses.replace(ENGINES["onnx"], packages=("numpy",), write=write, compile=compile_graph)
@@ -212,12 +213,19 @@ def test_graphs_are_named_by_what_they_depend_on(
     assert len(made) == len(graphs(tmp_path)) == 5
 
 
-def test_two_at_once_make_one_graph(tiny: Loaded, tmp_path: Path, made: list[Path]) -> None:
-    checkpoint, _ = tiny("bert")
-    encoders = [load_encoder(checkpoint, device="cpu") for _ in range(3)]
-    with ThreadPoolExecutor(3) as threads:
-        found = threads.map(lambda encoder: graph_of(encoder, checkpoint, options_of(tmp_path, "onnx")), encoders)
-        assert None not in list(found)
+def test_another_process_that_makes_the_same_graph_is_waited_for(
+    tiny: Loaded, tmp_path: Path, made: list[Path]
+) -> None:
+    checkpoint, encoder = tiny("bert")
+    graph_of(encoder, checkpoint, options_of(tmp_path, "onnx"))
+    (folder,) = graphs(tmp_path)
+    shutil.move(folder, tmp_path / "kept")
+    with ThreadPoolExecutor(1) as thread:
+        with FileLock(tmp_path / "locks" / f"{folder.name}.lock"):
+            waiting = thread.submit(graph_of, encoder, checkpoint, options_of(tmp_path, "onnx"))
+            assert wait([waiting], timeout=0.2).not_done
+            shutil.move(tmp_path / "kept", folder)
+        assert waiting.result() is not None
     assert len(made) == 1
 
 
