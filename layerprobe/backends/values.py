@@ -44,10 +44,11 @@ class BackendSurvey:
 
     @property
     def reason(self) -> str:
-        """Why that one is chosen, in a few words."""
+        """Why that one is chosen, in a few words: it is faster than torch, or torch than the next."""
         speeds = {finding.backend: finding.tokens_per_second for finding in self.usable}
-        first, second = (*speeds, None)[:2]
-        if second is None:
+        others = [name for name in speeds if name != self.chosen]
+        if not others:
             return "no other can be taken"
-        fast, slow = speeds[first or ""], speeds[second]
-        return f"{fast / slow:.1f} times as fast as {second}" if fast and slow else "the speeds were not measured"
+        other = "torch" if "torch" in others else others[0]
+        fast, slow = speeds[self.chosen], speeds[other]
+        return f"{fast / slow:.1f} times as fast as {other}" if fast and slow else "the speeds were not measured"

@@ -320,6 +320,7 @@ def test_auto_takes_the_fastest_and_remembers(tiny: Loaded, store: Path, monkeyp
     ("speeds", "chosen", "reason"),
     [
         ({"torch": 2.0, "onnx": 3.0}, "onnx", "1.5 times as fast as torch"),
+        ({"torch": 2.0, "onnx": 3.0, "other": 5.0}, "other", "2.5 times as fast as torch"),
         ({"torch": 4.0, "onnx": 2.0}, "torch", "2.0 times as fast as onnx"),
         ({"torch": None}, "torch", "no other can be taken"),
     ],

@@ -174,9 +174,7 @@ def main() -> None:
             times[name].append(seconds(ways[name]))
     median = {name: statistics.median(values) for name, values in times.items()}
     print(f"{len(texts)} sentences, {len(distinct)} distinct; {arguments.threads} thread(s)")
-    print(
-        f"{'way':19} {'layers':>6} {'seconds':>8} {'(range)':>14} {'texts/s':>8} {'to peer':>8} {'distinct':>8} {'bare':>6}"
-    )
+    print("way                 layers  seconds        (range)  texts/s  to peer distinct   bare")
     for name in ways:
         if ": " in name:
             continue
