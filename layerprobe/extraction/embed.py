@@ -3,10 +3,10 @@
 Knows a loaded encoder and texts; knows no files. Only (layer, text, feature) leaves the device.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from layerprobe.progress import Progress, silent
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
 
+T = TypeVar("T")
+R = TypeVar("R")
 TokenMeasure = Callable[[Tensor, Tensor], Tensor]
 """(text, token, feature) states and their mask -> (text,)."""
 
@@ -126,7 +128,7 @@ def _embedded(
 ) -> NDArray[np.float32]:
     """Return (layer, text, features and then measures), in the order of the texts.
 
-    While a batch is computed, the next one is put together, and on CUDA the one before is copied out.
+    On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
     """
     budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
     lengths, n_features = texts.lengths, encoder.description.hidden_size
@@ -157,21 +159,33 @@ def _embedded(
 def _collated(
     texts: TokenizedTexts, batches: Iterator[list[int]], device: torch.device
 ) -> Iterator[tuple[list[int], Batch]]:
-    """Yield rows and their batch on the device; the next one is put together meanwhile."""
+    """Yield rows and their batch on the device; for CUDA, the next one is put together meanwhile.
 
-    def put_together(rows: list[int]) -> tuple[list[int], Batch]:
-        batch = collate(texts, rows)
-        if device.type == "cuda":  # a copy from other memory would wait for the device
-            batch = {name: values.pin_memory() for name, values in batch.items()}
-        return rows, batch
+    On a CPU that takes half a percent of the time of a pass, and a thread would share the pass's core.
+    """
+    if device.type != "cuda":
+        for rows in batches:
+            yield rows, collate(texts, rows, device)
+        return
 
+    def pinned(rows: list[int]) -> tuple[list[int], Batch]:
+        # a copy from other memory would wait for the device
+        return rows, {name: values.pin_memory() for name, values in collate(texts, rows).items()}
+
+    for rows, batch in ahead(pinned, batches):
+        yield rows, {name: values.to(device, non_blocking=True) for name, values in batch.items()}
+
+
+def ahead(make: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield what is made of every item; of the next one while the caller is busy."""
     with ThreadPoolExecutor(1) as background:
-        next_one = None
-        for rows in chain(batches, (None,)):
-            this_one, next_one = next_one, None if rows is None else background.submit(put_together, rows)
-            if this_one is not None:
-                rows_of_it, batch = this_one.result()
-                yield rows_of_it, {name: values.to(device, non_blocking=True) for name, values in batch.items()}
+        waiting: Future[R] | None = None
+        for item in items:
+            made, waiting = waiting, background.submit(make, item)
+            if made is not None:
+                yield made.result()
+        if waiting is not None:
+            yield waiting.result()
 
 
 class _Copy:
