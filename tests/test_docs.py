@@ -6,6 +6,8 @@ the Hub or take long, so only their names and options are checked.
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import re
 import shlex
 from pathlib import Path
@@ -80,3 +82,10 @@ def parse(call: list[str]) -> None:
 def test_an_option_that_is_not_there_is_noticed() -> None:
     with pytest.raises(Exception, match="no-such-option"):
         parse(["find", "MODEL", "-t", "stsb", "--no-such-option"])
+
+
+def test_the_page_on_scale_is_what_its_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    scale = importlib.import_module("scale")
+    assert scale.PAGE.read_text(encoding="utf-8") == scale.page(), "run: python docs/scale.py"
+    assert doctest.testmod(scale).failed == 0
