@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -89,3 +90,14 @@ def test_the_page_on_scale_is_what_its_script_writes(monkeypatch: pytest.MonkeyP
     scale = importlib.import_module("scale")
     assert scale.PAGE.read_text(encoding="utf-8") == scale.page(), "run: python docs/scale.py"
     assert doctest.testmod(scale).failed == 0
+
+
+def test_every_row_of_the_table_of_performance_has_its_script() -> None:
+    lines = (ROOT / "docs" / "results" / "performance.md").read_text().splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|---"))
+    scripts = [
+        row.rsplit("`", 2)[1] for row in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 1 :])
+    ]
+    assert len(scripts) >= 9
+    for script in scripts:
+        assert (ROOT / "tests" / "benchmarks" / script.split()[0]).is_file(), script
