@@ -377,24 +377,19 @@ class Packed:
 
 def packed_batch(tokens: TokenizedTexts, rows: Sequence[int], device: torch.device) -> Packed:
     """Put texts one after another."""
-    ids = [np.array(tokens.features["input_ids"][row]) for row in rows]
-    lengths = np.array([len(each) for each in ids])
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    text_of = np.repeat(np.arange(len(rows)), lengths)
-    positions = np.arange(starts[-1]) - starts[:-1][text_of]
-
-    def there(values: np.ndarray, dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.from_numpy(values).to(dtype).to(device, non_blocking=True)
-
+    padded = collate(tokens, rows)
+    mask = padded["attention_mask"].bool()
+    lengths = mask.sum(dim=1)
+    starts = F.pad(lengths.cumsum(0), (1, 0))
+    inputs = {
+        "input_ids": padded["input_ids"][mask][None],
+        "position_ids": (mask.cumsum(1) - 1)[mask][None],
+        "starts": starts.int(),
+    }
+    text_of = torch.repeat_interleave(lengths)
+    there = {name: values.to(device, non_blocking=True) for name, values in inputs.items()}
     return Packed(
-        inputs={
-            "input_ids": there(np.concatenate(ids))[None],
-            "position_ids": there(positions)[None],
-            "starts": there(starts, torch.int32),
-            "longest": int(lengths.max()),
-        },
-        text_of=there(text_of),
-        lengths=there(lengths),
+        inputs={**there, "longest": int(lengths.max())}, text_of=text_of.to(device), lengths=lengths.to(device)
     )
 
 
