@@ -77,8 +77,8 @@ def spooled(texts: Iterable[str]) -> Sequence[str]:
         return _in_file(itertools.chain(kept, iterator))
     except OSError as error:
         raise DataError(
-            f"cannot keep texts in a temporary file in {tempfile.gettempdir()} ({error.strerror or error}): free space, "
-            "or name another folder with TMPDIR"
+            f"cannot keep texts in a temporary file in {tempfile.gettempdir()} ({error.strerror or error}): "
+            "free space, or name another folder with TMPDIR"
         ) from error
 
 

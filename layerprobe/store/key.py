@@ -50,6 +50,11 @@ class StoreKey:
         """32 hexadecimal digits of the sha256 of all fields and of a version; names the directory."""
         return digest({"format": EMBEDDING_VERSION, **to_dict(self)})[:32]
 
+    @property
+    def item_bytes(self) -> int:
+        """Bytes of a number of an embedding."""
+        return 2 if self.store_dtype == "float16" else 4
+
 
 def is_fingerprint(name: str) -> bool:
     """Return whether a name is one that a `StoreKey` gives.
