@@ -45,7 +45,8 @@ class TokenizedTexts:
     @property
     def lengths(self) -> list[int]:
         """Tokens of every text."""
-        return np.diff(self.ends).tolist()
+        lengths: list[int] = np.diff(self.ends).tolist()
+        return lengths
 
     def length(self, row: int) -> int:
         """Return the tokens of one text."""

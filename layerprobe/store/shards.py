@@ -22,7 +22,10 @@ from layerprobe.versions import FORMAT_VERSION
 
 log = logging.getLogger(__name__)
 
-_STORED = {"float32": ("F32", np.dtype("<f4")), "float16": ("F16", np.dtype("<f2"))}
+_STORED: dict[str, tuple[str, np.dtype[Any]]] = {
+    "float32": ("F32", np.dtype("<f4")),
+    "float16": ("F16", np.dtype("<f2")),
+}
 """By the dtype of a key: its name in safetensors, and in numpy."""
 LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
 # That compute checksums at a time.
