@@ -1,7 +1,11 @@
 """Texts that are too many for memory are extracted as a list of them is; float16; what is said before."""
 
+import dataclasses
 import itertools
+import subprocess
+import sys
 import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +17,12 @@ from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings, distinct_texts, extract
 from layerprobe.extraction.values import ExtractionPlan
+from layerprobe.pretraining.embedded import embedded_model
+from layerprobe.pretraining.language import Language
 from layerprobe.spooled import SpooledTexts
 from layerprobe.store import store as module
 from layerprobe.store.key import texts_digest
+from layerprobe.store.store import Store
 from layerprobe.tasks.loading import load_texts
 from tests.models import save_tiny, tiny_model, tiny_tokenizer
 
@@ -86,7 +93,12 @@ def test_an_empty_text_among_many_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("crowded")
-def test_what_memory_holds_for_a_text_is_a_few_bytes(tmp_path: Path, model: Path, options: Options) -> None:
+def test_what_memory_holds_for_a_text_is_a_few_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Path, options: Options
+) -> None:
+    for name in ("MIN_SHARD_ROWS", "MAX_SHARD_ROWS"):
+        monkeypatch.setattr(module, name, 256)
+
     def peak(n: int) -> int:
         path = tmp_path / f"{n}.txt"
         path.write_text("".join(f"{text} of many texts {i}\n" for i, text in enumerate(words(n))))
@@ -99,7 +111,33 @@ def test_what_memory_holds_for_a_text_is_a_few_bytes(tmp_path: Path, model: Path
 
     peak(64)  # what is imported and kept on first use
     # a text has 40 characters here: its str alone is 90 bytes, its token ids as lists some 400
-    assert (peak(4096) - peak(512)) / (4096 - 512) < 150
+    assert (peak(2560) - peak(512)) / 2048 < 150
+
+
+@pytest.mark.usefixtures("crowded")
+def test_an_interrupted_extraction_goes_on_with_the_shards_that_are_missing(
+    tmp_path: Path, model: Path, options: Options
+) -> None:
+    texts = spooled.spooled([*words(70), "a b c d e f g h"])
+    short = dataclasses.replace(options, max_length=6)
+
+    def interrupt(_: str, done: float, total: float) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(model, texts, options=short, progress=interrupt)
+    (entry,) = Store(options.cache_dir).entries()
+    assert entry.state == "partial"
+    assert entry.manifest is not None
+    before = entry.manifest.shards
+    assert 1 <= len(before) < 5
+    resumed = extract(model, texts, options=short)
+    assert resumed.stored.manifest.shards[: len(before)] == before
+    whole = extract(model, list(texts), options=dataclasses.replace(short, cache_dir=tmp_path / "other"))
+    for layer in range(whole.n_layers):
+        np.testing.assert_array_equal(resumed.layer(layer), whole.layer(layer))
+    assert resumed.warnings == whole.warnings == (f"1 of 71 texts were cut at 6 tokens for {model}",)
 
 
 def test_what_an_extraction_takes_is_said_before_it_begins(model: Path, options: Options) -> None:
@@ -152,3 +190,34 @@ def test_a_layer_beyond_float16_is_named(tmp_path: Path) -> None:
 def test_another_dtype_of_the_store_is_refused() -> None:
     with pytest.raises(DataError, match="expected embeddings in float32 or float16, got 'int8'"):
         Options(store_dtype="int8")  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_texts_take_no_more_memory_than_a_few_shards(tmp_path: Path) -> None:
+    """The installed command on the embedded model, in processes of their own."""
+
+    def resident(n: int) -> int:
+        path = tmp_path / f"{n}.txt"
+        path.write_text("".join(f"{sentence} {i}\n" for i, sentence in enumerate(sentences(n))))
+        options = "--texts", str(path), "--cache-dir", str(tmp_path / "cache"), "-q"
+        command = [sys.executable, "-c", PEAK, "extract", str(embedded_model("rtd")), *options]
+        done = subprocess.run(command, capture_output=True, check=True)
+        return int(done.stderr.split()[-1])
+
+    few, some, many = resident(64), resident(40_000), resident(100_000)
+    assert many - few < 2**29
+    assert (many - some) / 60_000 < 1000  # 60 bytes of each text's own are pages of a mapped file
+
+
+# the peak of the process itself, since that of children never falls
+PEAK = """
+import atexit, resource, sys
+atexit.register(lambda: print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, file=sys.stderr))
+from layerprobe_cli.main import main
+main()
+"""
+
+
+def sentences(n: int) -> Iterator[str]:
+    """Yield n sentences of the embedded language, some of them again and again."""
+    return itertools.islice(itertools.cycle(list(Language().sentences(min(n, 5000), seed=0))), n)

@@ -112,7 +112,7 @@ def test_too_few_sample_ids_are_named(store, texts, fill, key_of):
     path = fill(store, texts).directory / "samples.json"
     fewer(path)
     vouch_for(path)
-    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, (expected the ids of 5 rows|it is garbled)"):
+    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, it is garbled"):
         _ = store.open(key_of(texts)).sample_ids
 
 
