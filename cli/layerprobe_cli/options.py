@@ -201,6 +201,10 @@ class Extraction(Embedding):
     """How texts become embeddings of every layer."""
 
     norm: Norm = "final"
+    store_dtype: Annotated[
+        Literal["float32", "float16"],
+        option("Model", help="What embeddings are kept in: float16 takes half the disk and rounds to 3 digits."),
+    ] = "float32"
 
 
 def _known_kind(kind: str | None) -> str | None:
@@ -445,7 +449,7 @@ class RetrievalSource:
 class LoadedTexts:
     """What a `TextSource` led to."""
 
-    texts: tuple[str, ...]
+    texts: Sequence[str]
     warnings: tuple[str, ...]
     """What was changed in them or left out."""
     notes: tuple[str, ...] = ()
