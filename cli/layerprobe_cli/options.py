@@ -209,6 +209,10 @@ class Extraction(Embedding):
             "takes the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
         ),
     ] = "torch"
+    store_dtype: Annotated[
+        Literal["float32", "float16"],
+        option("Model", help="What embeddings are kept in: float16 takes half the disk and rounds to 3 digits."),
+    ] = "float32"
 
 
 def _known_kind(kind: str | None) -> str | None:
@@ -453,7 +457,7 @@ class RetrievalSource:
 class LoadedTexts:
     """What a `TextSource` led to."""
 
-    texts: tuple[str, ...]
+    texts: Sequence[str]
     warnings: tuple[str, ...]
     """What was changed in them or left out."""
     notes: tuple[str, ...] = ()
