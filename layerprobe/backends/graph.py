@@ -17,6 +17,8 @@ from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 
+PLAIN = "eager"
+"""Attention of transformers that is written out."""
 FEATURES = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -51,37 +53,38 @@ class PooledLayers(nn.Module):
         return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
 
 
-def exported(encoder: Encoder, pooling: Pooling, *, attn: str) -> torch.export.ExportedProgram:
+def exported(encoder: Encoder, pooling: Pooling, *, plain: bool = False) -> torch.export.ExportedProgram:
     """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
 
     Args:
         encoder: It is left as it was.
         pooling: mean, cls, max or last.
-        attn: The attention implementation of transformers that the graph is made of.
+        plain: Make it of attention written out, instead of the one that the encoder computes with.
 
     Raises:
         Exception: Whatever the exporter raises.
     """
     batch = probes(encoder)[0]
     any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
-    before = attention_of(encoder)
+    with torch.no_grad(), quiet_export(), plain_attention(encoder) if plain else contextlib.nullcontext():
+        return torch.export.export(
+            PooledLayers(encoder, pooling).train(False),
+            (),
+            kwargs=batch,
+            dynamic_shapes=dict.fromkeys(batch, any_size),
+            strict=False,  # hooks, which tell the layers, run as they are
+        )
+
+
+@contextlib.contextmanager
+def plain_attention(encoder: Encoder) -> Iterator[None]:
+    """Have an encoder compute attention written out as products and a softmax."""
+    before = encoder.model.config._attn_implementation
+    encoder.model.set_attn_implementation(PLAIN)
     try:
-        encoder.model.set_attn_implementation(attn)
-        with torch.no_grad(), quiet_export():
-            return torch.export.export(
-                PooledLayers(encoder, pooling).train(False),
-                (),
-                kwargs=batch,
-                dynamic_shapes=dict.fromkeys(batch, any_size),
-                strict=False,  # hooks, which tell the layers, run as they are
-            )
+        yield
     finally:
         encoder.model.set_attn_implementation(before)
-
-
-def attention_of(encoder: Encoder) -> str:
-    """Return the attention implementation that an encoder computes with."""
-    return str(encoder.model.config._attn_implementation)
 
 
 def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:

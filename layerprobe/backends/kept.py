@@ -13,7 +13,7 @@ import transformers
 from filelock import FileLock
 
 from layerprobe.backends.engines import Engine
-from layerprobe.backends.graph import Graph, attention_of, differences, exported, probes
+from layerprobe.backends.graph import PLAIN, Graph, differences, exported, probes
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint
@@ -80,26 +80,25 @@ def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: O
 
 
 def _make(engine: Engine, encoder: Encoder, options: Options, folder: Path) -> None:
-    """Make a graph of the encoder's own attention, or else of the plain one, and keep the first that equals torch.
+    """Make a graph with the encoder's own attention, or else with plain one, and keep the first that equals torch.
 
     OpenVINO's fused attention gives NaN where a token has nothing to look at, as padding beside windows has.
     """
     make_directory(folder.parent)
-    *others, last = dict.fromkeys((attention_of(encoder), "eager"))
-    for attn in others:
+    if encoder.model.config._attn_implementation != PLAIN:
         try:
-            return _make_of(attn, engine, encoder, options, folder)
+            return _make_one(engine, encoder, options, folder)
         except ModelError as error:
-            logger.info("%s; trying its plain attention", error)
-    return _make_of(last, engine, encoder, options, folder)
+            logger.info("%s; it is tried with plain attention", error)
+    return _make_one(engine, encoder, options, folder, plain=True)
 
 
-def _make_of(attn: str, engine: Engine, encoder: Encoder, options: Options, folder: Path) -> None:
+def _make_one(engine: Engine, encoder: Encoder, options: Options, folder: Path, *, plain: bool = False) -> None:
     advice = "choose another folder with --cache-dir"
     with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
         logger.info("making a graph of %s for %s", encoder.description.name, engine.name)
         with _one_line(engine, encoder, "be made a graph of"):
-            engine.write(exported(encoder, options.pooling, attn=attn), new)
+            engine.write(exported(encoder, options.pooling, plain=plain), new)
         _compiled(engine, encoder, options, new)
 
 
