@@ -62,7 +62,7 @@ class StoredEmbeddings:
         """
         parts = self._parts(layer)
         alone = len(parts) == 1 and parts[0].dtype == np.float32
-        whole = parts[0] if alone else np.concatenate(parts, dtype=np.float32)
+        whole = parts[0].mapped() if alone else StoredLayer(parts)[:].astype(np.float32, copy=False)
         whole.flags.writeable = False
         return whole
 
@@ -70,26 +70,47 @@ class StoredEmbeddings:
         """Return what `layer` does, its rows read when they are asked for, however many shards there are."""
         return StoredLayer(self._parts(layer))
 
-    def _parts(self, layer: int) -> list[NDArray[np.floating]]:
+    def _parts(self, layer: int) -> list[_Part]:
         if not 0 <= layer < self.n_layers:
             raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
         check_files(self.directory, self.manifest)
         _, dtype = _STORED[self.manifest.key.store_dtype]
         return [
-            np.memmap(path, dtype=dtype, mode="r", offset=offsets[layer], shape=shape)
+            _Part(path, dtype, offsets[layer], shape)
             for path, shape, offsets in _headers(self.directory, self.manifest)
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Consecutive rows of a layer in a file, which is open while they are read: an entry can have many thousands."""
+
+    path: Path
+    dtype: np.dtype[np.floating]
+    offset: int
+    shape: tuple[int, int]
+
+    def mapped(self) -> NDArray[np.floating]:
+        """Return the rows as a memory map.
+
+        Raises:
+            DamagedStoreError: If the file is gone, or was cut short since the entry was opened.
+        """
+        try:
+            return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+        except (OSError, ValueError) as error:
+            raise damaged(self.path, f"it cannot be read ({error})") from error
+
+
 class StoredLayer:
-    """One layer, (n_rows, width), as memory maps of consecutive rows; slices and index arrays read what they need.
+    """One layer, (n_rows, width), its rows read from memory maps when a slice or an index array asks for them.
 
     It comes as it is stored, in float32 or float16: measures are told by how much its values were rounded.
     """
 
-    def __init__(self, parts: Sequence[NDArray[np.floating]]) -> None:
+    def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts = parts
-        self._ends = np.cumsum([len(part) for part in parts])
+        self._ends = np.cumsum([part.shape[0] for part in parts])
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -114,7 +135,7 @@ class StoredLayer:
         for shard in np.unique(shards):
             here = shards == shard
             part = self._parts[shard]
-            selected[here] = part[chosen[here] - (self._ends[shard] - len(part))]
+            selected[here] = part.mapped()[chosen[here] - (self._ends[shard] - part.shape[0])]
         return selected
 
 

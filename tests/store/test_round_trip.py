@@ -94,6 +94,27 @@ def test_rows_of_a_layer_are_read_across_shards(tmp_path, texts, fill, rows):
         assert layer[chosen].flags.writeable
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not list open files")
+def test_a_layer_of_many_shards_holds_no_file_open(tmp_path, fill, values_of):
+    texts = [f"text {i}" for i in range(200)]
+    stored = fill(Store(tmp_path, rows_per_shard=1), texts)
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    layers = [stored.rows(layer) for layer in range(3)]
+    whole = stored.layer(1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    np.testing.assert_array_equal(np.stack([layer[:] for layer in layers]), values_of(texts))
+    np.testing.assert_array_equal(whole, values_of(texts)[1])
+
+
+def test_rows_of_a_shard_that_went_since_are_damage(tmp_path, texts, fill):
+    stored = fill(Store(tmp_path, rows_per_shard=2), texts)
+    layer = stored.rows(1)
+    shards_of(stored)[1].unlink()
+    with pytest.raises(DamagedStoreError, match=r"shard-00001-of-00003\.safetensors is damaged, it cannot be read"):
+        layer[:]
+    assert layer[:2].shape == (2, 4)
+
+
 @pytest.mark.parametrize("layer", [-1, 3])
 def test_there_are_no_rows_of_other_layers(store, texts, fill, layer):
     with pytest.raises(DataError, match=f"expected a layer from 0 to 2, got {layer}"):
