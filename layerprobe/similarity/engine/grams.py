@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer
 
 Index = NDArray[np.intp]
@@ -136,7 +137,7 @@ def _distances(layer: CentredLayer, chosen: Index, *, tile: int) -> Iterator[tup
     for rows, columns in tiles(len(chosen), tile):
         if rows != last:
             last, left = rows, layer.factor(chosen[rows], halves, left=True)
-        products = left @ layer.factor(chosen[columns], halves, left=False).T
+        products = inner_products(left, layer.factor(chosen[columns], halves, left=False))
         yield rows, columns, products.mul_(-2).clamp_(min=0)
 
 
@@ -146,10 +147,11 @@ def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
         values[np.triu(np.ones(values.shape, dtype=bool), k=1)] if rows == columns else values.reshape(-1)
         for rows, columns, values in ((rows, columns, tile.cpu().numpy()) for rows, columns, tile in distances)
     ]
-    values = np.concatenate(above)
-    ranks = [(len(values) - 1) // 2, len(values) // 2]
-    # Not np.median, whose mean of the two is in float32.
-    low, high = map(float, np.partition(values, ranks)[ranks])
+    values, middle = np.concatenate(above), sum(map(len, above)) // 2
+    # Not np.median, whose mean of the two is in float32. One rank at a time is ten times as fast in numpy 2.
+    values.partition(middle)
+    high = float(values[middle])
+    low = high if len(values) % 2 else float(values[:middle].max())
     return (low + high) / 2
 
 

@@ -166,7 +166,7 @@ def _centred(
     mean = (first.double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
     for block in _blocks(source, dtype=dtype, device=device):
-        centred_block = block.sub_(mean)
+        centred_block = block - mean
         spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
         squares += centred_block.square_().sum(dim=0)
     root_mean_square = float((mean.double().square() + squares / n).mean().sqrt())
@@ -234,6 +234,6 @@ def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterat
 
 
 def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a copy: memory maps are read-only."""
+    """Return what is not to be written to: the source itself where it can be, and a copy of a read-only memory map."""
     kind = np.float64 if dtype == torch.float64 else np.float32
-    return torch.from_numpy(np.array(values, dtype=kind, order="C")).to(device)
+    return torch.from_numpy(np.require(values, dtype=kind, requirements=["C", "W"])).to(device)
