@@ -110,6 +110,21 @@ def gaussian(scaled: Tensor, *, wide: bool) -> Tensor:
     return scaled.expm1_() if wide else scaled.exp_()
 
 
+def u_centred(products: Tensor, gram: Gram, rows: slice, columns: slice, *, out: Tensor) -> Tensor:
+    """Turn products of factors into a part of the U-centred Gram matrix; linear ones already are, but for the diagonal.
+
+    Rows and columns share their beginning, or no sample.
+    """
+    if gram.exponent is not None:
+        gaussian(torch.clamp(products, max=0, out=out).mul_(gram.exponent), wide=gram.wide)
+        out.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
+    elif out is not products:
+        out.copy_(products)
+    if rows.start == columns.start:
+        out[:, : len(out)].fill_diagonal_(0)
+    return out
+
+
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
     """Yield the row and column blocks of the upper triangle, row by row.
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from layerprobe.progress import Progress, silent
-from layerprobe.similarity.engine.grams import Gram, gaussian, tiles
+from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
 from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
@@ -96,13 +96,9 @@ class _Accumulator:
             self.moments = {pair: zeros(3, *shape) for pair, shape in shapes.items()}
 
     def centre(self, products: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
-        """Turn products into tiles of U-centred Gram matrices; those of the linear kernel already are."""
+        """Turn products into tiles of U-centred Gram matrices."""
         for product, value, gram in zip(products, values, self.grams, strict=True):
-            if gram.exponent is not None:
-                gaussian(torch.clamp(product, max=0, out=value).mul_(gram.exponent), wide=gram.wide)
-                value.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
-            if rows == columns:
-                value.fill_diagonal_(0)
+            u_centred(product, gram, rows, columns, out=value)
 
     def add(self, values: Tensor, rows: slice, columns: slice) -> None:
         """Add a tile, and its mirror image where it is not on the diagonal."""
