@@ -23,8 +23,8 @@ CPU_MEMORY, CUDA_MEMORY = 2**28, 2**31
 """Bytes of tiles, and of the rows that they are made of, for the permutations that are compared at once."""
 
 CPU_KEPT, CUDA_KEPT = 2**30, 2**33
-"""Bytes of Gram matrices of the reference that are kept while they are read in every order: on a CPU 13 layers at once up
-to 4,544 samples, and one up to 16,384. With more samples they are made in every order."""
+"""Bytes of Gram matrices of the reference that are kept while they are read in every order: on a CPU 13 layers at once
+up to 4,544 samples, and one up to 16,384. With more samples they are made in every order."""
 
 READING = 64
 """Multiplications that take as long as to read a number of a Gram matrix in another order."""

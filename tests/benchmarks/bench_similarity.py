@@ -10,10 +10,10 @@ In one process, on the same float32 features of 13 + 13 layers of 2758 x 768:
 
 Prints the median of the times, the ratios, the peak of resident memory above the features, how far values are from
 float64, and the share of the machine's own matrix product rate that the needed products take. Every round runs all
-ways, every second one in reverse. `--permutations` prints the time of one permutation from kept Gram matrices and of one
-that makes them again; `--sizes` how our time grows with the number of samples; `--million` a million samples on the
-feature path, and `--deep` the memory of a 49 x 49 map with intervals of 10,000 x 4,096, both on rows that are made when
-they are read. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
+ways, every second one in reverse. `--permutations` prints the time of one permutation from kept Gram matrices and of
+one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a million samples on the
+feature path, and `--deep` a 49 x 49 map with intervals of 10,000 x 4,096, both on rows that are made when they are
+read. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
 """
 
 from __future__ import annotations
@@ -250,23 +250,23 @@ def million(arguments: argparse.Namespace) -> None:
 
 
 def permuted(arguments: argparse.Namespace) -> None:
-    """Print the seconds that one more permutation takes, and how far its values are from those of the other way."""
-    n, d, n_layers, (few, many) = arguments.samples, arguments.features, arguments.layers, (2, arguments.permutations)
+    """Print how long permutations take with kept Gram matrices and without, and how far their values are apart."""
+    n, d, n_layers, (few, many) = arguments.samples, arguments.features, arguments.layers, (4, arguments.permutations)
     a, b = layers_of(n, d, n_layers, seed=1), layers_of(n, d, n_layers, seed=2)
     keep = permutation.CPU_KEPT
     for measure in (LINEAR, RBF):
-        run = partial(permutation.shuffled_maps, a, b, measure=measure)
-        first, (elapsed, peak) = measured(partial(run, permutations=few))[0], measured(partial(run, permutations=many))
-        kept = run(permutations=few)
-        permutation.CPU_KEPT = 0
-        again, other_peak = measured(partial(run, permutations=few))
-        made = run(permutations=few)
-        permutation.CPU_KEPT = keep
-        each = (elapsed - first) / (many - few)
+        maps, cells = [], []
+        for memory, count in ((keep, few), (0, few), (keep, many)):
+            permutation.CPU_KEPT = memory
+            run = partial(permutation.shuffled_maps, a, b, measure=measure, permutations=count)
+            elapsed, peak = measured(lambda run=run: maps.append(run()))
+            cells.append((elapsed, peak or 0))
+        (start, _), (again, memory_again), (kept, memory_kept) = cells
         print(
-            f"{measure.kernel}: {many} permutations {elapsed:.2f} s {peak or 0:.0f} MB, {1000 * each:.0f} ms for one more; "
-            f"made again {again / few:.2f} s each {other_peak or 0:.0f} MB, {few} of them: {many} would take "
-            f"{again / few * many / elapsed:.1f} x the time; largest difference {np.abs(kept - made).max():.1e}",
+            f"{measure.kernel}: {many} permutations {kept:.2f} s in {memory_kept:.0f} MB, one more "
+            f"{1000 * (kept - start) / (many - few):.0f} ms; made again {again / few:.2f} s each (of {few}) in "
+            f"{memory_again:.0f} MB, {again / few * many / kept:.1f} x the time; "
+            f"largest difference {np.abs(maps[0] - maps[1]).max():.1e}",
             flush=True,
         )
 
@@ -276,10 +276,10 @@ def deep(arguments: argparse.Namespace) -> None:
     n, d, n_layers = arguments.deep
     layers = [Rows(n, d, seed) for seed in range(2 * n_layers)]
     elapsed, peak = measured(partial(ours, layers[:n_layers], layers[n_layers:], LINEAR, level=0.95))
-    pairs = n_layers**2 * n * 4 / 2**20
+    parts, features = n_layers**2 * n * 4 / 2**20, 2 * n_layers * n * d * 4 / 2**20
     print(
         f"{n_layers} x {n_layers} layers of {n} x {d}, with SE: {elapsed:.0f} s, {peak or 0:.0f} MB, of which "
-        f"{pairs:.0f} are the parts of every text in every pair; the features are {2 * n_layers * n * d * 4 / 2**20:.0f}",
+        f"{parts:.0f} are what every text adds to every pair; the features would take {features:.0f}",
         flush=True,
     )
 
