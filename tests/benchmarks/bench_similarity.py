@@ -12,8 +12,7 @@ Prints the median of the times, the ratios, the peak of resident memory above th
 float64, and the share of the machine's own matrix product rate that the needed products take. Every round runs all
 ways, every second one in reverse. `--permutations` prints the time of one permutation from kept Gram matrices and of
 one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a million samples on the
-feature path, and `--deep` a 49 x 49 map with intervals of 10,000 x 4,096, both on rows that are made when they are
-read. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
+feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of 10,000 x 4,096. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
 """
 
 from __future__ import annotations
@@ -255,11 +254,11 @@ def permuted(arguments: argparse.Namespace) -> None:
     a, b = layers_of(n, d, n_layers, seed=1), layers_of(n, d, n_layers, seed=2)
     keep = permutation.CPU_KEPT
     for measure in (LINEAR, RBF):
-        maps, cells = [], []
+        maps, cells = list[NDArray[np.float64]](), []
         for memory, count in ((keep, few), (0, few), (keep, many)):
             permutation.CPU_KEPT = memory
             run = partial(permutation.shuffled_maps, a, b, measure=measure, permutations=count)
-            elapsed, peak = measured(lambda run=run: maps.append(run()))
+            elapsed, peak = measured(partial(_append, maps, run))
             cells.append((elapsed, peak or 0))
         (start, _), (again, memory_again), (kept, memory_kept) = cells
         print(
@@ -271,10 +270,16 @@ def permuted(arguments: argparse.Namespace) -> None:
         )
 
 
+def _append(values: list[NDArray[np.float64]], run: Callable[[], NDArray[np.float64]]) -> None:
+    values.append(run())
+
+
 def deep(arguments: argparse.Namespace) -> None:
     """Print time and memory of a map of two deep models with intervals."""
     n, d, n_layers = arguments.deep
-    layers = [Rows(n, d, seed) for seed in range(2 * n_layers)]
+    # Each layer is a part of one table that begins a row later than the one before: no two share a row.
+    table = np.random.default_rng(0).standard_normal((n + 2 * n_layers, d), dtype=np.float32)
+    layers = [table[i : i + n] for i in range(2 * n_layers)]
     elapsed, peak = measured(partial(ours, layers[:n_layers], layers[n_layers:], LINEAR, level=0.95))
     parts, features = n_layers**2 * n * 4 / 2**20, 2 * n_layers * n * d * 4 / 2**20
     print(
