@@ -113,7 +113,9 @@ def _write_onnx(program: torch.export.ExportedProgram, folder: Path) -> None:
 def _compile_onnx(folder: Path, dtype: str) -> Graph:
     import onnxruntime
 
+    onnxruntime.disable_telemetry_events()  # on by default on Windows
     settings = onnxruntime.SessionOptions()
+    settings.log_severity_level = 3  # errors: what it optimises away is nothing to warn of
     settings.intra_op_num_threads = torch.get_num_threads()
     session = onnxruntime.InferenceSession(folder / "graph.onnx", settings, providers=["CPUExecutionProvider"])
     names = [each.name for each in session.get_inputs()]
