@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.backends.choice import graph_of
+from layerprobe.backends.graph import Graph
 from layerprobe.encoders.batching import TokenizedTexts
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
@@ -162,9 +164,10 @@ def _extracted(
             break
     if stored is None:
         encoder = encoder or load(checkpoint, options)
+        graph = graph_of(encoder, checkpoint, options)
         if foreseen is not None:
             foreseen(_plan(store, key, encoder, len(distinct)))
-        stored = _embed_and_store(store, key, encoder, distinct, options, progress)
+        stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
     if constant:
@@ -352,11 +355,17 @@ def _embed_and_store(
     options: Options,
     progress: Progress,
     measured: Measured | None = None,
+    graph: Graph | None = None,
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
     model = encoder.description
     limit = encoder.limit(options.max_length)
-    description = {"model": to_dict(model), "warnings": _slowed_down(encoder), "max_length": limit}
+    description = {
+        "model": to_dict(model),
+        "warnings": _slowed_down(encoder),
+        "max_length": limit,
+        "backend": "torch" if graph is None else graph.backend,
+    }
     size = {"n_layers": model.n_layers, "width": model.hidden_size}
     with store.writer(key, texts=texts, **size, description=description) as writer, ThreadPoolExecutor(1) as background:
         pending, done = writer.pending, 0
@@ -367,7 +376,12 @@ def _embed_and_store(
             report = part_of(progress, start=done, share=stop - start, whole=n_pending)
             if measured is None:
                 layers = embed_layers(
-                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+                    encoder,
+                    tokens,
+                    pooling=options.pooling,
+                    batch_tokens=options.batch_tokens,
+                    progress=report,
+                    graph=graph,
                 )
             else:
                 layers, measures = embed_and_measure(
