@@ -36,7 +36,7 @@ from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
 
-_Outcome = FineTuningRun | FailedRun | StoreError | Lost
+_Outcome = FineTuningRun | FailedRun | Lost
 
 
 def run_sweep(
@@ -210,9 +210,7 @@ class _SweepProgress:
         return [job for job in self.loaded.jobs if job not in self.runs and job not in self.failed]
 
     def add(self, job: _Job, outcome: _Outcome) -> None:
-        """Take what a process sent; raise StoreError where a result cannot be kept, as the next could not."""
-        if isinstance(outcome, StoreError):
-            raise outcome
+        """Take what a process sent."""
         if isinstance(outcome, Lost):
             # its process may have been lost behind the writing of the result, or another sweep has made it
             outcome = self.loaded.folder(job).load(job.layer, job.seed) or _lost(job, outcome)
@@ -312,7 +310,7 @@ class _Worker:
         named, options = self.settings.sweep.models[model], self.settings.options
         checkpoint = _resolve(named, options)
         if checkpoint.identity != self.settings.identities[model]:
-            raise ModelError(f"{named.model.label} changed since the sweep began: begin it again")
+            raise WorkerError(f"{named.model.label} is not the model with which the sweep began: begin it again")
         return load(checkpoint, options)
 
     def _encoder_of(self, model: int, task: int) -> Encoder:
@@ -322,8 +320,13 @@ class _Worker:
             warn_of_cut_texts(encoder, self.settings.tasks[task], self.settings.sweep.protocol)
         return encoder
 
-    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:
-        """Return the run, or why it failed or cannot be kept; None where another process is at it."""
+    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | None:
+        """Return the run, or why it failed; None where another process is at it.
+
+        Raises:
+            StoreError: If the run cannot be kept, as the next could not.
+            WorkerError: If the model is another one here.
+        """
         folder = self.settings.folders[job.model, job.task]
         try:
             return load_or_run(
@@ -341,8 +344,8 @@ class _Worker:
             # what the mark says, where there is one of this failure
             marked = None if isinstance(error, InsufficientMemoryError) else folder.load_failure(job.layer, job.seed)
             return marked or _failed(job, str(error), error.step)
-        except StoreError as error:
-            return error
+        except (StoreError, WorkerError):
+            raise
         except LayerProbeError as error:
             return _failed(job, str(error))
         except (MemoryError, RuntimeError) as error:
@@ -356,8 +359,11 @@ def _lost(job: _Job, lost: Lost) -> FailedRun:
     if lost.trace is not None:
         logger.error("%s", lost.trace)
         return _failed(job, f"an error that was not expected: {lost.trace.splitlines()[-1]}")
-    how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
-    return _failed(job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch")
+    if lost.exit_code is None:
+        how = "again and again"
+    else:
+        how = f"twice ({f'signal {-lost.exit_code}' if lost.exit_code < 0 else f'exit code {lost.exit_code}'})"
+    return _failed(job, f"its process was ended {how}: if memory ran out, use fewer workers or a smaller batch")
 
 
 def _failed(job: _Job, message: str, step: int | None = None) -> FailedRun:

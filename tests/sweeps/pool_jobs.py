@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from layerprobe.errors import StoreError
 from layerprobe.pool import pooled
 
 
@@ -66,12 +67,54 @@ def cut_short(setting: type[Exception]) -> Callable[[str], str]:
     return work
 
 
+def on_a_full_disk(setting: str) -> Callable[[str], str]:
+    """No space at the start, or for jobs named `bad`."""
+
+    def work(job: str) -> str:
+        if job in ("start", "bad"):
+            raise StoreError(f"no space for {job}")
+        return job
+
+    work(setting)
+    return work
+
+
 def raising_at_start(setting: str) -> Callable[[str], str]:
     raise ValueError(f"{setting} alone")
 
 
 def unstartable(setting: str) -> Callable[[str], str]:
     sys.exit(3)
+
+
+def stateful(setting: tuple[Path, str]) -> Callable[[str], tuple[str, int, int]]:
+    """Jobs that say whose they are: the setting, the process, and the how many-th of its jobs; `once` kills its process."""
+    folder, name = setting
+    (folder / f"{name} {os.getpid()}").touch()
+    done: list[str] = []
+
+    def work(job: str) -> tuple[str, int, int]:
+        if job == "once" and not (folder / job).exists():
+            (folder / job).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        done.append(job)
+        return name, os.getpid(), len(done)
+
+    return work
+
+
+def waiting_for_others(folder: Path) -> Callable[[str], str]:
+    """A job named `long` ends when all others have been done."""
+
+    def work(job: str) -> str:
+        end = time.monotonic() + 60
+        while job == "long" and len(list(folder.iterdir())) < 4:
+            assert time.monotonic() < end, "the others wait behind it"
+            time.sleep(0.01)
+        (folder / job).touch()
+        return job
+
+    return work
 
 
 def logging_work(setting: str) -> Callable[[str], str]:
