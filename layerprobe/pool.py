@@ -280,20 +280,21 @@ def _serve(pipe: Connection, alive: Connection, start: Start[Any, Any, Any], set
     forward_logs(send)
     # what a job raises is sent, whatever it is; EOFError or BrokenPipeError of this pipe: the parent has closed it
     with contextlib.suppress(EOFError, BrokenPipeError):
-        work, message = None, attempt(lambda: start(setting))
-        if message[0] == "answer":
-            work, message = message[1], ("ready", None)
-        pipe.send(message)
-        while message[0] in ("ready", "answer"):
-            job = pipe.recv()
-            message = attempt(lambda job=job: work(job))
-            pipe.send(message)
+        kind, value = attempt(start, setting)
+        if kind != "answer":
+            pipe.send((kind, value))
+            return
+        pipe.send(("ready", None))
+        work = value
+        while kind == "answer":
+            kind, value = attempt(work, pipe.recv())
+            pipe.send((kind, value))
 
 
-def attempt(call: Callable[[], Any]) -> tuple[str, Any]:
-    """Return what a call gives as `answer`, or as `unfit` or `raised` why it gives nothing."""
+def attempt(function: Callable[[Any], Any], argument: Any) -> tuple[str, Any]:
+    """Return what a function gives as `answer`, or as `unfit` or `raised` why it gives nothing."""
     try:
-        return "answer", call()
+        return "answer", function(argument)
     except (StoreError, WorkerError) as error:
         return "unfit", error
     except Exception:

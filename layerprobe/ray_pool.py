@@ -9,7 +9,6 @@ import collections
 import contextlib
 import logging
 import os
-import platform
 import secrets
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from layerprobe.errors import LayerProbeError, StoreError, WorkerError
+from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files import TEMPORARY, make_directory, write_whole
 from layerprobe.pool import Jobs, Lost, Start, attempt, forward_logs, said_once
 from layerprobe.versions import __version__
@@ -38,6 +37,8 @@ NODE_SECONDS = 60
 """How long to wait for a node when there is none."""
 REFRESH_SECONDS = 2.0
 """From one look at the nodes to the next."""
+PROBE = f"{TEMPORARY}ray-"
+"""What the names of files begin with by which a node shows that it sees a folder."""
 OBJECT_STORE = 200 * 2**20
 """Bytes that a cluster on this machine may keep in shared memory; jobs keep theirs on disk."""
 
@@ -48,8 +49,8 @@ class RayCluster:
 
     address: str
     """As `ray.init` takes it: host:port, auto for one that runs on this machine, or local for one of its own."""
-    folder: Path
-    """The folder of the jobs, which all nodes must see."""
+    folders: tuple[Path, ...]
+    """The folders of the jobs, which all nodes must see."""
     workers: int | None = None
     """Jobs at a time at most; by default one a GPU, else one a node."""
     gpus: int = 0
@@ -78,8 +79,8 @@ def ray_pooled(
     """
     if not jobs:
         return
-    with _connected(cluster.address) as ray, _probe(cluster.folder) as probe:
-        pool = _Pool(ray, cluster, start, setting_of, Jobs(jobs, waiting, tries=TRIES), probe)
+    with _connected(cluster.address) as ray, _probes(cluster.folders) as probes:
+        pool = _Pool(ray, cluster, start, setting_of, Jobs(jobs, waiting, tries=TRIES), probes)
         try:
             yield from pool.answers()
         finally:
@@ -146,8 +147,9 @@ def _one_line(address: str) -> Iterator[None]:
 
 
 def _line(text: str) -> str:
-    """Return the last paragraph of a message in one line."""
-    return " ".join(text.strip().rpartition("\n\n")[-1].split()) or "no reason was given"
+    """Return the last paragraph of a message of Ray in one line, of a process that ended how it did."""
+    last = text.strip().rpartition("\n\n")[-1].rpartition("exit detail: ")[-1]
+    return " ".join(last.split()) or "no reason was given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,16 +173,28 @@ class _Probe:
 
 
 @contextlib.contextmanager
-def _probe(folder: Path) -> Iterator[_Probe]:
-    folder = folder.absolute()
-    make_directory(folder)
-    probe = _Probe(folder / f"{TEMPORARY}ray-{secrets.token_hex(6)}", secrets.token_hex(16))
-    write_whole(probe.path, probe.content.encode())
+def _probes(folders: Sequence[Path]) -> Iterator[tuple[_Probe, ...]]:
+    probes = []
     try:
-        yield probe
+        for folder in dict.fromkeys(folder.absolute() for folder in folders):
+            make_directory(folder)
+            _remove_old(folder)
+            probe = _Probe(folder / f"{PROBE}{secrets.token_hex(6)}", secrets.token_hex(16))
+            write_whole(probe.path, probe.content.encode())
+            probes.append(probe)
+        yield tuple(probes)
     finally:
+        for probe in probes:
+            with contextlib.suppress(OSError):
+                probe.path.unlink()
+
+
+def _remove_old(folder: Path) -> None:
+    """Remove what killed commands left."""
+    for left in folder.glob(f"{PROBE}*"):
         with contextlib.suppress(OSError):
-            probe.path.unlink()
+            if left.stat().st_mtime < time.time() - 30 * 86400:
+                left.unlink()
 
 
 # ---- the pool -----------------------------------------------------------------------------------------
@@ -223,9 +237,9 @@ class _Pool:
         start: Callable[[Any], Any],
         setting_of: Callable[[int], Any],
         jobs: Jobs[Any],
-        probe: _Probe,
+        probes: tuple[_Probe, ...],
     ) -> None:
-        self.ray, self.cluster, self.start, self.jobs, self.probe = ray, cluster, start, jobs, probe
+        self.ray, self.cluster, self.start, self.jobs, self.probes = ray, cluster, start, jobs, probes
         self.workers: list[_Worker] = []
         self.left_out: dict[str, Exception] = {}
         """Why, by the id of a node."""
@@ -315,7 +329,8 @@ class _Pool:
             num_cpus=self.cpus, num_gpus=self.cluster.gpus, scheduling_strategy=self._on(node.id)
         )
         actor = served.remote()
-        return _Worker(node, actor, actor.start.remote(self.start, self.setting, self.probe, self.log, _versions()))
+        here = _Here(str(Path.cwd()), self.probes)
+        return _Worker(node, actor, actor.start.remote(self.start, self.setting, here, self.log))
 
     # ---- what they say -----------------------------------------------------------------------------------
 
@@ -326,8 +341,8 @@ class _Pool:
         if len(at) < len(self.workers):
             seconds = min(seconds, self.jobs.seconds_to_next() or 0.01)
         listened = [] if self.heard is None else [self.heard]
-        done, _ = self.ray.wait([*at, *listened], timeout=seconds)
-        if done and done[0] is self.heard:
+        done, _ = self.ray.wait([*at, *listened], timeout=seconds) if at or listened else ([], [])
+        if done and done[0] == self.heard:
             self.heard = self.log.heard.remote() if self._listen(self.heard) else None
         done, _ = self.ray.wait(list(at), num_returns=len(at), timeout=0) if at else ([], [])
         if any(worker.ready for worker in self.workers):
@@ -414,8 +429,23 @@ def processors_a_job(nodes: Sequence[int], workers: int | None, *, gpus: int = 0
 # ---- on the nodes -------------------------------------------------------------------------------------
 
 
-def _versions() -> dict[str, str]:
-    return {"layerprobe": __version__, "Python": platform.python_version()}
+@dataclass(frozen=True, slots=True)
+class _Here:
+    """What a process takes over from where the command runs."""
+
+    folder: str
+    """In which names of files are looked up."""
+    probes: tuple[_Probe, ...]
+    version: str = __version__
+
+    def take_over(self) -> None:
+        """Raise WorkerError where that cannot be done."""
+        if self.version != __version__:
+            raise WorkerError(f"expected layerprobe {self.version}, got {__version__}: install the same on all nodes")
+        for probe in self.probes:
+            probe.check()
+        with contextlib.suppress(OSError):  # where names are whole it is not needed
+            os.chdir(self.folder)
 
 
 class _Log:
@@ -446,23 +476,19 @@ class _Log:
 class _Served:
     """A process of the pool."""
 
-    def start(
-        self, start: Callable[[Any], Any], setting: Any, probe: _Probe, log: Any, versions: dict[str, str]
-    ) -> tuple[str, Any]:
+    def start(self, start: Callable[[Any], Any], setting: Any, here: _Here, log: Any) -> tuple[str, Any]:
         import ray
 
         def send(level: int, line: str) -> None:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.get(log.say.remote(level, line))  # before the answer to the job
 
-        def begin() -> None:
-            if versions != _versions():
-                raise WorkerError(f"expected {versions} as where the command runs, got {_versions()}: install the same")
-            probe.check()
+        def begin(setting: Any) -> None:
+            here.take_over()
             self._work = start(setting)
 
         forward_logs(send)
-        return attempt(begin)
+        return attempt(begin, setting)
 
     def work(self, job: Any) -> tuple[str, Any]:
-        return attempt(lambda: self._work(job))
+        return attempt(self._work, job)

@@ -67,6 +67,17 @@ FailBelow = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]
+Ray = Annotated[
+    str | None,
+    option(
+        "Machine",
+        "--ray",
+        metavar="ADDRESS",
+        help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
+        "machine, or local for one of its own.",
+        show_default=False,
+    ),
+]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
     Literal["embedded", "cdn"],

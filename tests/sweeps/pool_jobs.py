@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from layerprobe.errors import StoreError
+from layerprobe.files import make_directory, write_whole
 from layerprobe.pool import pooled
 
 
@@ -88,7 +92,7 @@ def unstartable(setting: str) -> Callable[[str], str]:
 
 
 def stateful(setting: tuple[Path, str]) -> Callable[[str], tuple[str, int, int]]:
-    """Jobs that say whose they are: the setting, the process, and the how many-th of its jobs; `once` kills its process."""
+    """Jobs that say the setting, the process, and how many that has done; `once` kills it."""
     folder, name = setting
     (folder / f"{name} {os.getpid()}").touch()
     done: list[str] = []
@@ -99,6 +103,26 @@ def stateful(setting: tuple[Path, str]) -> Callable[[str], tuple[str, int, int]]
             os.kill(os.getpid(), signal.SIGKILL)
         done.append(job)
         return name, os.getpid(), len(done)
+
+    return work
+
+
+def kept(folder: Path) -> Callable[[str], str | None]:
+    """Jobs that are folders with a lock and a result, as runs are."""
+
+    def work(job: str) -> str | None:
+        here = folder / job
+        make_directory(here)
+        try:
+            with FileLock(here / "lock").acquire(timeout=0):
+                if not (here / "result").exists():
+                    (here / f"begun-{secrets.token_hex(4)}").touch()
+                    time.sleep(0.2)
+                    write_whole(here / "result", job.encode())
+                    (here / f"made-{secrets.token_hex(4)}").touch()
+        except Timeout:
+            return None
+        return job
 
     return work
 
