@@ -127,6 +127,18 @@ def kept(folder: Path) -> Callable[[str], str | None]:
     return work
 
 
+def kept_and_said(folder: Path) -> Callable[[str], int]:
+    """The same, with a line in the log; the answer is the process."""
+    work = kept(folder)
+
+    def said(job: str) -> int:
+        logging.getLogger("layerprobe.somewhere").warning("%s", "100 % of it")
+        assert work(job) == job
+        return os.getpid()
+
+    return said
+
+
 def waiting_for_others(folder: Path) -> Callable[[str], str]:
     """A job named `long` ends when all others have been done."""
 

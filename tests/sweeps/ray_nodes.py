@@ -12,12 +12,12 @@ STORE = 80 * 2**20
 
 
 class Nodes:
-    """Nodes of a processor each, and a head without one."""
+    """A head and other nodes, of a processor each."""
 
     def __init__(self, n_nodes: int) -> None:
         from ray.cluster_utils import Cluster
 
-        head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
+        head = {"num_cpus": 1, "object_store_memory": STORE, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes: list[Any] = [self.add() for _ in range(n_nodes)]
         self.address = str(self.cluster.address)
