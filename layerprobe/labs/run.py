@@ -382,9 +382,10 @@ def _file_name(source: str) -> str:
 class _Worker:
     """Makes one model after another."""
 
-    def __init__(self, setting: tuple[LabStudy, Path, Options, str, int]) -> None:
+    def __init__(self, setting: tuple[LabStudy, Path, Options, str | None, int]) -> None:
         study, out, options, on, threads = setting
-        check_computes(options, on)
+        if on is not None:
+            check_computes(options, on)
         torch.set_num_threads(threads)
         self.run = _LabRun.of(study, out, options)
         self.jobs = {study.entry_name(*job): job for job in self.run.jobs}
@@ -408,10 +409,10 @@ class _Worker:
 def _share(run: _LabRun, workers: int | None, ray: str | None, progress: Progress) -> None:
     """Make the entries of all models in several processes."""
     names = [run.study.entry_name(*job) for job in run.jobs]
-    on = computed_on(run.options)
+    options, on = (run.options, None) if ray is None else (on_ray(run.options), computed_on(run.options))
 
-    def setting_of(threads: int) -> tuple[LabStudy, Path, Options, str, int]:
-        return run.study, run.out, run.options if ray is None else on_ray(run.options), on, threads
+    def setting_of(threads: int) -> tuple[LabStudy, Path, Options, str | None, int]:
+        return run.study, run.out, options, on, threads
 
     ended: Generator[tuple[str, LayerProbeError | Literal[True] | Lost], None, None]
     if ray is None:

@@ -91,7 +91,12 @@ def run_sweep(
         ended = pooled(_Worker, settings, progress.missing, waiting=loaded.log_waiting)
     else:
         cluster = ray_cluster(ray, sweep.options, Store(sweep.options.cache_dir).root, workers=workers)
-        setting_of = functools.partial(loaded.settings_of, on_ray(sweep.options), retry_failed=retry_failed)
+        setting_of = functools.partial(
+            loaded.settings_of,
+            on_ray(sweep.options),
+            computed_on=computed_on(sweep.options),
+            retry_failed=retry_failed,
+        )
         ended = ray_pooled(cluster, _Worker, setting_of, progress.missing, waiting=loaded.log_waiting)
     watch(progress.result())
     with contextlib.closing(ended):
@@ -178,14 +183,16 @@ class _LoadedSweep:
     def folder(self, job: _Job) -> RunFolder:
         return self.folders[job.model, job.task]
 
-    def settings_of(self, options: Options, threads: int, *, retry_failed: bool) -> _WorkerSettings:
+    def settings_of(
+        self, options: Options, threads: int, *, computed_on: str | None = None, retry_failed: bool
+    ) -> _WorkerSettings:
         return _WorkerSettings(
             sweep=self.sweep,
             identities=tuple(checkpoint.identity for checkpoint in self.checkpoints),
             tasks=tuple(with_prompt(task, options.prompt) for task in self.tasks),
             folders=self.folders,
             options=options,
-            computed_on=computed_on(self.sweep.options),
+            computed_on=computed_on,
             threads=threads,
             retry_failed=retry_failed,
         )
@@ -303,8 +310,8 @@ class _WorkerSettings:
     tasks: tuple[Task, ...]
     folders: Mapping[tuple[int, int], RunFolder]
     options: Options
-    computed_on: str
-    """On what, as the folders say."""
+    computed_on: str | None
+    """On what, as the folders say; None: on what the sweep began, which is this machine."""
     threads: int
     retry_failed: bool
 
@@ -331,7 +338,8 @@ class _Worker:
 
     def __init__(self, settings: _WorkerSettings) -> None:
         self.settings = settings
-        check_computes(settings.options, settings.computed_on)
+        if settings.computed_on is not None:
+            check_computes(settings.options, settings.computed_on)
         # two processes that both use all cores wait for each other at every step
         torch.set_num_threads(min(settings.threads, torch.get_num_threads()))
         self.encoder = functools.lru_cache(maxsize=1)(self._load)

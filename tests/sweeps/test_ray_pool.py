@@ -17,14 +17,18 @@ from typing import Any
 import pytest
 
 from layerprobe import ray_pool
-from layerprobe.errors import LayerProbeError, StoreError, WorkerError
+from layerprobe.encoders.options import Options
+from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
+from layerprobe.finetuning.tuning import scan
 from layerprobe.pool import Lost
 from layerprobe.ray_pool import RayCluster, processors_a_job, ray_pooled
 from layerprobe.serialisation import to_dict
 from layerprobe.sweeps.run import run_sweep
+from tests.models import tiny_model, tiny_tokenizer
 from tests.sweeps import pool_jobs, tiny
 from tests.sweeps.ray_nodes import Nodes, nodes
 from tests.sweeps.test_pool import until
+from tests.toy_task import toy_task
 
 pytest.importorskip("ray")
 ROOT = Path(__file__).parents[2]
@@ -250,6 +254,37 @@ def test_a_sweep_whose_driver_is_killed_goes_on(larger: Nodes, tmp_path: Path, i
     subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
     assert {path: path.stat().st_mtime_ns for path in done} == done
     assert_as_local(store, inputs, local)
+
+
+@pytest.mark.slow
+def test_a_scan_is_as_the_local_one(
+    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(inputs)  # names of files are those of this folder on all nodes
+    task = toy_task(train=32)
+    stores = [tmp_path / "local", tmp_path / "ray"]
+    options = [Options(device="cpu", cache_dir=store) for store in stores]
+    here = scan("bert", task, seeds=(0, 1, 2), protocol=tiny.PROTOCOL, options=options[0])
+    done: list[tuple[str, float, float]] = []
+    there = scan(
+        "bert",
+        task,
+        seeds=(0, 1, 2),
+        protocol=tiny.PROTOCOL,
+        options=options[1],
+        ray=larger.address,
+        progress=lambda *step: done.append(step),
+    )
+    assert without_times(to_dict(there)) == without_times(to_dict(here))
+    assert [step for step in done if step[0] == "seeds"] == [("seeds", float(n), 3.0) for n in (1, 2, 3)]
+    local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
+    assert files == local_files
+
+
+def test_a_loaded_model_is_refused(tmp_path: Path) -> None:
+    model = (tiny_model("bert"), tiny_tokenizer())
+    with pytest.raises(DataError, match=r"^expected the name or the folder of a model for a Ray cluster, got "):
+        scan(model, toy_task(train=32), ray="local", options=Options(device="cpu", cache_dir=tmp_path))
 
 
 # ---- nodes that see other files ----------------------------------------------------------------------
