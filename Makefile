@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint types imports unit docs notebooks test-slow bench attack clean
+.PHONY: demo test lint types imports unit docs notebooks test-slow bench bench-gpu attack clean
 
 demo: $(READY)
 	$(BIN)/layerprobe demo --out demo
@@ -53,6 +53,10 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_finetuning.py --joint
 	$(BIN)/python tests/benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
 	$(BIN)/python tests/benchmarks/bench_pretraining.py
+
+# Not in .venv, whose torch is for the CPU: PYTHON is one with torch for the GPU. PARTS="extraction packed" runs these.
+bench-gpu:
+	PYTHONPATH=$(CURDIR) $(PYTHON) tests/benchmarks/bench_gpu.py $(PARTS) --json build/bench-gpu.json
 
 # ---- the environment ------------------------------------------------------------------------------------
 

@@ -39,6 +39,21 @@ def store_errors(doing: str, path: Path) -> Iterator[None]:
         raise StoreError(f"cannot {doing} {path}: {error.strerror or error}: {advice}") from error
 
 
+def readable_size(n_bytes: int) -> str:
+    """Return a number of bytes as people read it.
+
+    Examples:
+        >>> readable_size(1_300_000)
+        '1.2 MiB'
+    """
+    size = float(n_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
 def from_home(path: str | Path) -> Path:
     """Return a path with ~ as the user's home; ~name stays as it is where there is no such user.
 
@@ -64,6 +79,21 @@ def inside(root: Path, path: Path) -> Path:
                 f"expected {path} itself, got a link to {real}: remove it, only the folder {root} itself may be one"
             )
     return path
+
+
+def folder_bytes(folder: Path) -> int:
+    """Return the size of the files in a folder, 0 where there is none.
+
+    Raises:
+        OSError: If it cannot be read.
+    """
+    size = 0
+    if folder.is_dir():
+        for path in folder.iterdir():
+            # A temporary file of a process that is writing may be gone by now.
+            with contextlib.suppress(FileNotFoundError):
+                size += path.stat().st_size
+    return size
 
 
 def make_directory(path: Path) -> None:

@@ -11,7 +11,7 @@ import math
 import types
 import typing
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from layerprobe.errors import DataError
@@ -44,7 +44,9 @@ def to_dict(value: Any) -> Any:
             *(f.name for f in dataclasses.fields(value) if not _left_out(f, value)),
         ]
         return {name: to_dict(getattr(value, name)) for name in names}
-    if isinstance(value, (tuple, list)):
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Sequence):
         return [to_dict(item) for item in value]
     if isinstance(value, dict):
         return {key: to_dict(item) for key, item in value.items()}
@@ -185,9 +187,9 @@ def _build(kind: Any, data: Any) -> Any:
         if missing := needed - values.keys():
             raise ValueError(f"{kind.__name__} lacks {', '.join(sorted(missing))}")
         return kind(**{name: _build(hints[name], item) for name, item in values.items()})
-    if origin is tuple:
+    if origin in (tuple, Sequence):
         items = _checked(list, data)
-        kinds = [arguments[0]] * len(items) if arguments[-1] is Ellipsis else arguments
+        kinds = [arguments[0]] * len(items) if origin is Sequence or arguments[-1] is Ellipsis else arguments
         if len(items) != len(kinds):
             raise ValueError(f"{_shown(data)} has {len(items)} items, not {len(kinds)}")
         return tuple(_build(item_kind, item) for item_kind, item in zip(kinds, items, strict=True))

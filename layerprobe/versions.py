@@ -9,8 +9,9 @@ from importlib import metadata
 
 __version__ = "0.2.0"
 
-FORMAT_VERSION = 2
-"""Of the store's files: manifest and shards. Format 1 had no checksum of the whole manifest; it is read."""
+FORMAT_VERSION = 3
+"""Of the store's files: manifest and shards. Format 1 had no checksum of the whole manifest, format 2 neither float16
+nor the texts of each shard that were cut; both are read."""
 EMBEDDING_VERSION = 1
 """Of pooled embeddings."""
 FIRST_USE_VERSION = 1

@@ -6,6 +6,9 @@ the Hub or take long, so only their names and options are checked.
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -80,3 +83,21 @@ def parse(call: list[str]) -> None:
 def test_an_option_that_is_not_there_is_noticed() -> None:
     with pytest.raises(Exception, match="no-such-option"):
         parse(["find", "MODEL", "-t", "stsb", "--no-such-option"])
+
+
+def test_the_page_on_scale_is_what_its_script_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    scale = importlib.import_module("scale")
+    assert scale.PAGE.read_text(encoding="utf-8") == scale.page(), "run: python docs/scale.py"
+    assert doctest.testmod(scale).failed == 0
+
+
+def test_every_row_of_the_table_of_performance_has_its_script() -> None:
+    lines = (ROOT / "docs" / "results" / "performance.md").read_text().splitlines()
+    begin = next(number for number, line in enumerate(lines) if line.startswith("|---"))
+    scripts = [
+        row.rsplit("`", 2)[1] for row in itertools.takewhile(lambda line: line.startswith("|"), lines[begin + 1 :])
+    ]
+    assert len(scripts) >= 9
+    for script in scripts:
+        assert (ROOT / "tests" / "benchmarks" / script.split()[0]).is_file(), script

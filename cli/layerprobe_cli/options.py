@@ -212,6 +212,10 @@ class Extraction(Embedding):
     """How texts become embeddings of every layer."""
 
     norm: Norm = "final"
+    store_dtype: Annotated[
+        Literal["float32", "float16"],
+        option("Model", help="What embeddings are kept in: float16 takes half the disk and rounds to 3 digits."),
+    ] = "float32"
 
 
 def _known_kind(kind: str | None) -> str | None:
@@ -456,7 +460,7 @@ class RetrievalSource:
 class LoadedTexts:
     """What a `TextSource` led to."""
 
-    texts: tuple[str, ...]
+    texts: Sequence[str]
     warnings: tuple[str, ...]
     """What was changed in them or left out."""
     notes: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ import typer
 if TYPE_CHECKING:
     from layerprobe.adaptation.values import AdaptationPlan
     from layerprobe.encoders.loading import Checkpoint
+    from layerprobe.extraction.values import ExtractionPlan
     from layerprobe.finetuning.plan import TuningPlan
     from layerprobe.progress import Progress
     from layerprobe.tasks.values import Task
@@ -41,8 +42,8 @@ class Output:
         else:
             table(value)
 
-    def plan(self, plan: TuningPlan | AdaptationPlan, *, dry_run: bool) -> None:
-        """Print what a training will take: on stderr before the work, or as the result, and leave it at that."""
+    def plan(self, plan: TuningPlan | AdaptationPlan | ExtractionPlan, *, dry_run: bool) -> None:
+        """Print what the work will take: on stderr before the work, or as the result, and leave it at that."""
         if dry_run:
             self.result(plan, lambda plan: typer.echo(plan.sentence))
             raise typer.Exit

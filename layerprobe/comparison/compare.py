@@ -30,7 +30,6 @@ from layerprobe.similarity.values import (
     SimilarityCurve,
     SimilarityMap,
 )
-from layerprobe.store.key import texts_digest
 from layerprobe.store.shards import StoredLayer
 from layerprobe.versions import SIMILARITY_VERSION
 
@@ -193,7 +192,7 @@ def _compared(
             Comparison(
                 model=model.model,
                 reference=reference.model,
-                texts_digest=texts_digest(model.texts),
+                texts_digest=model.stored.manifest.key.texts_digest,
                 pooling=model.pooling,
                 map=dataclasses.replace(estimate.map, first_layers=first_layers),
                 curve=curve,
@@ -272,8 +271,7 @@ def diagnostics(embeddings: Embeddings) -> tuple[LayerDiagnostics, ...]:
     if by_layer is None:
         name, norm = embeddings.model.name, embeddings.model.norm
         by_layer = tuple(
-            diagnose(embeddings.measured(layer), name=f"layer {layer} of {name}", norm=norm)
-            for layer in range(embeddings.n_layers)
+            diagnose(rows, name=f"layer {layer} of {name}", norm=norm) for layer, rows in enumerate(_layers(embeddings))
         )
         embeddings.store.save_result("diagnostics", key, by_layer)
     return by_layer
@@ -350,7 +348,7 @@ def _layers(embeddings: Embeddings) -> list[StoredLayer]:
 
 
 def _check_same_texts(model: Embeddings, reference: Embeddings) -> None:
-    if model.texts == reference.texts:
+    if model.stored.manifest.key.texts_digest == reference.stored.manifest.key.texts_digest:
         return
     same = set(model.texts) == set(reference.texts)
     raise MisalignedSamplesError(

@@ -1,35 +1,56 @@
 """Texts -> token ids -> padded batches. Knows tokenizers and lengths; runs no model."""
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.errors import DataError
 
 Batch = dict[str, Tensor]
 
+T = TypeVar("T", bound=np.generic)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+# Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
+CHUNK = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenizedTexts:
-    """Texts as token ids."""
+    """Texts as token ids, one behind the other: millions of them fit into memory."""
 
-    features: dict[str, list[list[int]]]
-    """input_ids, attention_mask and, where the model reads them, token_type_ids: one list a text."""
-    padding: dict[str, int]
-    """The value that fills up each feature."""
+    ids: NDArray[np.int32]
+    """(token,): those of all texts."""
+    types: NDArray[np.uint8] | None
+    """(token,): their token type ids, where the model reads them."""
+    ends: NDArray[np.int64]
+    """(text + 1,): text i is `ids[ends[i]:ends[i + 1]]`."""
+    pad_id: int
+    pad_type: int
     padding_side: str
     """left or right."""
     n_truncated: int
     """Texts that were longer than the maximum length."""
 
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
     @property
     def lengths(self) -> list[int]:
         """Tokens of every text."""
-        return [len(ids) for ids in self.features["input_ids"]]
+        lengths: list[int] = np.diff(self.ends).tolist()
+        return lengths
+
+    def length(self, row: int) -> int:
+        """Return the tokens of one text."""
+        return int(self.ends[row + 1] - self.ends[row])
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
@@ -43,41 +64,63 @@ def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_typ
     n_special = tokenizer.num_special_tokens_to_add()
     if max_length <= n_special:
         raise DataError(f"expected a maximum length of more than the {n_special} special tokens, got {max_length}")
-    encoded: Any = {"input_ids": [], "attention_mask": []}
-    names = list(encoded)
-    if texts:
-        encoded = tokenizer(list(texts), truncation=True, max_length=max_length, return_overflowing_tokens=False)
-    if token_types and "token_type_ids" in encoded:
-        names.append("token_type_ids")
-    for text, ids in zip(texts, encoded["input_ids"], strict=True):
-        if not ids:
-            raise DataError(f"the tokenizer finds no token in the text {text[:60]!r}: drop it")
-    # a text of exactly max_length tokens is whole: ask for one token more to tell
-    full = [text for text, ids in zip(texts, encoded["input_ids"], strict=True) if len(ids) >= max_length]
-    longer = tokenizer(full, truncation=True, max_length=max_length + 1)["input_ids"] if full else []
+    ids, types = [np.zeros(0, dtype=np.int32)], [np.zeros(0, dtype=np.uint8)]
+    lengths, n_truncated = [0], 0
+    for start in range(0, len(texts), CHUNK):
+        part = list(texts[start : start + CHUNK])
+        encoded = tokenizer(
+            part,
+            truncation=True,
+            max_length=max_length,
+            return_overflowing_tokens=False,
+            return_attention_mask=False,  # all ones: nothing is padded here
+        )
+        lengths += map(len, encoded["input_ids"])
+        ids.append(_flat(encoded["input_ids"], np.int32))
+        token_types = token_types and "token_type_ids" in encoded
+        if token_types:
+            types.append(_flat(encoded["token_type_ids"], np.uint8))
+        full = []
+        for text, tokens in zip(part, encoded["input_ids"], strict=True):
+            if not tokens:
+                raise DataError(f"the tokenizer finds no token in the text {text[:60]!r}: drop it")
+            if len(tokens) >= max_length:
+                full.append(text)
+        # a text of exactly max_length tokens is whole: ask for one token more to tell
+        longer = tokenizer(full, truncation=True, max_length=max_length + 1)["input_ids"] if full else []
+        n_truncated += sum(len(tokens) > max_length for tokens in longer)
     return TokenizedTexts(
-        features={name: list(encoded[name]) for name in names},
-        padding={
-            "input_ids": tokenizer.pad_token_id or 0,
-            "attention_mask": 0,
-            "token_type_ids": tokenizer.pad_token_type_id,
-        },
+        ids=np.concatenate(ids),
+        types=np.concatenate(types) if token_types else None,
+        ends=np.cumsum(lengths, dtype=np.int64),
+        pad_id=tokenizer.pad_token_id or 0,
+        pad_type=tokenizer.pad_token_type_id,
         padding_side=tokenizer.padding_side,
-        n_truncated=sum(len(ids) > max_length for ids in longer),
+        n_truncated=n_truncated,
     )
 
 
+def _flat(lists: Sequence[Sequence[int]], dtype: type[T]) -> NDArray[T]:
+    return np.fromiter(itertools.chain.from_iterable(lists), dtype=dtype)
+
+
 def collate(texts: TokenizedTexts, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
-    """Return the texts `rows`, padded to the longest of them, as (text, token) tensors."""
-    width = max(len(texts.features["input_ids"][row]) for row in rows)
-    batch = {}
-    for name, values in texts.features.items():
-        padded = []
-        for row in rows:
-            padding = [texts.padding[name]] * (width - len(values[row]))
-            padded.append(padding + values[row] if texts.padding_side == "left" else values[row] + padding)
-        batch[name] = torch.tensor(padded).to(device, non_blocking=True)
-    return batch
+    """Return the texts `rows`, padded to the longest of them, as (text, token) tensors.
+
+    Returns:
+        input_ids, attention_mask (1 for tokens, 0 for padding) and, where the model reads them, token_type_ids.
+    """
+    starts, ends = texts.ends[:-1][rows], texts.ends[1:][rows]
+    width = int((ends - starts).max())
+    # where each place of the batch is in the ids of all texts
+    places = np.arange(width) + (starts if texts.padding_side == "right" else ends - width)[:, None]
+    there = (places >= starts[:, None]) & (places < ends[:, None])
+    places = np.where(there, places, 0)
+    batch = {"input_ids": np.where(there, texts.ids[places], texts.pad_id), "attention_mask": there}
+    if texts.types is not None:
+        batch["token_type_ids"] = np.where(there, texts.types[places], texts.pad_type)
+    tensors = {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
+    return {name: values.to(device, non_blocking=True) for name, values in tensors.items()}
 
 
 def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:

@@ -6,7 +6,7 @@ Knows how Hugging Face models hand out hidden states, and where the last one dif
 import contextlib
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -69,7 +69,7 @@ class Encoder:
         wanted = DEFAULT_MAX_LENGTH if max_length is None else max_length
         return wanted if self.max_length is None else min(wanted, self.max_length)
 
-    def tokenize(self, texts: tuple[str, ...] | list[str], *, max_length: int | None = None) -> TokenizedTexts:
+    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenizedTexts:
         """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512.
 
         Raises:
@@ -103,13 +103,11 @@ class Encoder:
         return self.stack.states(self.model, batch, name=description.name, raw=description.norm == "raw")
 
 
-def tokenize_for(
-    model: PreTrainedModel, tokenizer: Any, texts: tuple[str, ...] | list[str], *, max_length: int
-) -> TokenizedTexts:
+def tokenize_for(model: PreTrainedModel, tokenizer: Any, texts: Sequence[str], *, max_length: int) -> TokenizedTexts:
     """Return `texts` as token ids that `model` knows."""
     tokens = tokenize(tokenizer, texts, max_length=max_length, token_types=reads_token_types(model))
     n_known = getattr(model.config, "vocab_size", math.inf)
-    largest = max((max(ids) for ids in tokens.features["input_ids"]), default=0)
+    largest = int(tokens.ids.max(initial=0))
     if largest >= n_known:
         # a GPU would stop with an assertion that names nothing
         raise ModelError(

@@ -14,6 +14,7 @@ from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder
 from layerprobe.encoders.values import Pooling, check_attn
 from layerprobe.errors import DataError, StoreError
 from layerprobe.serialisation import digest
+from layerprobe.store.key import StoreDtype
 from layerprobe.store.store import Store
 from layerprobe.versions import FIRST_USE_VERSION, __version__
 
@@ -46,11 +47,15 @@ class Options:
     """Run model code that comes with a checkpoint."""
     cache_dir: Path | None = None
     """Where the store is; LAYERPROBE_CACHE or the user's cache folder by default."""
+    store_dtype: StoreDtype = "float32"
+    """float32, or float16: in which embeddings are kept, at half the size and with 11 bits of a number."""
 
     def __post_init__(self) -> None:
         if self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         check_attn(self.attn)
+        if self.store_dtype not in get_args(StoreDtype):
+            raise DataError(f"expected embeddings in {' or '.join(get_args(StoreDtype))}, got {self.store_dtype!r}")
         if self.max_length is not None and self.max_length < 2:
             raise DataError(f"expected room for at least two tokens a text, got max_length={self.max_length}")
         if self.batch_tokens is not None and self.batch_tokens < 1:

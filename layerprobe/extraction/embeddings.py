@@ -1,6 +1,7 @@
 """Texts -> the embeddings of every layer, from the store or from one forward pass."""
 
 import collections
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,13 +18,14 @@ from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
-from layerprobe.extraction.values import TokenMetrics
+from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.similarity.checks import rounding
-from layerprobe.store.key import StoreKey, texts_digest
+from layerprobe.spooled import SpooledTexts
+from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
 from layerprobe.store.shards import StoredEmbeddings
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task
@@ -36,7 +38,7 @@ ONE_TOKEN: tuple[Pooling, ...] = ("cls", "last")
 Measured = Callable[[slice | NDArray[np.intp], TokenMeasures], None]
 """Rows, and what the token states of those texts are like."""
 
-EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn")
+EMBEDDING_OPTIONS = ("pooling", "max_length", "prompt", "dtype", "norm", "attn", "store_dtype")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -45,8 +47,8 @@ class Embeddings:
 
     model: ModelDescription
     pooling: Pooling
-    texts: tuple[str, ...]
-    """The distinct texts, one a row."""
+    texts: Sequence[str]
+    """The distinct texts, one a row: a tuple, or `SpooledTexts` where they are many."""
     stored: StoredEmbeddings
     store: Store
     """Where they are kept."""
@@ -56,7 +58,7 @@ class Embeddings:
     """What the user should know about them."""
     settings: dict[str, str]
     """Options that the numbers depend on and that were not left at their default."""
-    _row: dict[str, int]
+    _rows: "_RowOf"
     first_layer: int = 0
     """1 where pooling takes one token that is the same in all texts before the first block: measures leave layer 0 out,
     and what has a value for every layer repeats that of layer 1."""
@@ -84,12 +86,37 @@ class Embeddings:
         Raises:
             MisalignedSamplesError: If a text was not embedded.
         """
-        try:
-            return np.array([self._row[text] for text in texts])
-        except KeyError as error:
-            raise MisalignedSamplesError(
-                f"the text {error.args[0][:60]!r} is not among the {len(self.texts)} embedded ones: extract it first"
-            ) from None
+        return self._rows(texts)
+
+
+class _RowOf:
+    """The row of a text, told by the ids of all texts, of which 16 bytes each are kept once one is asked for."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = texts
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.int64]:
+        ids, rows = self._sorted
+        asked = sample_ids(texts)
+        begins, ends = np.searchsorted(ids, asked), np.searchsorted(ids, asked, side="right")
+        return np.array(
+            [self._among(rows[begin:end], text) for text, begin, end in zip(texts, begins, ends, strict=True)],
+            dtype=np.int64,
+        )
+
+    def _among(self, rows: NDArray[np.intp], text: str) -> int:
+        for row in rows.tolist():
+            if self._texts[row] == text:
+                return int(row)
+        raise MisalignedSamplesError(
+            f"the text {text[:60]!r} is not among the {len(self._texts)} embedded ones: extract it first"
+        )
+
+    @functools.cached_property
+    def _sorted(self) -> tuple[NDArray[np.uint64], NDArray[np.intp]]:
+        ids = sample_ids(self._texts)
+        rows = np.argsort(ids)
+        return ids[rows], rows
 
 
 def extract(
@@ -98,6 +125,7 @@ def extract(
     *,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
+    foreseen: Callable[[ExtractionPlan], None] | None = None,
 ) -> Embeddings:
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
@@ -106,19 +134,24 @@ def extract(
         texts: Repeated ones are embedded once.
         options: How to load and embed.
         progress: Called with the tokens that are done, and all.
+        foreseen: Called once with what will be written, before that is begun; not where all is in the store.
 
     Raises:
-        DataError: If there are no texts, or an empty one.
+        DataError: If there are no texts, an empty one, or a value does not fit into float16 and should.
         ModelError: If the model cannot be loaded or truncated.
-        StoreError: If the store cannot be written.
+        StoreError: If the store cannot be written, or the disk has no room.
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    return _extracted(checkpoint, [distinct], options, progress)
+    return _extracted(checkpoint, [distinct], options, progress, foreseen)
 
 
 def _extracted(
-    checkpoint: Checkpoint, candidates: Sequence[tuple[str, ...]], options: Options, progress: Progress
+    checkpoint: Checkpoint,
+    candidates: Sequence[Sequence[str]],
+    options: Options,
+    progress: Progress,
+    foreseen: Callable[[ExtractionPlan], None] | None = None,
 ) -> Embeddings:
     """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one."""
     found, encoder = first_use(checkpoint, options)
@@ -128,9 +161,12 @@ def _extracted(
         if (stored := _open(store, key)) is not None:
             break
     if stored is None:
-        stored = _embed_and_store(store, key, encoder or load(checkpoint, options), distinct, options, progress)
+        encoder = encoder or load(checkpoint, options)
+        if foreseen is not None:
+            foreseen(_plan(store, key, encoder, len(distinct)))
+        stored = _embed_and_store(store, key, encoder, distinct, options, progress)
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
-    warnings = [f"{warning} for {checkpoint.label}" for warning in stored.manifest.description["warnings"]]
+    warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
     if constant:
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
     return Embeddings(
@@ -143,7 +179,7 @@ def _extracted(
         fingerprint=key.fingerprint,
         settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
         warnings=tuple(warnings),
-        _row={text: i for i, text in enumerate(distinct)},
+        _rows=_RowOf(distinct),
         first_layer=int(constant),
     )
 
@@ -218,7 +254,7 @@ def measure_tokens(
     rest = np.flatnonzero(np.isnan(numbers[0, 0]))
     for start in range(0, len(rest), TEXTS_A_PASS):
         rows = rest[start : start + TEXTS_A_PASS]
-        tokens = _tokenize(encoder, [distinct[row] for row in rows], options)
+        tokens = _tokenize(encoder, _taken(distinct, rows), options)
         report = part_of(progress, start=start, share=len(rows), whole=len(rest))
         _, part = embed_and_measure(
             encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
@@ -229,7 +265,7 @@ def measure_tokens(
     return metrics
 
 
-def distinct_texts(texts: Sequence[str]) -> tuple[str, ...]:
+def distinct_texts(texts: Sequence[str]) -> Sequence[str]:
     """Return every text once, in order.
 
     Raises:
@@ -237,15 +273,21 @@ def distinct_texts(texts: Sequence[str]) -> tuple[str, ...]:
     """
     if isinstance(texts, str):
         raise DataError(f"expected a list of texts, got the single text {texts[:60]!r}: put it into a list")
-    distinct = tuple(dict.fromkeys(texts))
-    if not distinct:
+    if not isinstance(texts, SpooledTexts):
+        texts = tuple(texts)
+    if not texts:
         raise DataError("expected texts to embed, got none")
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise DataError(f"expected texts, got {text!r} as number {number}: drop it, or make it a text")
-    if "" in distinct:
-        raise DataError("expected texts with words in them, got an empty one: drop it")
-    return distinct
+        if not text:
+            raise DataError("expected texts with words in them, got an empty one: drop it")
+    rows = first_rows(texts, sample_ids(texts))
+    return texts if len(rows) == len(texts) else _taken(texts, rows)
+
+
+def _taken(texts: Sequence[str], rows: NDArray[np.intp]) -> Sequence[str]:
+    return texts.take(rows) if isinstance(texts, SpooledTexts) else tuple(texts[row] for row in rows.tolist())
 
 
 def _token_metrics(entropies: NDArray[np.float64], curvatures: NDArray[np.float64], name: str) -> TokenMetrics:
@@ -289,6 +331,16 @@ def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options, f
         norm=options.norm if found.handed_out else f"{options.norm}, of what the blocks read",
         prompt=options.prompt,
         texts_digest=texts_digest(texts),
+        store_dtype=options.store_dtype,
+    )
+
+
+def _plan(store: Store, key: StoreKey, encoder: Encoder, n_texts: int) -> ExtractionPlan:
+    model = encoder.description
+    size = {"n_layers": model.n_layers, "width": model.hidden_size}
+    needed, free = store.room(key, n_rows=n_texts, **size)
+    return ExtractionPlan(
+        model=model.name, n_texts=n_texts, **size, store_dtype=key.store_dtype, bytes=needed, free=free
     )
 
 
@@ -296,21 +348,22 @@ def _embed_and_store(
     store: Store,
     key: StoreKey,
     encoder: Encoder,
-    texts: tuple[str, ...],
+    texts: Sequence[str],
     options: Options,
     progress: Progress,
     measured: Measured | None = None,
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
     model = encoder.description
-    description = {"model": to_dict(model), "warnings": _warnings(encoder, texts, options)}
+    limit = encoder.limit(options.max_length)
+    description = {"model": to_dict(model), "warnings": _slowed_down(encoder), "max_length": limit}
     size = {"n_layers": model.n_layers, "width": model.hidden_size}
     with store.writer(key, texts=texts, **size, description=description) as writer, ThreadPoolExecutor(1) as background:
         pending, done = writer.pending, 0
         n_pending = sum(stop - start for _, start, stop in pending)
-        shards = [texts[start:stop] for _, start, stop in pending]
+        shards = _tokenized(encoder, texts, pending, options, background)
         writes: list[Future[None]] = []
-        for (index, start, stop), tokens in zip(pending, _tokenized(encoder, shards, options, background), strict=True):
+        for (index, start, stop), tokens in zip(pending, shards, strict=True):
             report = part_of(progress, start=done, share=stop - start, whole=n_pending)
             if measured is None:
                 layers = embed_layers(
@@ -323,7 +376,7 @@ def _embed_and_store(
                 measured(slice(start, stop), measures)
             for write in writes:
                 write.result()
-            writes = [background.submit(writer.write, index, layers)]
+            writes = [background.submit(writer.write, index, layers, n_cut=tokens.n_truncated)]
             done += stop - start
         for write in writes:
             write.result()
@@ -331,12 +384,16 @@ def _embed_and_store(
 
 
 def _tokenized(
-    encoder: Encoder, shards: Sequence[Sequence[str]], options: Options, background: ThreadPoolExecutor
+    encoder: Encoder,
+    texts: Sequence[str],
+    shards: Sequence[tuple[int, int, int]],
+    options: Options,
+    background: ThreadPoolExecutor,
 ) -> Iterator[TokenizedTexts]:
     """Yield the tokens of every shard; the next one is tokenised meanwhile."""
     ahead = collections.deque[Future[TokenizedTexts]]()
-    for texts in shards:
-        ahead.append(background.submit(_tokenize, encoder, texts, options))
+    for _, start, stop in shards:
+        ahead.append(background.submit(_tokenize, encoder, texts[start:stop], options))
         if len(ahead) > 1:
             yield ahead.popleft().result()
     for last in ahead:
@@ -347,15 +404,17 @@ def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> Token
     return encoder.tokenize([options.prompt + text for text in texts], max_length=options.max_length)
 
 
-def _warnings(encoder: Encoder, texts: Sequence[str], options: Options) -> list[str]:
+def _warnings(stored: StoredEmbeddings) -> list[str]:
     """Say in plain words what was cut or slowed down; the model is named later, it can have moved."""
+    manifest = stored.manifest
+    n_cut, limit = manifest.n_cut, manifest.description.get("max_length")
+    # in formats 1 and 2 it is among the warnings
+    cut = [f"{n_cut} of {manifest.n_rows} texts were cut at {limit} tokens"] if n_cut and limit is not None else []
+    return [*cut, *manifest.description["warnings"]]
+
+
+def _slowed_down(encoder: Encoder) -> list[str]:
     warnings = []
-    # a token is at least a byte or so: only texts as long as that can have been cut
-    limit = encoder.limit(options.max_length)
-    long = [text for text in texts if len(options.prompt) + len(text.encode("utf-8", "replace")) >= limit // 2]
-    n_cut = _tokenize(encoder, long, options).n_truncated if long else 0
-    if n_cut:
-        warnings.append(f"{n_cut} of {len(texts)} texts were cut at {limit} tokens")
     if not encoder.padding_invariant:
         warnings.append("padding would change the states: texts were batched by equal length")
     if encoder.rewritten:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 from layerprobe.errors import DataError
+from layerprobe.files import readable_size
+from layerprobe.names import short_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,3 +31,31 @@ class TokenMetrics:
                 f"expected token metrics of the same layers, got {len(self.prompt_entropy)} and "
                 f"{', '.join(str(len(each)) for each in by_layer)}"
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtractionPlan:
+    """What an extraction takes, before its first text."""
+
+    model: str
+    """Its name."""
+    n_texts: int
+    """Distinct texts."""
+    n_layers: int
+    width: int
+    """Features of a layer."""
+    store_dtype: str
+    """What embeddings are kept in."""
+    bytes: int
+    """To be written; less than all where a part of it is in the store."""
+    free: int
+    """Bytes that are free where the store is."""
+
+    @property
+    def sentence(self) -> str:
+        """How much would be written, and how much there is room for."""
+        return (
+            f"Embedding {self.n_texts:,} texts with {short_name(self.model)}, {self.n_layers} layers of {self.width} "
+            f"features in {self.store_dtype}, takes {readable_size(self.bytes)} of disk; "
+            f"{readable_size(self.free)} are free."
+        )

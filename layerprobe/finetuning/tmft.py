@@ -445,7 +445,7 @@ def embed(
 
     They go through one forward pass, or one for each length where padding would change what comes out.
     """
-    lengths = [len(texts.features["input_ids"][row]) for row in rows]
+    lengths = [texts.length(row) for row in rows]
     if not encoder.padding_invariant and len(set(lengths)) > 1:
         batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
         parts = [embed(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]

@@ -53,7 +53,8 @@ def diagnose(
       sqrt(chance CKA of a x chance CKA of b).
 
     Args:
-        layer: (n, d) embeddings, n >= 4, of any real dtype; a memory map is read block by block.
+        layer: (n, d) embeddings, n >= 4, of any real dtype; a memory map, or anything with a shape and a dtype whose
+            rows can be sliced, is read block by block.
         name: What messages call it, such as "layer 3 of bert-tiny".
         norm: What became of the model's final norm: none, final or raw.
 
@@ -79,10 +80,11 @@ def diagnose(
         >>> round(layer.effective_rank, 1), layer.constant_features, round(layer.chance_cka, 3)
         (7.9, 56, 0.016)
     """
-    array = np.asarray(layer)
+    # what reads its rows from files is not read as a whole
+    array: Any = layer if isinstance(getattr(layer, "dtype", None), np.dtype) else np.asarray(layer)
     check_shape(array.shape, array.dtype, name=name)
-    check_samples(len(array), name=name)
     n, d = array.shape
+    check_samples(n, name=name)
     rows = _scan(array, name=name)
     largest = np.maximum(np.abs(rows.lowest), np.abs(rows.highest))
     spread = np.maximum(rows.highest - rows.mean, rows.mean - rows.lowest)
@@ -137,7 +139,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
     total, unit_total = np.zeros(d), np.zeros(d)
     lowest, highest = np.full(d, np.inf), np.full(d, -np.inf)
     lengths: list[Array] = []
-    seen: set[bytes] = set()
+    digests: list[bytes] = []
     for block in blocks(array):
         if not np.isfinite(block).all():
             check_finite(blocks(array), name=name)
@@ -148,7 +150,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
         np.minimum(lowest, block.min(axis=0), out=lowest)
         np.maximum(highest, block.max(axis=0), out=highest)
         # Adding 0 turns -0 into 0, which is the same number in other bits.
-        seen.update(hashlib.blake2b(row.data, digest_size=16).digest() for row in block + 0.0)
+        digests.append(b"".join(hashlib.blake2b(row.data, digest_size=16).digest() for row in block + 0.0))
     norms = np.concatenate(lengths)
     n_units = int(np.count_nonzero(norms))
     return _Rows(
@@ -158,7 +160,7 @@ def _scan(array: NDArray[Any], *, name: str) -> _Rows:
         mean_norm=float(norms.mean()),
         mean_square=float((norms**2).mean()) / d,
         mean_cosine=float(unit_total @ unit_total - n_units) / (n_units * (n_units - 1)) if n_units > 1 else 0.0,
-        duplicates=n - len(seen),
+        duplicates=n - len(np.unique(np.frombuffer(b"".join(digests), dtype="S16"))),
     )
 
 

@@ -1,12 +1,11 @@
 """What is in the store and in what state. Knows manifests and checksums, not arrays."""
 
-import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from layerprobe.errors import StoreError, StoreVersionError
-from layerprobe.files import store_errors
+from layerprobe.files import folder_bytes, store_errors
 from layerprobe.store.manifest import Manifest, read_manifest
 from layerprobe.store.shards import opened
 
@@ -44,12 +43,8 @@ def entry_of(directory: Path) -> Entry:
     Raises:
         StoreError: If the directory cannot be read.
     """
-    size = 0
     with store_errors("read", directory):
-        for path in directory.iterdir():
-            # A temporary file of a process that is writing may be gone by now.
-            with contextlib.suppress(FileNotFoundError):
-                size += path.stat().st_size
+        size = folder_bytes(directory)
         modified = directory.stat().st_mtime
     state: State = "partial"
     manifest = None

@@ -10,13 +10,15 @@ from layerprobe.errors import DamagedStoreError, DataError, StoreVersionError
 from layerprobe.files import inside, problem_with, store_errors
 from layerprobe.inputs import read_document
 from layerprobe.kept import write_kept
-from layerprobe.serialisation import digest, from_dict, unsealed
+from layerprobe.serialisation import RARE, digest, from_dict, unsealed
 from layerprobe.store.key import StoreKey
 from layerprobe.versions import FORMAT_VERSION
 
 MANIFEST = "manifest.json"
 SAMPLES = "samples.json"
 _DESCRIPTION_DIGEST = "description_sha256"
+SAMPLE_BYTES = 20
+"""Of the id of a row: 16 hexadecimal digits, two quotes, a comma and a space."""
 MAX_SHARDS = 10**5
 """Of an entry; their numbers have five digits."""
 
@@ -28,6 +30,8 @@ class StoredFile:
     name: str
     bytes: int
     sha256: str
+    n_cut: int = field(default=0, metadata=RARE)
+    """Texts of a shard that were cut at the maximum length."""
 
     def problem(self, directory: Path, *, checksum: bool = True, again: bool = False) -> str | None:
         """Return what is wrong with the file, or None; without the checksum only its size is compared.
@@ -38,9 +42,14 @@ class StoredFile:
         return problem_with(directory / self.name, size=self.bytes, sha256=sha256, again=again)
 
 
-def stored_file(name: str, data: bytes) -> StoredFile:
+def stored_file(name: str, data: bytes, *, n_cut: int = 0) -> StoredFile:
     """Return the size and checksum of what is written under a name."""
-    return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())
+    return StoredFile(name=name, bytes=len(data), sha256=hashlib.sha256(data).hexdigest(), n_cut=n_cut)
+
+
+def entry_bytes(key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> int:
+    """Return what an entry takes on disk when it is complete, but for headers of some kilobytes."""
+    return n_rows * (n_layers * width * key.item_bytes + SAMPLE_BYTES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +106,16 @@ class Manifest:
     def shard_rows(self, index: int) -> tuple[int, int]:
         """Return the first row of a shard and the row after its last."""
         return index * self.rows_per_shard, min((index + 1) * self.rows_per_shard, self.n_rows)
+
+    @property
+    def bytes(self) -> int:
+        """What all files take when they are there, but for headers."""
+        return entry_bytes(self.key, n_rows=self.n_rows, n_layers=self.n_layers, width=self.width)
+
+    @property
+    def n_cut(self) -> int:
+        """Texts of the finished shards that were cut at the maximum length; 0 in formats 1 and 2."""
+        return sum(shard.n_cut for shard in self.shards)
 
     @property
     def pending(self) -> tuple[int, ...]:

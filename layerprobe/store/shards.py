@@ -17,13 +17,17 @@ from safetensors.numpy import save
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files import TEMPORARY, make_directory, store_errors, write_whole
-from layerprobe.serialisation import parse_json
-from layerprobe.store.manifest import SAMPLES, Manifest, read_manifest, stored_file, write_manifest
+from layerprobe.store.manifest import SAMPLE_BYTES, SAMPLES, Manifest, read_manifest, stored_file, write_manifest
 from layerprobe.versions import FORMAT_VERSION
 
 log = logging.getLogger(__name__)
 
-ITEM_BYTES = 4
+_STORED: dict[str, tuple[str, np.dtype[Any]]] = {
+    "float32": ("F32", np.dtype("<f4")),
+    "float16": ("F16", np.dtype("<f2")),
+}
+"""By the dtype of a key: its name in safetensors, and in numpy."""
+LARGEST_FLOAT16 = float(np.finfo(np.float16).max)
 # That compute checksums at a time.
 MAX_THREADS = 8
 
@@ -34,8 +38,15 @@ class StoredEmbeddings:
 
     directory: Path
     manifest: Manifest
-    sample_ids: tuple[str, ...]
-    """By row: the first 16 hexadecimal digits of the sha256 of the text."""
+
+    @property
+    def sample_ids(self) -> NDArray[np.uint64]:
+        """By row: what `key.sample_ids` gives of its text.
+
+        Raises:
+            DamagedStoreError: If the file with them is garbled.
+        """
+        return _read_samples(self.directory, self.manifest)
 
     @property
     def n_layers(self) -> int:
@@ -43,14 +54,15 @@ class StoredEmbeddings:
         return self.manifest.n_layers
 
     def layer(self, layer: int) -> NDArray[np.float32]:
-        """Return one layer, (n_rows, width), read-only: the memory map itself where there is a single shard.
+        """Return one layer, (n_rows, width), read-only: the memory map itself where there is a single shard of float32.
 
         Raises:
             DataError: If there is no such layer.
             DamagedStoreError: If a shard is missing, or was altered since it was opened.
         """
         parts = self._parts(layer)
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        alone = len(parts) == 1 and parts[0].dtype == np.float32
+        whole = parts[0] if alone else np.concatenate(parts, dtype=np.float32)
         whole.flags.writeable = False
         return whole
 
@@ -58,20 +70,24 @@ class StoredEmbeddings:
         """Return what `layer` does, its rows read when they are asked for, however many shards there are."""
         return StoredLayer(self._parts(layer))
 
-    def _parts(self, layer: int) -> list[NDArray[np.float32]]:
+    def _parts(self, layer: int) -> list[NDArray[np.floating]]:
         if not 0 <= layer < self.n_layers:
             raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
         check_files(self.directory, self.manifest)
+        _, dtype = _STORED[self.manifest.key.store_dtype]
         return [
-            np.memmap(path, dtype="<f4", mode="r", offset=offsets[layer], shape=shape)
+            np.memmap(path, dtype=dtype, mode="r", offset=offsets[layer], shape=shape)
             for path, shape, offsets in _headers(self.directory, self.manifest)
         ]
 
 
 class StoredLayer:
-    """One layer, (n_rows, width), as memory maps of consecutive rows; slices and index arrays read what they need."""
+    """One layer, (n_rows, width), as memory maps of consecutive rows; slices and index arrays read what they need.
 
-    def __init__(self, parts: Sequence[NDArray[np.float32]]) -> None:
+    It comes as it is stored, in float32 or float16: measures are told by how much its values were rounded.
+    """
+
+    def __init__(self, parts: Sequence[NDArray[np.floating]]) -> None:
         self._parts = parts
         self._ends = np.cumsum([len(part) for part in parts])
 
@@ -81,8 +97,8 @@ class StoredLayer:
         return int(self._ends[-1]), self._parts[0].shape[1]
 
     @property
-    def dtype(self) -> np.dtype[np.float32]:
-        """float32."""
+    def dtype(self) -> np.dtype[np.floating]:
+        """float32 or float16."""
         return self._parts[0].dtype
 
     def __len__(self) -> int:
@@ -91,9 +107,9 @@ class StoredLayer:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype=dtype)
 
-    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.float32]:
+    def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.floating]:
         chosen = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
-        selected = np.empty((len(chosen), self.shape[1]), dtype=np.float32)
+        selected = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
         shards = np.searchsorted(self._ends, chosen, side="right")
         for shard in np.unique(shards):
             here = shards == shard
@@ -105,29 +121,33 @@ class StoredLayer:
 class ShardWriter:
     """Writes the shards of one entry that are not there yet; made by `Store.writer`."""
 
-    def __init__(self, directory: Path, manifest: Manifest, sample_ids: tuple[str, ...]) -> None:
+    def __init__(self, directory: Path, manifest: Manifest) -> None:
         self._directory = directory
         self._manifest = manifest
-        self._sample_ids = sample_ids
 
     @property
     def pending(self) -> list[tuple[int, int, int]]:
         """Index, first row and row after the last of every shard that is missing or damaged."""
         return [(index, *self._manifest.shard_rows(index)) for index in self._manifest.pending]
 
-    def write(self, index: int, embeddings: NDArray[np.float32]) -> None:
+    def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
         """Write the rows of one pending shard, (n_layers, rows, width) float32, and note it in the manifest.
 
+        `n_cut` is how many of its texts were cut at the maximum length.
+
         Raises:
-            DataError: If the shard is not pending, the array is not what it should be, or a value is not finite.
+            DataError: If the shard is not pending, the array is not what it should be, or a value is not finite or
+                beyond what float16 holds where that is asked for.
             StoreError: If a file cannot be written.
         """
         if index not in self._manifest.pending:
             raise DataError(f"expected one of the pending shards {list(self._manifest.pending)}, got {index}")
         start, stop = self._manifest.shard_rows(index)
-        _check_embeddings(embeddings, (self._manifest.n_layers, stop - start, self._manifest.width))
-        data = save({f"layer.{layer}": np.ascontiguousarray(rows) for layer, rows in enumerate(embeddings)})
-        shard = stored_file(self._manifest.shard_name(index), data)
+        shape = (self._manifest.n_layers, stop - start, self._manifest.width)
+        _check_embeddings(embeddings, shape, self._manifest.key.store_dtype)
+        _, dtype = _STORED[self._manifest.key.store_dtype]
+        data = save({f"layer.{layer}": np.ascontiguousarray(rows, dtype) for layer, rows in enumerate(embeddings)})
+        shard = stored_file(self._manifest.shard_name(index), data, n_cut=n_cut)
         write_whole(self._directory / shard.name, data)
         self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda shard: shard.name)))
 
@@ -141,7 +161,7 @@ class ShardWriter:
             raise StoreError(f"cannot finish {self._directory}: the shards {list(self._manifest.pending)} are pending")
         if not self._manifest.complete:
             self._update(complete=True)
-        return StoredEmbeddings(directory=self._directory, manifest=self._manifest, sample_ids=self._sample_ids)
+        return StoredEmbeddings(directory=self._directory, manifest=self._manifest)
 
     def _update(self, **changes: Any) -> None:
         manifest = dataclasses.replace(self._manifest, **changes)
@@ -149,7 +169,7 @@ class ShardWriter:
         self._manifest = manifest
 
 
-def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
+def begin(directory: Path, new: Manifest, ids: NDArray[np.uint64]) -> Manifest:
     """Return the manifest to go on with: that on disk less the shards that are damaged, or else the new one.
 
     The caller holds the entry's lock. Afterwards the directory has the manifest, the sample ids and no
@@ -165,7 +185,7 @@ def begin(directory: Path, new: Manifest, ids: Sequence[str]) -> Manifest:
         for path in directory.glob("*" if on_disk is None else f"{TEMPORARY}*"):
             path.unlink()
     manifest = dataclasses.replace(on_disk or new, format=FORMAT_VERSION)
-    data = json.dumps(ids).encode()
+    data = _as_json(ids)
     samples = stored_file(SAMPLES, data)
     if problem := samples.problem(directory):
         if on_disk is not None:
@@ -229,7 +249,7 @@ def opened(directory: Path, manifest: Manifest, *, checksums: bool = True) -> St
     check_files(directory, manifest, checksums=checksums)
     for _ in _headers(directory, manifest):
         pass  # a header that is garbled raises
-    return StoredEmbeddings(directory=directory, manifest=manifest, sample_ids=_read_samples(directory, manifest))
+    return StoredEmbeddings(directory=directory, manifest=manifest)
 
 
 def _headers(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, tuple[int, int], list[int]]]:
@@ -237,10 +257,10 @@ def _headers(directory: Path, manifest: Manifest) -> Iterator[tuple[Path, tuple[
     for index in range(manifest.n_shards):
         start, stop = manifest.shard_rows(index)
         path, shape = directory / manifest.shard_name(index), (stop - start, manifest.width)
-        yield path, shape, _tensor_offsets(path, manifest.n_layers, shape)
+        yield path, shape, _tensor_offsets(path, manifest.n_layers, shape, manifest.key.store_dtype)
 
 
-def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[int]:
+def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int], dtype: str) -> list[int]:
     # a safetensors file: the length of the header in 8 bytes, the header as JSON, one tensor after the other
     try:
         with path.open("rb") as file:
@@ -250,35 +270,46 @@ def _tensor_offsets(path: Path, n_layers: int, shape: tuple[int, int]) -> list[i
         names = {f"layer.{layer}" for layer in range(n_layers)}
         if header.keys() - {"__metadata__"} != names:
             raise ValueError(f"expected {n_layers} layers, got {len(header)}")
-        return [_offset(header[f"layer.{layer}"], shape, 8 + length, size) for layer in range(n_layers)]
+        return [_offset(header[f"layer.{layer}"], shape, dtype, 8 + length, size) for layer in range(n_layers)]
     except OSError as error:
         raise damaged(path, f"it cannot be read ({error.strerror})") from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise damaged(path, f"its header is garbled ({error})") from error
 
 
-def _offset(tensor: dict[str, Any], shape: tuple[int, int], start: int, size: int) -> int:
+def _offset(tensor: dict[str, Any], shape: tuple[int, int], dtype: str, start: int, size: int) -> int:
     begin, end = tensor["data_offsets"]
-    expected = shape[0] * shape[1] * ITEM_BYTES
-    if (tensor["dtype"], tensor["shape"], end - begin) != ("F32", list(shape), expected):
-        raise ValueError(f"expected F32 of shape {list(shape)}, got {tensor['dtype']} of {tensor['shape']}")
+    name, kind = _STORED[dtype]
+    expected = shape[0] * shape[1] * kind.itemsize
+    if (tensor["dtype"], tensor["shape"], end - begin) != (name, list(shape), expected):
+        raise ValueError(f"expected {name} of shape {list(shape)}, got {tensor['dtype']} of {tensor['shape']}")
     if not 0 <= begin <= size - start - expected:
         raise ValueError("a tensor lies outside the file")
     return int(start + begin)
 
 
-def _read_samples(directory: Path, manifest: Manifest) -> tuple[str, ...]:
+def _as_json(ids: NDArray[np.uint64]) -> bytes:
+    """Return a JSON list of ids in 16 hexadecimal digits, as `json` writes it."""
+    digits = ids.astype(">u8").tobytes().hex().encode()
+    rows = np.tile(np.frombuffer(b'"0123456789abcdef", ', dtype=np.uint8), (len(ids), 1))
+    rows[:, 1:17] = np.frombuffer(digits, dtype=np.uint8).reshape(-1, 16)
+    return b"[" + rows.tobytes()[:-2] + b"]"
+
+
+def _read_samples(directory: Path, manifest: Manifest) -> NDArray[np.uint64]:
     path = directory / SAMPLES
     try:
-        ids = parse_json(path.read_bytes())
+        data = path.read_bytes()
+        digits = np.frombuffer(data[1:-1] + b", ", dtype=np.uint8).reshape(-1, SAMPLE_BYTES)[:, 1:17]
+        ids = np.frombuffer(bytes.fromhex(digits.tobytes().decode("ascii")), dtype=">u8").astype(np.uint64)
     except (OSError, ValueError) as error:
         raise damaged(path, f"it is garbled ({error})") from error
-    if not isinstance(ids, list) or len(ids) != manifest.n_rows or not all(isinstance(i, str) for i in ids):
+    if len(ids) != manifest.n_rows or _as_json(ids) != data:
         raise damaged(path, f"expected the ids of {manifest.n_rows} rows")
-    return tuple(ids)
+    return ids
 
 
-def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, int]) -> None:
+def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, int], dtype: str) -> None:
     if embeddings.shape != shape:
         raise DataError(f"expected embeddings of shape (n_layers, rows, width) = {shape}, got {embeddings.shape}")
     if embeddings.dtype != np.float32:
@@ -287,6 +318,12 @@ def _check_embeddings(embeddings: NDArray[np.float32], shape: tuple[int, int, in
         finite = np.isfinite(rows).all(axis=1)
         if not finite.all():
             raise DataError(f"layer {layer} is not finite in {int((~finite).sum())} of {shape[1]} rows of a shard")
+        largest = float(np.abs(rows).max())
+        if dtype == "float16" and largest > LARGEST_FLOAT16:
+            raise DataError(
+                f"layer {layer} has a value of {largest:,.0f}, and float16 holds up to {LARGEST_FLOAT16:,.0f}: keep "
+                "embeddings in float32 (--store-dtype float32)"
+            )
 
 
 def damaged(path: Path, problem: str) -> DamagedStoreError:

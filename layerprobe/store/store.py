@@ -18,23 +18,27 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
-from layerprobe.files import from_home, inside, make_directory, store_errors
+from layerprobe.files import folder_bytes, from_home, inside, make_directory, readable_size, store_errors
 from layerprobe.kept import read_kept, write_kept
 from layerprobe.serialisation import from_dict
 from layerprobe.store.entries import Entry, entry_of
-from layerprobe.store.key import StoreKey, is_fingerprint, sample_ids, texts_digest
-from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, read_manifest
-from layerprobe.store.shards import ITEM_BYTES, ShardWriter, StoredEmbeddings, begin, opened
+from layerprobe.store.key import StoreKey, first_rows, is_fingerprint, sample_ids, texts_digest
+from layerprobe.store.manifest import MANIFEST, SAMPLES, Manifest, StoredFile, entry_bytes, read_manifest
+from layerprobe.store.shards import ShardWriter, StoredEmbeddings, begin, opened
 from layerprobe.store.verification import Verification, verify
 from layerprobe.versions import FORMAT_VERSION, __version__
 
 log = logging.getLogger(__name__)
 
 SHARD_BYTES = 64 * 2**20
+"""Of a shard in memory, where it is float32."""
+ITEM_BYTES = 4
 MIN_SHARD_ROWS, MAX_SHARD_ROWS = 256, 65536
 DAY = 86400
 _RESULT = "result"
@@ -99,9 +103,16 @@ class Store:
         Raises:
             DataError: If texts repeat, are none, or are not those of the key.
             StoreVersionError: If a newer layerprobe wrote the entry.
-            StoreError: If a file cannot be written, or the entry was begun with another shape.
+            StoreError: If the disk has no room, a file cannot be written, or the entry was begun with another shape.
         """
-        _check_texts(texts, key)
+        ids = _checked_ids(texts, key)
+        needed, free = self.room(key, n_rows=len(texts), n_layers=n_layers, width=width)
+        if needed > free:
+            halved = ", or halve them with --store-dtype float16" if key.store_dtype == "float32" else ""
+            raise StoreError(
+                f"expected {readable_size(needed)} of free space for embeddings in {self.root}, got "
+                f"{readable_size(free)}: free some, choose another folder with --cache-dir{halved}"
+            )
         rows = min(max(SHARD_BYTES // max(1, n_layers * width * ITEM_BYTES), MIN_SHARD_ROWS), MAX_SHARD_ROWS)
         new = Manifest(
             format=FORMAT_VERSION,
@@ -117,8 +128,16 @@ class Store:
         )
         directory = self._directory(key.fingerprint)
         with self._locked(key.fingerprint):
-            ids = sample_ids(texts)
-            yield ShardWriter(directory, begin(directory, new, ids), ids)
+            yield ShardWriter(directory, begin(directory, new, ids))
+
+    def room(self, key: StoreKey, *, n_rows: int, n_layers: int, width: int) -> tuple[int, int]:
+        """Return the bytes that are still to be written for an entry of a key, and those that are free for them."""
+        directory = self._directory(key.fingerprint)
+        with store_errors("read", self.root):
+            there = folder_bytes(directory)
+            existing = next(folder for folder in (self.root, *self.root.absolute().parents) if folder.exists())
+            free = shutil.disk_usage(existing).free
+        return max(0, entry_bytes(key, n_rows=n_rows, n_layers=n_layers, width=width) - there), free
 
     def entries(self) -> list[Entry]:
         """Return what is in the store, the latest first.
@@ -277,10 +296,13 @@ class Store:
         return freed
 
 
-def _check_texts(texts: Sequence[str], key: StoreKey) -> None:
+def _checked_ids(texts: Sequence[str], key: StoreKey) -> NDArray[np.uint64]:
+    """Return the ids of texts, or raise DataError unless they are distinct and those of the key."""
     if not texts:
         raise DataError("expected at least one text, got none")
-    if len(set(texts)) < len(texts):
-        raise DataError(f"expected distinct texts, {len(texts) - len(set(texts))} of {len(texts)} are copies")
+    ids = sample_ids(texts)
+    if copies := len(texts) - len(first_rows(texts, ids)):
+        raise DataError(f"expected distinct texts, {copies} of {len(texts)} are copies")
     if texts_digest(texts) != key.texts_digest:
         raise DataError("expected the texts of the key: their digest is another one")
+    return ids

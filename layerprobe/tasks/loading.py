@@ -1,13 +1,14 @@
 """Tasks and texts, loaded. Knows the way from a source to clean splits; formats and columns are elsewhere."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
+from layerprobe.spooled import spooled
 from layerprobe.tasks.columns import Columns, named_column, text_columns
 from layerprobe.tasks.discovery import folder_splits, sibling_splits
 from layerprobe.tasks.examples import SPLITS, kind_of, parsed, read_rows, task_of
@@ -190,18 +191,21 @@ class _Cell(NamedTuple):
 
 def _text_file(name: str, cells: Iterable[_Cell], *, unit: str, skip_empty: bool) -> TextFile:
     """Return the texts of cells, each with its document where there is such a column."""
-    cleaner, empty = Cleaner(), EmptyCells(name, unit)
-    kept: list[tuple[str, str | None]] = []
-    for cell in cells:
-        text = cleaner.clean(cell.text)
-        if text.strip():
-            kept.append((text, cell.document))
-        else:
-            empty.add(cell.column, cell.number)
-    if not kept:
+    cleaner, empty, documents = Cleaner(), EmptyCells(name, unit), list[str]()
+
+    def clean() -> Iterator[str]:
+        for cell in cells:
+            text = cleaner.clean(cell.text)
+            if text.strip():
+                if cell.document is not None:
+                    documents.append(cell.document.strip())
+                yield text
+            else:
+                empty.add(cell.column, cell.number)
+
+    texts = spooled(clean())
+    if not texts:
         raise TaskError(f"{name} has no texts: expected at least one")
-    texts = tuple(text for text, _ in kept)
-    documents = tuple(document.strip() for _, document in kept if document is not None)
     warnings = [*check_empty([empty], skip=skip_empty), *cleaner.warnings(name, "text")]
     if not documents:
         return TextFile(name=name, texts=texts, warnings=tuple(warnings))

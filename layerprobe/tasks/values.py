@@ -2,6 +2,7 @@
 
 import math
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -135,8 +136,9 @@ class TextFile:
 
     name: str
     """As the user gave it."""
-    texts: tuple[str, ...]
-    """In the order of the file; the same text can occur more than once."""
+    texts: Sequence[str]
+    """In the order of the file; the same text can occur more than once. A tuple, or `SpooledTexts` where they are many:
+    their memory is then a few bytes each."""
     documents: tuple[str, ...] | None = None
     """Where each text comes from, if the file says so."""
     notes: tuple[str, ...] = ()

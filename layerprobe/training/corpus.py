@@ -13,7 +13,7 @@ from layerprobe.encoders.batching import TokenizedTexts
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
 
-# Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
+# Texts from one report of progress to the next.
 CHUNK = 20_000
 # Batches whose texts are sorted by length together.
 WINDOW = 50
@@ -61,10 +61,10 @@ def tokenize_corpus(
     padding, side = 0, "right"
     for start in range(0, len(texts), CHUNK):
         tokenized = tokenize(list(texts[start : start + CHUNK]))
-        parts += [np.array(ids, dtype=np.int32) for ids in tokenized.features["input_ids"]]
+        parts.append(tokenized.ids)
         lengths += tokenized.lengths
         n_cut += tokenized.n_truncated
-        padding, side = tokenized.padding["input_ids"], tokenized.padding_side
+        padding, side = tokenized.pad_id, tokenized.padding_side
         progress("tokenizing", min(start + CHUNK, len(texts)), len(texts))
     ends = np.cumsum(lengths, dtype=np.int64)
     return Corpus(ids=np.concatenate(parts), ends=ends, pad_id=padding, padding_side=side, n_cut=n_cut)

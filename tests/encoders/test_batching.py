@@ -3,11 +3,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from layerprobe.encoders import batching
 from layerprobe.encoders.batching import collate, token_batches, tokenize
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
@@ -115,7 +117,7 @@ def test_token_types_go_to_the_models_that_have_them(
 ) -> None:
     encoder = loaded(name)
     assert "token_type_ids" in encoder.tokenizer("a"), "expected a tokenizer as BERT's"
-    assert ("token_type_ids" in encoder.tokenize(["a"]).features) == reads_them
+    assert ("token_type_ids" in collate(encoder.tokenize(["a"]), [0])) == reads_them
 
 
 def test_encoder_cuts_at_the_smaller_limit(loaded: Callable[[str], Encoder]) -> None:
@@ -137,3 +139,22 @@ def test_a_token_that_the_model_does_not_know_is_named(tmp_path: Path) -> None:
     encoder = load_encoder(str(save_tiny("bert", tmp_path, vocab_size=last)))
     with pytest.raises(ModelError, match=f"token {last} where the model knows {last} tokens"):
         encoder.tokenize(["a fox", "a fizz"])
+
+
+def test_chunks_of_texts_are_tokenised_as_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["a b c", "a", "a b c d e f g", "b", "a b"]
+    whole = tokenize(tiny_tokenizer(), texts, max_length=6, token_types=True)
+    monkeypatch.setattr(batching, "CHUNK", 2)
+    parts = tokenize(tiny_tokenizer(), texts, max_length=6, token_types=True)
+    for field in ("ids", "types", "ends", "n_truncated"):
+        np.testing.assert_array_equal(getattr(parts, field), getattr(whole, field))
+    assert (len(parts), parts.n_truncated) == (5, 1)
+
+
+@given(rows=st.lists(st.integers(0, 4), min_size=1, max_size=6), side=st.sampled_from(["left", "right"]))
+def test_collate_is_what_the_tokenizer_pads(rows: list[int], side: str) -> None:
+    texts = ["a b c", "a", "a b c d e f g", "b", "a b"]
+    tokenizer = tiny_tokenizer(padding_side=side)
+    batch = collate(tokenize(tokenizer, texts, max_length=6, token_types=True), rows)
+    padded = tokenizer([texts[row] for row in rows], truncation=True, max_length=6, padding=True)
+    assert {name: values.tolist() for name, values in batch.items()} == dict(padded)

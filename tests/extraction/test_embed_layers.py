@@ -30,7 +30,7 @@ def one_by_one(encoder: Encoder, texts: list[str] | tuple[str, ...], pooling: Po
     """Every text in a forward pass of its own, nothing padded: (layer, text, feature)."""
     rows = []
     for text in texts:
-        inputs = {name: torch.tensor([ids]) for name, (ids,) in encoder.tokenize([text]).features.items()}
+        inputs = collate(encoder.tokenize([text]), [0])
         states = list(encoder.layer_states(inputs))
         rows.append(torch.stack([pool(state, inputs["attention_mask"], pooling)[0] for state in states]))
     return torch.stack(rows, dim=1).numpy()

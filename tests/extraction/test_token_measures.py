@@ -13,6 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
+from layerprobe.encoders.batching import collate
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DegenerateLayerError
@@ -50,7 +51,7 @@ def by_hand(encoder: Encoder, measure: Callable[[Array], float]) -> Array:
     """Every text in a forward pass of its own: (layer, text)."""
     found = []
     for text in TEXTS:
-        inputs = {name: torch.tensor([ids]) for name, (ids,) in encoder.tokenize([text]).features.items()}
+        inputs = collate(encoder.tokenize([text]), [0])
         found.append([measure(states[0].double().numpy()) for states in encoder.layer_states(inputs)])
     return np.array(found).T
 
@@ -117,7 +118,7 @@ def test_a_reduced_forward_pass_is_measured_in_float32(tmp_path: Path) -> None:
     encoder = load_encoder(folder, dtype="bfloat16")
     _, measures = embed_and_measure(encoder, encoder.tokenize(["a b c d e f g h"]))
     with torch.inference_mode(), encoder.precision():
-        inputs = {name: torch.tensor(ids) for name, ids in encoder.tokenize(["a b c d e f g h"]).features.items()}
+        inputs = collate(encoder.tokenize(["a b c d e f g h"]), [0])
         states = [state[0].double().numpy() for state in encoder.layer_states(inputs)]
     np.testing.assert_allclose(measures.prompt_entropy[:, 0], [entropy_by_hand(state) for state in states], atol=1e-4)
 

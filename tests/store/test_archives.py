@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -10,7 +11,7 @@ from layerprobe.store.key import StoreKey, sample_ids, texts_digest
 from layerprobe.store.store import Store
 
 ARCHIVES = Path(__file__).parent / "archives"
-V1, V2 = ARCHIVES / "v1", ARCHIVES / "v2"
+V1, V2, V3 = ARCHIVES / "v1", ARCHIVES / "v2", ARCHIVES / "v3"
 TEXTS = ["a plane", "ein Flugzeug", "비행기", 'a "plane"', "an aeroplane"]
 KEY = StoreKey(
     model="org/model",
@@ -28,17 +29,17 @@ KEY = StoreKey(
 VALUES = np.arange(3 * 5 * 4, dtype=np.float32).reshape(3, 5, 4) / 8 - 2
 
 
-@pytest.mark.parametrize("archive", [V1, V2], ids=["1", "2"])
+@pytest.mark.parametrize("archive", [V1, V2, V3], ids=["1", "2", "3"])
 def test_every_format_is_read_for_ever(archive):
     store = Store(archive)
-    (entry,) = store.entries()
-    assert (entry.state, entry.fingerprint) == ("complete", KEY.fingerprint)
+    entries = {entry.fingerprint: entry.state for entry in store.entries()}
+    assert entries[KEY.fingerprint] == "complete"
     found = store.verify()
     assert (found.problems, found.unchecked) == ((), ())
     stored = store.open(KEY)
     assert stored is not None
     assert (stored.n_layers, stored.manifest.n_rows, stored.manifest.width) == (3, 5, 4)
-    assert stored.sample_ids == sample_ids(TEXTS)
+    np.testing.assert_array_equal(stored.sample_ids, sample_ids(TEXTS))
     assert stored.manifest.description == {"architecture": "bert", "parameters": [10, 20, 30], "seconds": 1.5}
     for layer in range(3):
         np.testing.assert_array_equal(stored.layer(layer), VALUES[layer])
@@ -48,6 +49,17 @@ def test_every_format_is_read_for_ever(archive):
 def test_a_result_of_format_2_is_read_for_ever():
     assert Store(V2).load_result("ranks", "0" * 64, dict[str, list[float]]) is None  # no type of ours
     assert Store(V2).load_result("ranks", "0" * 64, dict[str, tuple[float, ...]]) == {"values": (1.5, 2.5)}
+
+
+def test_format_3_has_float16_and_how_many_texts_were_cut():
+    key = dataclasses.replace(KEY, store_dtype="float16")
+    stored = Store(V3).open(key)
+    assert stored is not None
+    assert stored.manifest.n_cut == 3
+    for layer in range(3):
+        np.testing.assert_array_equal(stored.layer(layer), VALUES[layer])  # eighths are float16
+        assert stored.layer(layer).dtype == np.float32
+        assert stored.rows(layer).dtype == np.float16
 
 
 def test_formats_have_the_manifests_that_they_had():
@@ -65,7 +77,7 @@ def test_formats_have_the_manifests_that_they_had():
         ]
 
 
-def test_an_entry_of_format_1_is_mended_to_one_of_format_2(tmp_path):
+def test_an_entry_of_format_1_is_mended_to_one_of_today(tmp_path):
     shutil.copytree(V1, tmp_path / "cache")
     store = Store(tmp_path / "cache")
     first, second = sorted(tmp_path.rglob("shard-*"))
@@ -77,7 +89,7 @@ def test_an_entry_of_format_1_is_mended_to_one_of_format_2(tmp_path):
         stored = writer.finish()
     assert first.stat().st_mtime_ns == before
     manifest = json.loads((stored.directory / "manifest.json").read_text())
-    assert (manifest["format"], manifest["checksum"]["name"]) == (2, f"{KEY.fingerprint}/manifest.json")
+    assert (manifest["format"], manifest["checksum"]["name"]) == (3, f"{KEY.fingerprint}/manifest.json")
     assert store.verify().problems == ()
 
 

@@ -100,16 +100,20 @@ def test_garbled_sample_ids_are_named(store, texts, fill, key_of):
     path = fill(store, texts).directory / "samples.json"
     path.write_bytes(b"[" + path.read_bytes()[1:-1] + b",")
     vouch_for(path)
+    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, expected the ids of 5 rows"):
+        _ = store.open(key_of(texts)).sample_ids
+    path.write_bytes(path.read_bytes().replace(b"a", b"x"))
+    vouch_for(path)
     with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, it is garbled"):
-        store.open(key_of(texts))
+        _ = store.open(key_of(texts)).sample_ids
 
 
 def test_too_few_sample_ids_are_named(store, texts, fill, key_of):
     path = fill(store, texts).directory / "samples.json"
     fewer(path)
     vouch_for(path)
-    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, expected the ids of 5 rows"):
-        store.open(key_of(texts))
+    with pytest.raises(DamagedStoreError, match=r"samples\.json is damaged, it is garbled"):
+        _ = store.open(key_of(texts)).sample_ids
 
 
 def test_a_shard_that_goes_after_opening_is_named(store, texts, fill):
@@ -195,16 +199,16 @@ def test_the_manifest_of_another_entry_is_refused(store, texts, fill, key_of):
 
 def test_a_newer_format_is_refused_and_left_alone(store, texts, fill, key_of):
     path = fill(store, texts).directory / "manifest.json"
-    path.write_text(json.dumps({"format": 3, "unheard": "of"}))
+    path.write_text(json.dumps({"format": 4, "unheard": "of"}))
     message = (
-        r"manifest\.json has format 3, this layerprobe reads up to 2: upgrade layerprobe, or choose another folder"
+        r"manifest\.json has format 4, this layerprobe reads up to 3: upgrade layerprobe, or choose another folder"
     )
     with pytest.raises(StoreVersionError, match=message):
         store.open(key_of(texts))
     with pytest.raises(StoreVersionError, match=message):
         fill(store, texts)
     assert [entry.state for entry in store.entries()] == ["newer"]
-    assert "has format 3" in store.verify().problems[0]
+    assert "has format 4" in store.verify().problems[0]
     assert len(list(path.parent.iterdir())) == 5
 
 

@@ -3,6 +3,7 @@ import json
 import re
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 
-from layerprobe.errors import DataError, StoreError
+from layerprobe.errors import DamagedStoreError, DataError, StoreError
+from layerprobe.files import sha256_of
+from layerprobe.serialisation import from_dict
 from layerprobe.store.key import sample_ids
+from layerprobe.store.manifest import Manifest, write_manifest
 from layerprobe.store.store import Store
 
 
@@ -31,7 +35,8 @@ def test_what_was_written_comes_back(key_of, data):
             finished = writer.finish()
         stored = Store(folder).open(key)
         assert stored is not None
-        assert stored.sample_ids == finished.sample_ids == sample_ids(texts)
+        for each in (stored, finished):
+            np.testing.assert_array_equal(each.sample_ids, sample_ids(texts))
         assert (stored.manifest.n_rows, stored.n_layers, stored.manifest.width) == (len(texts), n_layers, width)
         assert stored.manifest.description == {"note": ["x", 1]}
         for layer in range(n_layers):
@@ -98,7 +103,8 @@ def test_there_are_no_rows_of_other_layers(store, texts, fill, layer):
 @pytest.mark.parametrize(
     ("n_layers", "width", "rows"), [(13, 768, 1680), (1, 1, 65536), (200, 100_000, 256), (37, 1024, 442)]
 )
-def test_shards_have_about_64_mib(tmp_path, key_of, n_layers, width, rows):
+def test_shards_have_about_64_mib(tmp_path, monkeypatch, key_of, n_layers, width, rows):
+    monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=2**60))
     store, texts = Store(tmp_path), [str(i) for i in range(70_000)]
     with store.writer(key_of(texts), texts=texts, n_layers=n_layers, width=width) as writer:
         assert writer.pending[0] == (0, 0, rows)
@@ -166,3 +172,73 @@ def test_default_root(monkeypatch, tmp_path):
     monkeypatch.setenv("LAYERPROBE_CACHE", "")
     assert Store().root.name == "layerprobe"
     assert Store("~/x").root == Path.home() / "x"
+
+
+def test_float16_is_half_the_size_and_rounded_once(store, texts, fill, values_of, key_of):
+    full, half = fill(store, texts), fill(store, texts, store_dtype="float16")
+    assert full.directory != half.directory
+    tensors = [sum(array.nbytes for array in load_file(path).values()) for path in shards_of(half)]
+    assert sum(tensors) * 2 == values_of(texts).nbytes
+    assert half.manifest.bytes == sum(tensors) + (half.directory / "samples.json").stat().st_size
+    for layer, values in enumerate(values_of(texts)):
+        rounded = values.astype(np.float16)
+        np.testing.assert_array_equal(half.layer(layer), rounded.astype(np.float32))
+        assert half.layer(layer).dtype == np.float32
+        np.testing.assert_array_equal(half.rows(layer)[:], rounded)
+        assert half.rows(layer).dtype == half.rows(layer)[1:2].dtype == np.asarray(half.rows(layer)).dtype == np.float16
+    assert store.verify().problems == ()
+    assert {entry.state for entry in store.entries()} == {"complete"}
+
+
+def shards_of(stored):
+    return sorted(stored.directory.glob("*.safetensors"))
+
+
+def test_a_header_of_another_dtype_is_damage(store, texts, fill, key_of):
+    full, half = fill(store, texts), fill(store, texts, store_dtype="float16")
+    manifest = json.loads((half.directory / "manifest.json").read_text())
+    for path, file in zip(shards_of(full), manifest["shards"], strict=True):
+        (half.directory / path.name).write_bytes(path.read_bytes())
+        file.update(bytes=path.stat().st_size, sha256=sha256_of(path))
+    write_manifest(half.directory, from_dict(Manifest, {k: v for k, v in manifest.items() if k != "checksum"}))
+    with pytest.raises(DamagedStoreError, match=r"its header is garbled .expected F16 of shape .2, 4., got F32"):
+        store.open(key_of(texts, store_dtype="float16"))
+
+
+def test_a_value_beyond_float16_is_refused_and_not_made_infinite(store, texts, key_of, values_of):
+    values = values_of(texts)
+    values[2, 1, 3] = -65_520  # the first that is rounded to infinity
+    with store.writer(key_of(texts, store_dtype="float16"), texts=texts, n_layers=3, width=4) as writer:
+        with pytest.raises(DataError, match=r"layer 2 has a value of 65,520, and float16 holds up to 65,504: keep"):
+            writer.write(0, values[:, :2])
+        values[2, 1, 3] = -65_504
+        writer.write(0, values[:, :2])
+        assert len(writer.pending) == 2
+
+
+def test_what_the_disk_has_no_room_for_is_not_begun(store, texts, fill, key_of, monkeypatch):
+    needed = 5 * (3 * 4 * 4 + 20)
+    assert store.room(key_of(texts), n_rows=5, n_layers=3, width=4)[0] == needed
+    monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=needed - 1))
+    message = "expected 340 B of free space for embeddings in .*, got 339 B: free some, choose another folder with"
+    with pytest.raises(StoreError, match=message) as caught:
+        fill(store, texts)
+    assert str(caught.value).endswith("or halve them with --store-dtype float16")
+    assert not store.root.exists()
+    assert fill(store, texts, store_dtype="float16").manifest.complete
+    # what is there already needs no room
+    monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    assert fill(store, texts, store_dtype="float16").manifest.complete
+
+
+def test_texts_that_were_cut_are_counted_by_shard(store, texts, key_of, values_of):
+    def write(counts):
+        with store.writer(key_of(texts), texts=texts, n_layers=3, width=4) as writer:
+            for index, start, stop in writer.pending:
+                writer.write(index, values_of(texts)[:, start:stop], n_cut=counts[index])
+            return writer.finish()
+
+    stored = write([1, 0, 2])
+    assert stored.manifest.n_cut == store.open(key_of(texts)).manifest.n_cut == 3
+    shards_of(stored)[2].unlink()
+    assert write({2: 1}).manifest.n_cut == 2

@@ -779,9 +779,9 @@ def test_a_toy_task_is_what_it_says(task: Task, models: dict[str, str]) -> None:
     assert (len(task.train), len(task.validation), len(task.test)) == (32, 24, 24)
     assert set(toy_pairs(50, 0).targets) == {0.0, 0.25, 0.5, 0.75, 1.0}
     encoder = load_encoder(models["bert"], device="cpu")
-    ids = encoder.tokenize(task.test.texts).features["input_ids"]
-    assert {len(row) for row in ids} == {6}
-    assert all(encoder.tokenizer.unk_token_id not in row for row in ids)
+    tokens = encoder.tokenize(task.test.texts)
+    assert set(tokens.lengths) == {6}
+    assert encoder.tokenizer.unk_token_id not in tokens.ids
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from layerprobe.errors import StoreError
+from layerprobe.files import readable_size
 from layerprobe_cli.options import CacheDir
 from layerprobe_cli.output import Json, fail, print_json, print_table, print_values
 
@@ -33,10 +34,11 @@ def _list(cache_dir: CacheDir = None, json: Json = False) -> None:
     if json:
         print_json(entries)
         return
-    typer.echo(f"{store.root}: {len(entries)} extractions, {_size(sum(entry['bytes'] for entry in entries))}")
+    typer.echo(f"{store.root}: {len(entries)} extractions, {readable_size(sum(entry['bytes'] for entry in entries))}")
     if entries:
-        names = ("fingerprint", "state", "layers", "texts", "features", "size", "model")
-        rows = [{**entry, "fingerprint": entry["fingerprint"][:12], "size": _size(entry["bytes"])} for entry in entries]
+        names = ("fingerprint", "state", "layers", "texts", "features", "dtype", "size", "model")
+        shown = ({"fingerprint": entry["fingerprint"][:12], "size": readable_size(entry["bytes"])} for entry in entries)
+        rows = [entry | short for entry, short in zip(entries, shown, strict=True)]
         print_table(names, [[str(row[name]) for name in names] for row in rows])
 
 
@@ -53,7 +55,9 @@ def _info(fingerprint: Fingerprint, cache_dir: CacheDir = None, json: Json = Fal
     summary = _summary(entry)
     if entry.manifest is not None:
         summary |= {"folder": str(entry.directory), "created": entry.manifest.created}
-        summary |= {name: value for name, value in to_dict(entry.manifest.key).items() if name != "model"}
+        summary |= {"bytes_when_complete": entry.manifest.bytes}
+        fields = {"store_dtype": summary.pop("dtype"), **to_dict(entry.manifest.key)}
+        summary |= {name: value for name, value in fields.items() if name != "model"}
     if json:
         print_json(summary)
     else:
@@ -135,7 +139,7 @@ def _prune(
         )
     else:
         verb = "would remove" if dry_run else "removed"
-        typer.echo(f"{verb} {len(removed.entries)} extractions, {_size(removed.bytes)}")
+        typer.echo(f"{verb} {len(removed.entries)} extractions, {readable_size(removed.bytes)}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"list": _list, "info": _info, "verify": _verify, "prune": _prune}
@@ -151,6 +155,7 @@ def _summary(entry: Entry) -> dict[str, Any]:
         "layers": manifest.n_layers if manifest else "",
         "texts": manifest.n_rows if manifest else "",
         "features": manifest.width if manifest else "",
+        "dtype": manifest.key.store_dtype if manifest else "",
         "bytes": entry.bytes,
         "modified": datetime.fromtimestamp(entry.modified, UTC).isoformat(timespec="seconds"),
     }
@@ -162,12 +167,3 @@ def _entry(entries: list[Entry], beginning: str) -> Entry:
         what = "no extraction" if not matching else f"{len(matching)} extractions"
         raise StoreError(f"there is {what} whose fingerprint begins with {beginning!r}: see `layerprobe cache list`")
     return matching[0]
-
-
-def _size(n_bytes: int) -> str:
-    size = float(n_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

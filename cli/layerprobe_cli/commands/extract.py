@@ -1,13 +1,27 @@
 """layerprobe extract."""
 
+import functools
+from typing import Annotated
+
+import typer
+
 from layerprobe_cli.options import Extraction, Model, TextSource
 from layerprobe_cli.output import Output, print_values
 
 
-def extract(model: Model, source: TextSource, extraction: Extraction, output: Output) -> None:
+def extract(
+    model: Model,
+    source: TextSource,
+    extraction: Extraction,
+    output: Output,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say how much disk it takes and how much is free, and stop.")
+    ] = False,
+) -> None:
     """Embed texts at every layer and keep the result on disk.
 
-    One forward pass does for all layers.
+    One forward pass does for all layers. What it takes on disk is said before it begins; memory does not grow with the
+    texts.
 
     Example:  [bold]layerprobe extract google-bert/bert-base-cased --texts sentences.txt[/bold]
     """
@@ -18,7 +32,11 @@ def extract(model: Model, source: TextSource, extraction: Extraction, output: Ou
 
     with output.progress() as progress:
         embeddings = extract_layers(
-            extraction.resolve(model), data.texts, options=extraction.options(), progress=progress
+            extraction.resolve(model),
+            data.texts,
+            options=extraction.options(),
+            progress=progress,
+            foreseen=functools.partial(output.plan, dry_run=dry_run),
         )
     warnings = (*data.warnings, *embeddings.warnings)
     output.notes(data.notes, warnings)
@@ -32,5 +50,6 @@ def extract(model: Model, source: TextSource, extraction: Extraction, output: Ou
         "features": embeddings.model.hidden_size,
         "norm": embeddings.model.norm,
         "dtype": embeddings.model.dtype,
+        "store_dtype": embeddings.stored.manifest.key.store_dtype,
     }
     output.result(summary, print_values, as_json={**summary, "notes": data.notes, "warnings": warnings})
