@@ -4,7 +4,7 @@ A process that is killed costs the job it was at; one whose parent is gone ends.
 
 No library keeps all of this (tests/sweeps/test_pool.py, tried in 2026): processes of loky 3.7 and pebble 5.2 outlive a
 killed parent, all get one setting and forward no logs, and loky gives up every job where one process is killed; Ray
-2.60, for which there is `layerprobe.ray_pool`, takes seconds to begin and does not say how a process ended.
+2.60 takes seconds to begin and does not say how a process ended (it is for many machines: `layerprobe.ray_pool`).
 """
 
 from __future__ import annotations

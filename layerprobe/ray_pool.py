@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from layerprobe.errors import LayerProbeError, WorkerError
 from layerprobe.files import TEMPORARY, make_directory, write_whole
-from layerprobe.pool import Jobs, Lost, Start, attempt, forward_logs, said_once
+from layerprobe.pool import Jobs, Lost, attempt, forward_logs, said_once
 from layerprobe.versions import __version__
 
 logger = logging.getLogger(__name__)
@@ -59,18 +59,20 @@ class RayCluster:
 
 def ray_pooled(
     cluster: RayCluster,
-    start: Start[S, J, A],
+    start: Callable[[S], Callable[[Any], A | None]],
     setting_of: Callable[[int], S],
     jobs: Sequence[J],
     *,
     waiting: Callable[[J], None] = lambda job: None,
+    sent: Callable[[J], Any] = lambda job: job,
 ) -> Generator[tuple[J, A | Lost], None, None]:
     """Do jobs in processes on the nodes of a cluster; give each job with its answer as it ends.
 
     As `layerprobe.pool.pooled`, but that all processes have one setting, `setting_of` the processors that each may use;
     that StoreError and WorkerError are the failure of a node, whose jobs go to others; and that a job may lose its
     process five times. Nodes that join, or come back, take part. Each process checks that it sees the folder as this
-    one does. The whole cluster may be in other hands, too: what is not free is waited for.
+    one does. The whole cluster may be in other hands, too: what is not free is waited for. A process gets what `sent`
+    makes of a job when it is begun, by default the job itself.
 
     Raises:
         LayerProbeError: If Ray is not installed, does not answer, does not fit, or has no node for the jobs.
@@ -80,7 +82,7 @@ def ray_pooled(
     if not jobs:
         return
     with _connected(cluster.address) as ray, _probes(cluster.folders) as probes:
-        pool = _Pool(ray, cluster, start, setting_of, Jobs(jobs, waiting, tries=TRIES), probes)
+        pool = _Pool(ray, cluster, start, setting_of, Jobs(jobs, waiting, tries=TRIES), probes, sent)
         try:
             yield from pool.answers()
         finally:
@@ -238,8 +240,10 @@ class _Pool:
         setting_of: Callable[[int], Any],
         jobs: Jobs[Any],
         probes: tuple[_Probe, ...],
+        sent: Callable[[Any], Any],
     ) -> None:
         self.ray, self.cluster, self.start, self.jobs, self.probes = ray, cluster, start, jobs, probes
+        self.sent = sent
         self.workers: list[_Worker] = []
         self.left_out: dict[str, Exception] = {}
         """Why, by the id of a node."""
@@ -261,7 +265,7 @@ class _Pool:
             for worker in [worker for worker in self.workers if worker.reference is None]:
                 worker.job = self.jobs.take()
                 for job in worker.job:
-                    worker.reference = worker.actor.work.remote(job)
+                    worker.reference = worker.actor.work.remote(self.sent(job))
             for worker in self._ended():
                 yield from self._outcome(worker, *self._message(worker))
         self._listen(self.log.so_far.remote())

@@ -78,6 +78,12 @@ Ray = Annotated[
         show_default=False,
     ),
 ]
+Workers = Annotated[
+    int | None,
+    option(
+        "Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one a GPU, else one a node"
+    ),
+]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
     Literal["embedded", "cdn"],

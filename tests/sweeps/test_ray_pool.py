@@ -19,6 +19,7 @@ import pytest
 from layerprobe import ray_pool
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
+from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import scan
 from layerprobe.pool import Lost
 from layerprobe.ray_pool import RayCluster, processors_a_job, ray_pooled
@@ -28,7 +29,7 @@ from tests.models import tiny_model, tiny_tokenizer
 from tests.sweeps import pool_jobs, tiny
 from tests.sweeps.ray_nodes import Nodes, nodes
 from tests.sweeps.test_pool import until
-from tests.toy_task import toy_task
+from tests.toy_task import LETTERS, toy_task
 
 pytest.importorskip("ray")
 ROOT = Path(__file__).parents[2]
@@ -279,6 +280,29 @@ def test_a_scan_is_as_the_local_one(
     assert [step for step in done if step[0] == "seeds"] == [("seeds", float(n), 3.0) for n in (1, 2, 3)]
     local_files, files = ([path.relative_to(store) for path in sorted(store.rglob("*"))] for store in stores)
     assert files == local_files
+
+
+@pytest.mark.slow
+def test_shards_are_as_the_local_ones(
+    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("layerprobe.store.store.MAX_SHARD_ROWS", 40)
+    texts = [f"{first} {second}" for first in LETTERS for second in LETTERS][:230]
+    stores = [tmp_path / "local", tmp_path / "ray"]
+    options = [Options(device="cpu", max_length=4, cache_dir=store) for store in stores]
+    model = inputs / "electra"
+    here = extract(model, texts, options=options[0])
+    done: list[tuple[str, float, float]] = []
+    monkeypatch.setattr("layerprobe.extraction.embeddings._embed_and_store", None)  # only there
+    there = extract(model, texts, options=options[1], ray=larger.address, progress=lambda *step: done.append(step))
+    assert there.stored.manifest.n_shards == 6
+    assert there.warnings == here.warnings
+    assert done[-1] == ("texts", 230.0, 230.0)
+    for name in [shard.name for shard in here.stored.manifest.shards]:
+        assert (there.stored.directory / name).read_bytes() == (here.stored.directory / name).read_bytes()
+    assert there.stored.manifest.shards == here.stored.manifest.shards
+    again = extract(model, texts, options=options[1], ray="nonsense")  # it is in the store
+    assert again.fingerprint == there.fingerprint
 
 
 def test_a_loaded_model_is_refused(tmp_path: Path) -> None:

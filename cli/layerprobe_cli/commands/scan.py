@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Ray, Report, TaskSource
+from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Ray, Report, TaskSource, Workers
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
 
@@ -29,10 +29,7 @@ def scan(
         bool, typer.Option("--save-models", help="Keep the model of every run; `layerprobe export` cuts it anywhere.")
     ] = False,
     ray: Ray = None,
-    workers: Annotated[
-        int | None,
-        typer.Option("--workers", min=1, help="Seeds at a time, with --ray.", show_default="one a GPU or node"),
-    ] = None,
+    workers: Workers = None,
     dry_run: DryRun = False,
 ) -> None:
     """Draw the curve by one run with a loss at every layer.
