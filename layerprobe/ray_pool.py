@@ -10,8 +10,10 @@ import contextlib
 import logging
 import os
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -114,9 +116,12 @@ def _connected(address: str) -> Iterator[Any]:
         _check_answers(address)
     # Ray 2.60 prints that a node is lost on stdout, where results go; the pool says so itself
     printing, private.print_to_stdstream = private.print_to_stdstream, lambda *arguments, **options: None
+    at_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         with _one_line(address):
             ray.init(address=address, **settings)
+        if at_sigterm is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, at_sigterm)  # with that of Ray, what is ended so prints a trace of C++
         yield ray
     finally:
         ray.shutdown()
