@@ -30,7 +30,9 @@ def test_no_need_of_datasets_and_plotly(module: str) -> None:
 
 
 def test_ray_is_imported_where_a_cluster_is_asked_for_alone() -> None:
-    modules = "layerprobe.sweeps.run, layerprobe.labs.run, layerprobe.extraction.embeddings, layerprobe.finetuning.tuning"
+    modules = (
+        "layerprobe.sweeps.run, layerprobe.labs.run, layerprobe.extraction.embeddings, layerprobe.finetuning.tuning"
+    )
     assert run(f"import sys; import {modules}; print('ray' in sys.modules)") == "False"
 
 

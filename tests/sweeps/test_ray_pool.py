@@ -70,6 +70,7 @@ def test_jobs_are_done_on_all_nodes_and_what_they_say_is_said_once(
     assert all((tmp_path / job / "result").read_text() == job for job in jobs)
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_its_job_only(cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     jobs = ["once", "first", "second", "last"]
     answers: dict[str, Any] = dict(ray_pooled(on(cluster, tmp_path), pool_jobs.killed, lambda threads: tmp_path, jobs))
@@ -88,6 +89,7 @@ def test_a_job_that_always_kills_its_process_is_lost(cluster: Nodes, tmp_path: P
     assert answers["first"][0] == "first"
 
 
+@pytest.mark.slow
 def test_a_node_whose_disk_fails_is_left_out_and_the_last_one_is_an_error(
     cluster: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
