@@ -233,18 +233,6 @@ def _billion() -> Iterator[str]:
     yield table(
         "| at | what | why, and where | what one would do |",
         (
-            f"{number(1024 // 26 * rows)} texts",
-            "`compare` of two such models: too many open files, where 1,024 are allowed, as by default",
-            "a memory map for each layer and shard, each with its file (`store/shards.py`)",
-            "map a shard when rows of it are read; or raise `ulimit -n`",
-        ),
-        (
-            f"{number(65_530 // 26 * rows / 1e6)} million",
-            "the same: more than 65,530 memory maps, which Linux allows a process",
-            "as above",
-            "as above",
-        ),
-        (
             f"{number(MAX_SHARDS * rows / 1e6)} million",
             f"`extract` refuses: {shards:,} shards of {rows:,} rows, of at most {MAX_SHARDS:,}",
             "five digits in a shard's name, shards of 64 MiB (`store/manifest.py`, `store/store.py`)",

@@ -44,7 +44,7 @@ def to_dict(value: Any) -> Any:
             *(f.name for f in dataclasses.fields(value) if not _left_out(f, value)),
         ]
         return {name: to_dict(getattr(value, name)) for name in names}
-    if value is None or isinstance(value, (str, int, float)):
+    if value is None or isinstance(value, (str, bytes, int, float)):
         return value
     if isinstance(value, Sequence):
         return [to_dict(item) for item in value]

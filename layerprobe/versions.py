@@ -16,6 +16,8 @@ EMBEDDING_VERSION = 1
 """Of pooled embeddings."""
 FIRST_USE_VERSION = 1
 """Of what is looked at when a model is first used."""
+GRAPH_VERSION = 1
+"""Of graphs of encoders that other libraries than torch run."""
 TOKENS_VERSION = 1
 """Of what token states are like: prompt entropy, curvature."""
 SIMILARITY_VERSION = 5

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import layerprobe
 from layerprobe.adaptation.values import AdaptationProtocol
+from layerprobe.backends.values import BackendFinding, BackendSurvey
 from layerprobe.chains.values import AdaptStep, Chain, ChainCurve, FinetuneStep
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
@@ -108,6 +109,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         **dict.fromkeys(("lower", "upper", "band_lower", "band_upper"), THREE),
         "covariance": MATRIX,
     },
+    BackendSurvey: {"findings": st.tuples(st.builds(BackendFinding, backend=st.just("torch")))},
     TextFile: {"texts": st.tuples(TEXTS, TEXTS), "documents": st.none() | st.tuples(TEXTS, TEXTS)},
     Comparisons: {"comparisons": st.tuples(st.deferred(lambda: values_of(Comparison))), "differences": st.just(())},
     DropProbability: {

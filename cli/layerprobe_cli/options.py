@@ -218,6 +218,14 @@ class Extraction(Embedding):
     """How texts become embeddings of every layer."""
 
     norm: Norm = "final"
+    backend: Annotated[
+        Literal["auto", "torch", "openvino", "onnx"],
+        option(
+            "Model",
+            help="What computes embeddings on a CPU: openvino and onnx are extras, and are held against torch; auto "
+            "takes the fastest, as `layerprobe doctor` does. Fine-tuning is always by torch.",
+        ),
+    ] = "torch"
     store_dtype: Annotated[
         Literal["float32", "float16"],
         option("Model", help="What embeddings are kept in: float16 takes half the disk and rounds to 3 digits."),

@@ -17,7 +17,6 @@ Batch = dict[str, Tensor]
 
 T = TypeVar("T", bound=np.generic)
 
-
 # Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
 CHUNK = 4096
 

@@ -30,4 +30,5 @@ def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
         index = positions.masked_fill(~inside, width).amin(dim=1)
     else:
         index = positions.masked_fill(~inside, -1).amax(dim=1)
-    return states[torch.arange(len(states), device=states.device), index]
+    # not len(states), which is the number of one batch for ever where a graph is made of this
+    return states[torch.arange(states.shape[0], device=states.device), index]

@@ -7,6 +7,7 @@ from typing import Literal
 from layerprobe.errors import DataError, ModelError
 
 Pooling = Literal["mean", "cls", "max", "last"]
+Backend = Literal["auto", "torch", "openvino", "onnx"]
 
 ATTENTION = ("eager", "sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4", "flex_attention")
 

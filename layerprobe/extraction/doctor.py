@@ -1,9 +1,11 @@
 """A self-check of one model: does what layerprobe relies on hold for it? Knows models, no data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
+from layerprobe.backends.choice import survey
+from layerprobe.backends.values import BackendSurvey
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
 from layerprobe.encoders.loading import ModelLike, load_encoder, resolve_checkpoint
@@ -40,6 +42,8 @@ class Diagnosis:
 
     model: ModelDescription
     checks: tuple[Check, ...]
+    backends: BackendSurvey | None = None
+    """What computes its embeddings here, how fast, and whether it equals torch; None where that was not looked at."""
     data: DataQuality | None = None
     """Of texts or a task, where some were given."""
 
@@ -89,13 +93,14 @@ def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
 
 
 def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis:
-    """Load a model and check that what layerprobe relies on holds for it.
+    """Load a model and check that what layerprobe relies on holds for it, and which backend is best for it here.
 
     Raises:
         ModelError: If the model cannot be loaded or its architecture is refused.
+        StoreError: If the graph of a backend cannot be written.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     # not by `load`, which refuses what is to be examined
-    return examine(
-        load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
-    )
+    encoder = load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
+    diagnosis = examine(encoder)
+    return replace(diagnosis, backends=survey(encoder, checkpoint, options)) if diagnosis.healthy else diagnosis

@@ -3,15 +3,18 @@
 Knows a loaded encoder and texts; knows no files. Only (layer, text, feature) leaves the device.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders.batching import TokenizedTexts, collate, token_batches
+from layerprobe.backends.graph import Graph
+from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
@@ -23,6 +26,8 @@ from layerprobe.progress import Progress, silent
 # Tokens a batch, padding included. A CPU is fastest where a batch fits its cache.
 CPU_BATCH_TOKENS, ACCELERATOR_BATCH_TOKENS = 1024, 32768
 
+T = TypeVar("T")
+R = TypeVar("R")
 TokenMeasure = Callable[[Tensor, Tensor], Tensor]
 """(text, token, feature) states and their mask -> (text,)."""
 
@@ -44,6 +49,7 @@ def embed_layers(
     pooling: Pooling = "mean",
     batch_tokens: int | None = None,
     progress: Progress = silent,
+    graph: Graph | None = None,
 ) -> NDArray[np.float32]:
     """Return the pooled embedding of every text at every layer.
 
@@ -56,6 +62,7 @@ def embed_layers(
         pooling: mean, cls, max or last.
         batch_tokens: Tokens a batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
         progress: Called with the tokens that are done, and all.
+        graph: The encoder and this pooling, compiled by another library; torch computes without one.
 
     Returns:
         (layer, text, feature) float32.
@@ -63,7 +70,9 @@ def embed_layers(
     Raises:
         DegenerateLayerError: If an embedding is not finite; names the layer and the model.
     """
-    return _embedded(encoder, texts, pooling, batch_tokens, progress)
+    if graph is None:
+        return _embedded(encoder, texts, _by_torch(encoder, pooling), batch_tokens, progress)
+    return _embedded(encoder, texts, lambda batch: torch.from_numpy(graph.run(batch)), batch_tokens, progress)
 
 
 def embed_and_measure(
@@ -83,27 +92,59 @@ def embed_and_measure(
         DegenerateLayerError: If an embedding or a token state is not finite.
     """
     width = encoder.description.hidden_size
-    result = _embedded(encoder, texts, pooling, batch_tokens, progress, (prompt_entropy, curvature))
+    measures = (prompt_entropy, curvature)
+    layers = _by_torch(encoder, pooling, measures)
+    result = _embedded(encoder, texts, layers, batch_tokens, progress, n_measures=len(measures))
     return result[..., :width], TokenMeasures(prompt_entropy=result[..., width], curvature=result[..., width + 1])
+
+
+Layers = Callable[[Batch], Tensor]
+"""A padded batch where the model is -> (layer, text, features and then measures)."""
+
+
+def _by_torch(encoder: Encoder, pooling: Pooling, measures: Sequence[TokenMeasure] = ()) -> Layers:
+    def layers(batch: Batch) -> Tensor:
+        mask = batch["attention_mask"]
+        with encoder.precision():
+            return torch.stack(
+                [
+                    torch.cat(
+                        [pool(states, mask, pooling), *(measure(states, mask)[:, None] for measure in measures)], dim=1
+                    )
+                    for states in encoder.layer_states(batch)
+                ]
+            )
+
+    return layers
 
 
 def _embedded(
     encoder: Encoder,
     texts: TokenizedTexts,
-    pooling: Pooling,
+    layers: Layers,
     batch_tokens: int | None,
     progress: Progress,
-    measures: Sequence[TokenMeasure] = (),
+    n_measures: int = 0,
 ) -> NDArray[np.float32]:
-    """Return (layer, text, features and then measures), in the order of the texts."""
+    """Return (layer, text, features and then measures), in the order of the texts.
+
+    On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
+    """
     budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
     lengths, n_features = texts.lengths, encoder.description.hidden_size
-    result = np.empty((encoder.n_layers, len(lengths), n_features + len(measures)), dtype=np.float32)
+    result = np.empty((encoder.n_layers, len(lengths), n_features + n_measures), dtype=np.float32)
+    batches = token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant)
     done, total = 0, sum(lengths)
-    for rows in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
-        result[:, rows] = _embed_batch(encoder, texts, rows, pooling, measures)
+    behind: tuple[Sequence[int], _Copy] | None = None
+    for rows, batch in _collated(texts, batches, encoder.device):
+        copy = _Copy(_computed(layers, batch))
+        if behind is not None:
+            result[:, behind[0]] = behind[1].result()
+        behind = rows, copy
         done += sum(lengths[row] for row in rows)
         progress(f"embedding with {short_name(encoder.description.name)}", done, total)
+    if behind is not None:
+        result[:, behind[0]] = behind[1].result()
     # all but the curvature, which short texts do not have
     for layer, values in enumerate(result[..., : n_features + 1]):
         bad = int((~np.isfinite(values)).any(axis=1).sum())
@@ -115,26 +156,65 @@ def _embedded(
     return result
 
 
+def _collated(
+    texts: TokenizedTexts, batches: Iterator[list[int]], device: torch.device
+) -> Iterator[tuple[list[int], Batch]]:
+    """Yield rows and their batch on the device; for CUDA, the next one is put together meanwhile.
+
+    On a CPU that takes half a percent of the time of a pass, and a thread would share the pass's core.
+    """
+    if device.type != "cuda":
+        for rows in batches:
+            yield rows, collate(texts, rows, device)
+        return
+
+    def pinned(rows: list[int]) -> tuple[list[int], Batch]:
+        # a copy from other memory would wait for the device
+        return rows, {name: values.pin_memory() for name, values in collate(texts, rows).items()}
+
+    for rows, batch in ahead(pinned, batches):
+        yield rows, {name: values.to(device, non_blocking=True) for name, values in batch.items()}
+
+
+def ahead(make: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield what is made of every item; of the next one while the caller is busy."""
+    with ThreadPoolExecutor(1) as background:
+        waiting: Future[R] | None = None
+        for item in items:
+            made, waiting = waiting, background.submit(make, item)
+            if made is not None:
+                yield made.result()
+        if waiting is not None:
+            yield waiting.result()
+
+
+class _Copy:
+    """A tensor on its way to the memory of the computer."""
+
+    def __init__(self, values: Tensor) -> None:
+        on_cuda = values.device.type == "cuda"
+        self._values = values.to("cpu", non_blocking=on_cuda)  # into pinned memory
+        self._arrived = torch.cuda.Event() if on_cuda else None  # type: ignore[no-untyped-call]
+        if self._arrived is not None:
+            self._arrived.record()
+
+    def result(self) -> NDArray[np.float32]:
+        """Return it once it is there."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._values.numpy()
+
+
 @torch.inference_mode()
-def _embed_batch(
-    encoder: Encoder, texts: TokenizedTexts, rows: Sequence[int], pooling: Pooling, measures: Sequence[TokenMeasure]
-) -> NDArray[np.float32]:
+def _computed(layers: Layers, batch: Batch) -> Tensor:
     """Run one batch; one that does not fit the device's memory is halved."""
+    n_texts = len(batch["input_ids"])
     try:
-        batch = collate(texts, rows, encoder.device)
-        mask = batch["attention_mask"]
-        with encoder.precision():
-            layers = [
-                torch.cat(
-                    [pool(states, mask, pooling), *(measure(states, mask)[:, None] for measure in measures)], dim=1
-                )
-                for states in encoder.layer_states(batch)
-            ]
-        return torch.stack(layers).cpu().numpy()
+        return layers(batch)
     except torch.OutOfMemoryError:
-        if len(rows) == 1:
+        if n_texts == 1:
             raise
     torch.cuda.empty_cache()
-    middle = len(rows) // 2
-    halves = [_embed_batch(encoder, texts, part, pooling, measures) for part in (rows[:middle], rows[middle:])]
-    return np.concatenate(halves, axis=1)
+    parts = (slice(n_texts // 2), slice(n_texts // 2, None))
+    halves = [_computed(layers, {name: values[part] for name, values in batch.items()}) for part in parts]
+    return torch.cat(halves, dim=1)

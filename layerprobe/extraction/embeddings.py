@@ -6,17 +6,20 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from layerprobe.backends.choice import graph_of
+from layerprobe.backends.graph import Graph
 from layerprobe.encoders.batching import TokenizedTexts
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype_name, first_use, load
-from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.encoders.values import Backend, ModelDescription, Pooling
 from layerprobe.encoders.workers import ray_cluster
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
@@ -173,13 +176,15 @@ def _extracted(
             break
     if stored is None:
         encoder = encoder or load(checkpoint, options)
+        graph = graph_of(encoder, checkpoint, options)
         if foreseen is not None:
             foreseen(_plan(store, key, encoder, len(distinct)))
         if cluster is None:
-            stored = _embed_and_store(store, key, encoder, distinct, options, progress)
+            stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
         else:
-            with _writer(store, key, encoder, distinct, options) as writer:
-                embed_on_ray(cluster, writer, checkpoint, distinct, options, progress)
+            chosen = replace(options, backend=_backend(graph))
+            with _writer(store, key, encoder, distinct, options, graph) as writer:
+                embed_on_ray(cluster, writer, checkpoint, distinct, chosen, progress)
                 stored = writer.finish()
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
@@ -368,9 +373,10 @@ def _embed_and_store(
     options: Options,
     progress: Progress,
     measured: Measured | None = None,
+    graph: Graph | None = None,
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
-    with _writer(store, key, encoder, texts, options) as writer, ThreadPoolExecutor(1) as background:
+    with _writer(store, key, encoder, texts, options, graph) as writer, ThreadPoolExecutor(1) as background:
         pending, done = writer.pending, 0
         n_pending = sum(stop - start for _, start, stop in pending)
         shards = _tokenized(encoder, texts, pending, options, background)
@@ -379,7 +385,12 @@ def _embed_and_store(
             report = part_of(progress, start=done, share=stop - start, whole=n_pending)
             if measured is None:
                 layers = embed_layers(
-                    encoder, tokens, pooling=options.pooling, batch_tokens=options.batch_tokens, progress=report
+                    encoder,
+                    tokens,
+                    pooling=options.pooling,
+                    batch_tokens=options.batch_tokens,
+                    progress=report,
+                    graph=graph,
                 )
             else:
                 layers, measures = embed_and_measure(
@@ -396,12 +407,20 @@ def _embed_and_store(
 
 
 def _writer(
-    store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], options: Options
+    store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], options: Options, graph: Graph | None
 ) -> AbstractContextManager[ShardWriter]:
     model = encoder.description
-    limit = encoder.limit(options.max_length)
-    description = {"model": to_dict(model), "warnings": _slowed_down(encoder), "max_length": limit}
+    description = {
+        "model": to_dict(model),
+        "warnings": _slowed_down(encoder),
+        "max_length": encoder.limit(options.max_length),
+        "backend": _backend(graph),
+    }
     return store.writer(key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description)
+
+
+def _backend(graph: Graph | None) -> Backend:
+    return "torch" if graph is None else cast("Backend", graph.backend)
 
 
 def _tokenized(

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from layerprobe.backends.choice import graph_of
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import Options, computed_on, load
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, same_model
-from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
+from layerprobe.errors import DataError, LayerProbeError, ModelError, StoreError, WorkerError
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.pool import Lost
 from layerprobe.progress import Progress, silent
@@ -89,7 +90,12 @@ class _Worker:
         check_computes(setting.options, setting.computed_on)
         torch.set_num_threads(min(setting.threads, torch.get_num_threads()))
         self.setting = setting
-        self.encoder = load(same_model(setting.model, setting.identity, setting.options), setting.options)
+        checkpoint = same_model(setting.model, setting.identity, setting.options)
+        self.encoder = load(checkpoint, setting.options)
+        try:
+            self.graph = graph_of(self.encoder, checkpoint, setting.options)
+        except ModelError as error:  # where the command runs, it is there
+            raise WorkerError(str(error)) from error
 
     def __call__(self, shard: tuple[int, list[str]]) -> StoredFile | LayerProbeError:
         """Return what is to be noted of a shard, or why there is none."""
@@ -102,6 +108,7 @@ class _Worker:
                 pooling=options.pooling,
                 batch_tokens=options.batch_tokens,
                 progress=silent,
+                graph=self.graph,
             )
             return write_shard(self.setting.directory, self.setting.manifest, index, layers, n_cut=tokens.n_truncated)
         except StoreError:

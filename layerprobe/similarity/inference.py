@@ -109,8 +109,9 @@ def effective_share(parts: Array, *, clusters: NDArray[np.intp] | None = None) -
 
 
 def _kurtosis(influences: Array) -> float:
-    squares = float(influences @ influences)
-    return len(influences) * float((influences**4).sum()) / squares**2 if squares > 0 else 1.0
+    squares = influences * influences
+    total = float(squares.sum())
+    return len(influences) * float(squares @ squares) / total**2 if total > 0 else 1.0
 
 
 def _summed(influences: Array, clusters: NDArray[np.intp] | None) -> Array:

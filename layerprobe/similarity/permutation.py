@@ -13,7 +13,7 @@ from layerprobe.checks import LEVEL, check_level
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.similarity.checks import Array, check_shape
-from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, sums_of
+from layerprobe.similarity.engine.passes import CPU_TILE, CUDA_TILE, named_layers, shuffled_sums, sums_of
 from layerprobe.similarity.engine.rows import Rows
 from layerprobe.similarity.engine.sums import cka_values
 from layerprobe.similarity.measures.cka import CKA
@@ -21,6 +21,13 @@ from layerprobe.similarity.values import Measure, PermutationNull, as_matrix
 
 CPU_MEMORY, CUDA_MEMORY = 2**28, 2**31
 """Bytes of tiles, and of the rows that they are made of, for the permutations that are compared at once."""
+
+CPU_KEPT, CUDA_KEPT = 2**30, 2**33
+"""Bytes of Gram matrices of the reference that are kept while they are read in every order: on a CPU 13 layers at once
+up to 4,544 samples, and one up to 16,384. With more samples they are made in every order."""
+
+READING = 64
+"""Multiplications that take as long as to read a number of a Gram matrix in another order."""
 
 TIES = 1e-6
 """Values no further apart are equal: the same similarity, added up in another order, differs by rounding."""
@@ -76,7 +83,7 @@ def permutation_null(
     Source: Groeger, Wen and Brbic 2026 (arXiv 2602.14486), equations 9-12, and 14-17 for the maximum, which is maxT
     of Westfall and Young 1993; mean: Josse and Holmes 2016 (arXiv 1307.7383). Ours: values within 1e-6 count as
     equal, and too few permutations are an error. The test assumes that samples are exchangeable: sentences of one
-    document are not. The bandwidth of rbf beyond 4096 samples varies a little with the order, by about 0.1 %.
+    document are not. The bandwidth of rbf beyond 16,384 samples varies a little with the order, by about 0.1 %.
 
     Examples:
         >>> from layerprobe.similarity.cka import estimate_cka
@@ -128,7 +135,9 @@ def shuffled_maps(
 ) -> Array:
     """Return (permutations, layers, layers) CKA of the model with the reference's samples in random orders.
 
-    The model's Gram matrices are made once for as many permutations as fit into memory.
+    Where one Gram matrix fits into memory, those of the reference are made once and read in every order, by as many
+    layers at once as fit. Otherwise they are made in every order, and those of the model once for as many permutations
+    as fit; so they are where products of few features are cheaper than to read n^2 numbers.
 
     Raises:
         LayerProbeError: As in `estimate_cka`.
@@ -137,15 +146,20 @@ def shuffled_maps(
     for name, layer in itertools.chain(model, reference):
         check_shape(layer.shape, layer.dtype, name=name)
     rng, n_samples = np.random.default_rng(seed), reference_layers[0].shape[0]
+    orders = [rng.permutation(n_samples) for _ in range(permutations)]
+    if memory := _kept(model_layers, reference_layers, measure, device=device):
+        report = part_of(progress, start=0, share=permutations, whole=permutations)
+        each = shuffled_sums(model, reference, measure, orders, memory=memory, device=device, progress=report)
+        return np.stack([cka_values(sums.pair, sums.rows, sums.columns, measure.estimator) for sums in each])
     at_once = _at_once(model_layers, reference_layers, device=device)
     maps = list[Array]()
     for start in range(0, permutations, at_once):
-        orders = [rng.permutation(n_samples) for _ in range(min(at_once, permutations - start))]
-        shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in orders]
-        pairs = [(0, number) for number in range(1, len(orders) + 1)]
-        report = part_of(progress, start=start, share=len(orders), whole=permutations)
-        sums = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=report)
-        maps += [cka_values(each.pair, each.rows, each.columns, measure.estimator) for each in sums.values()]
+        some = orders[start : start + at_once]
+        shuffled = [[(name, Shuffled(source=layer, order=order)) for name, layer in reference] for order in some]
+        pairs = [(0, number) for number in range(1, len(some) + 1)]
+        report = part_of(progress, start=start, share=len(some), whole=permutations)
+        by_pair = sums_of([model, *shuffled], [measure], pairs, per_sample=False, device=device, progress=report)
+        maps += [cka_values(each.pair, each.rows, each.columns, measure.estimator) for each in by_pair.values()]
     return np.stack(maps)
 
 
@@ -172,14 +186,30 @@ class Shuffled:
         return self.source[self.order[rows]]
 
 
+def _kept(model: Sequence[Rows], reference: Sequence[Rows], measure: CKA, *, device: str) -> int:
+    """Return the bytes of Gram matrices to keep; 0 where not one fits, or to keep them takes longer."""
+    n, memory = reference[0].shape[0], CUDA_KEPT if device.startswith("cuda") else CPU_KEPT
+    if n * n * _itemsize(model, reference) > memory:
+        return 0
+    pairs = list(itertools.product(model, reference))
+    by_features = n * sum(x.shape[1] * y.shape[1] for x, y in pairs)
+    reading = n * n / 2 * (READING * len(reference) + len(pairs))
+    return 0 if measure.kernel == "linear" and by_features < reading else memory
+
+
+def _itemsize(model: Sequence[Rows], reference: Sequence[Rows]) -> int:
+    """Return the bytes of a product."""
+    float64 = any(layer.dtype.kind in "iu" or layer.dtype.itemsize > 4 for layer in itertools.chain(model, reference))
+    return 8 if float64 else 4
+
+
 def _at_once(model: Sequence[Rows], reference: Sequence[Rows], *, device: str) -> int:
     """Return for how many permutations the work memory of the engine's Gram path suffices."""
     on_cuda = device.startswith("cuda")
     tile = min(reference[0].shape[0], CUDA_TILE if on_cuda else CPU_TILE)
-    float64 = any(layer.dtype.kind in "iu" or layer.dtype.itemsize > 4 for layer in itertools.chain(model, reference))
     # A tile, and the rows that it and the one before were made of.
     numbers = [sum(tile * (tile + 2 * layer.shape[1]) for layer in layers) for layers in (model, reference)]
-    memory = (CUDA_MEMORY if on_cuda else CPU_MEMORY) // (8 if float64 else 4)
+    memory = (CUDA_MEMORY if on_cuda else CPU_MEMORY) // _itemsize(model, reference)
     return max(1, (memory - numbers[0]) // numbers[1])
 
 

@@ -70,7 +70,7 @@ class StoredEmbeddings:
         """
         parts = self._parts(layer)
         alone = len(parts) == 1 and parts[0].dtype == np.float32
-        whole = parts[0] if alone else np.concatenate(parts, dtype=np.float32)
+        whole = parts[0].mapped() if alone else StoredLayer(parts)[:].astype(np.float32, copy=False)
         whole.flags.writeable = False
         return whole
 
@@ -78,26 +78,50 @@ class StoredEmbeddings:
         """Return what `layer` does, its rows read when they are asked for, however many shards there are."""
         return StoredLayer(self._parts(layer))
 
-    def _parts(self, layer: int) -> list[NDArray[np.floating]]:
+    def _parts(self, layer: int) -> list[_Part]:
         if not 0 <= layer < self.n_layers:
             raise DataError(f"expected a layer from 0 to {self.n_layers - 1}, got {layer}")
         check_files(self.directory, self.manifest)
         _, dtype = _STORED[self.manifest.key.store_dtype]
         return [
-            np.memmap(path, dtype=dtype, mode="r", offset=offsets[layer], shape=shape)
+            _Part(path=path, dtype=dtype, offset=offsets[layer], shape=shape)
             for path, shape, offsets in _headers(self.directory, self.manifest)
         ]
 
 
-class StoredLayer:
-    """One layer, (n_rows, width), as memory maps of consecutive rows; slices and index arrays read what they need.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One layer of one shard, where it lies on disk."""
 
-    It comes as it is stored, in float32 or float16: measures are told by how much its values were rounded.
+    path: Path
+    dtype: np.dtype[Any]
+    offset: int
+    """Bytes before it in the file."""
+    shape: tuple[int, int]
+
+    def mapped(self) -> NDArray[np.floating]:
+        """Return it as a memory map, which keeps a file open for as long as it is used.
+
+        Raises:
+            DamagedStoreError: If the file is gone or cut short since it was opened.
+        """
+        try:
+            return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self.offset, shape=self.shape)
+        except (OSError, ValueError) as error:
+            raise damaged(self.path, f"it cannot be read ({error})") from error
+
+
+class StoredLayer:
+    """One layer, (n_rows, width), of which slices and index arrays read what they need from memory maps of the shards.
+
+    No shard stays mapped, since a deep model of a million texts has more than files can be open, but one that is alone.
+    The layer comes as it is stored, in float32 or float16: measures are told by how much its values were rounded.
     """
 
-    def __init__(self, parts: Sequence[NDArray[np.floating]]) -> None:
+    def __init__(self, parts: Sequence[_Part]) -> None:
         self._parts = parts
-        self._ends = np.cumsum([len(part) for part in parts])
+        self._ends = np.cumsum([part.shape[0] for part in parts])
+        self._alone = parts[0].mapped() if len(parts) == 1 else None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -116,14 +140,32 @@ class StoredLayer:
         return np.asarray(self[:], dtype=dtype)
 
     def __getitem__(self, rows: slice | NDArray[np.intp]) -> NDArray[np.floating]:
-        chosen = np.arange(*rows.indices(self.shape[0])) if isinstance(rows, slice) else rows
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            start, stop, _ = rows.indices(len(self))
+            return self._run(start, max(start, stop))
+        chosen = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows
         selected = np.empty((len(chosen), self.shape[1]), dtype=self.dtype)
         shards = np.searchsorted(self._ends, chosen, side="right")
-        for shard in np.unique(shards):
+        for shard in np.unique(shards).tolist():
             here = shards == shard
-            part = self._parts[shard]
-            selected[here] = part[chosen[here] - (self._ends[shard] - len(part))]
+            selected[here] = self._mapped(shard)[chosen[here] - self._begin(shard)]
         return selected
+
+    def _run(self, start: int, stop: int) -> NDArray[np.floating]:
+        """Return consecutive rows."""
+        selected = np.empty((stop - start, self.shape[1]), dtype=self.dtype)
+        first, last = np.searchsorted(self._ends, (start, stop - 1), side="right").tolist()
+        for shard in range(first, last + 1) if start < stop else ():
+            begin = self._begin(shard)
+            low, high = max(start, begin), min(stop, int(self._ends[shard]))
+            selected[low - start : high - start] = self._mapped(shard)[low - begin : high - begin]
+        return selected
+
+    def _begin(self, shard: int) -> int:
+        return int(self._ends[shard]) - self._parts[shard].shape[0]
+
+    def _mapped(self, shard: int) -> NDArray[np.floating]:
+        return self._parts[shard].mapped() if self._alone is None else self._alone
 
 
 class ShardWriter:

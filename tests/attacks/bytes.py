@@ -32,12 +32,14 @@ import transformers
 
 from layerprobe import kept
 from layerprobe.adaptation.run import adapt_in_store
+from layerprobe.backends.choice import graph_of
 from layerprobe.comparison.compare import compare_all, diagnostics
 from layerprobe.dropbench.zoo import read_zoo, write_zoo
-from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import Options
 from layerprobe.errors import LayerProbeError
 from layerprobe.export.run import export_model
+from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.results import load_failure, load_finished, save_failure
@@ -126,6 +128,7 @@ def build(home: Path) -> list[Kind]:
     checkpoints = [resolve_checkpoint(str(save_tiny(name, models / name))) for name in ("bert", "electra")]
     return [
         *_stored(home / "store", checkpoints),
+        *_graphs(home / "graphs", checkpoints[0]),
         *_runs(home / "runs", checkpoints[0]),
         *_trained(home / "trained", checkpoints[0]),
         *_loose(home / "loose", checkpoints[0]),
@@ -190,6 +193,26 @@ def _stored(root: Path, checkpoints: list[Any]) -> list[Kind]:
             swaps=((kept_results[0], kept_results[1]),),
             links=("results", "results/diagnostics", kept_results[0]),
         ),
+    ]
+
+
+def _graphs(root: Path, checkpoint: Any) -> list[Kind]:
+    def embed(folder: Path) -> Any:
+        encoder = load_encoder(checkpoint, device="cpu")
+        graph = graph_of(encoder, checkpoint, Options(device="cpu", cache_dir=folder, backend="onnx"))
+        return embed_layers(encoder, encoder.tokenize(TEXTS), graph=graph).round(4).tolist()
+
+    embed(root)
+    (made,) = [path.relative_to(root).as_posix() for path in root.glob("results/graphs/*")]
+    return [
+        Kind(
+            name="graph",
+            pattern="results/graphs/*/*",
+            root=root,
+            read=embed,
+            links=(made, "results/graphs"),
+            share=0.2,
+        )
     ]
 
 

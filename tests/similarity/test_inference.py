@@ -349,9 +349,11 @@ def test_far_samples_make_a_linear_interval_doubtful_and_not_a_gaussian_one() ->
 
 
 @debiased
-@pytest.mark.parametrize(("dtype", "width"), [(np.float64, 1e-12), (np.float32, 2e-6)])
-def test_copies_have_an_interval_of_no_width(measure: CKA, dtype: type, width: float) -> None:
-    X = related(50)[0][0].astype(dtype)
+@pytest.mark.parametrize(
+    ("n", "dtype", "width"), [(50, np.float64, 1e-12), (50, np.float32, 2e-6), (600, np.float32, 2e-6)]
+)
+def test_copies_have_an_interval_of_no_width(measure: CKA, n: int, dtype: type, width: float) -> None:
+    X = related(n)[0][0].astype(dtype)
     (found,) = estimate_cka([("a", [X]), ("b", [X, (2 * X).astype(dtype)])], measures=[measure])
     errors = found.map.uncertainty
     np.testing.assert_allclose(found.values, 1, rtol=0, atol=width)

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from layerprobe.similarity.engine.passes import CPU_TILE
 from layerprobe.similarity.grams import linear_gram, rbf_gram
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
 from layerprobe.similarity.measures.rsa import RSA
-from layerprobe.similarity.permutation import permutation_null, shuffled_maps
+from layerprobe.similarity.permutation import _kept, permutation_null, shuffled_maps
 from layerprobe.similarity.values import PermutationNull, SimilarityMap
 from tests.similarity.oracle import map_by_cka
 
@@ -113,13 +114,44 @@ def test_a_null_is_its_definition(data: Callable[[int], tuple[Layers, Layers]]) 
     assert (null.permutations, null.level) == (39, 0.9)
 
 
-def test_batches_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, reference = independent(0, n=30)
-    at_once = null_of(model, reference)
-    monkeypatch.setattr(permutation, "CPU_MEMORY", 1)
-    one_by_one = null_of(model, reference)
-    for name, value in dataclasses.asdict(at_once).items():
-        np.testing.assert_allclose(getattr(one_by_one, name), value, rtol=0, atol=1e-13)
+@pytest.mark.parametrize("measure", MEASURES, ids=title)
+def test_batches_change_nothing(measure: CKA, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, reference = independent(0, n=30, widths=(6, 40, 5))
+    kept = null_of(model, reference, measure)
+    nulls = []
+    for memory, of_grams in ((permutation.CPU_MEMORY, 8 * 30 * 30), (permutation.CPU_MEMORY, 0), (1, 0)):
+        monkeypatch.setattr(permutation, "CPU_MEMORY", memory)
+        monkeypatch.setattr(permutation, "CPU_KEPT", of_grams)
+        nulls.append(null_of(model, reference, measure))
+    for null in nulls:
+        for name, value in dataclasses.asdict(kept).items():
+            np.testing.assert_allclose(getattr(null, name), value, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("measure", [MEASURES[0], MEASURES[5]], ids=title)
+def test_kept_matrices_of_many_samples_lose_no_more_than_float32(measure: CKA, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, reference = ([layer.astype(np.float32) for layer in layers] for layers in independent(0, n=CPU_TILE + 100))
+    model += [layer + reference[0][:, :4] for layer in model[1:]]
+    kept = shuffled_maps(model, reference, measure=measure, permutations=3)
+    monkeypatch.setattr(permutation, "CPU_KEPT", 0)
+    again = shuffled_maps(model, reference, measure=measure, permutations=3)
+    wide = [[layer.astype(np.float64) for layer in layers] for layers in (model, reference)]
+    expected = shuffled_maps(*wide, measure=measure, permutations=3)
+    for found in (kept, again):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-7)
+
+
+def test_matrices_are_kept_where_that_is_cheaper() -> None:
+    def layers(n: int, d: int) -> Any:
+        return [SimpleNamespace(shape=(n, d), dtype=np.dtype(np.float32))] * 2
+
+    def kept(n: int, d: int, measure: CKA = MEASURES[0]) -> bool:
+        return _kept(layers(n, d), layers(n, d), measure, device="cpu") > 0
+
+    assert kept(2**14, 768)
+    assert not kept(2**14 + 1, 768)
+    assert not kept(2**14, 16)
+    assert kept(2**14, 16, RBFCKA())
 
 
 def test_a_seed_decides() -> None:
@@ -244,7 +276,12 @@ def test_progress_counts_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
         assert total == 7
 
     monkeypatch.setattr(permutation, "CPU_MEMORY", 1)
-    shuffled_maps(model, reference, measure=MEASURES[0], permutations=7, progress=report)
+    shuffled_maps(model, reference, measure=MEASURES[4], permutations=7, progress=report)
+    assert reports == sorted(reports)
+    assert reports[-1] == 7
+    reports.clear()
+    monkeypatch.setattr(permutation, "CPU_KEPT", 0)
+    shuffled_maps(model, reference, measure=MEASURES[4], permutations=7, progress=report)
     assert reports == [1, 2, 3, 4, 5, 6, 7]
 
 

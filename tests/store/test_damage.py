@@ -123,6 +123,14 @@ def test_a_shard_that_goes_after_opening_is_named(store, texts, fill):
         stored.layer(0)
 
 
+def test_a_shard_that_goes_while_rows_are_read_is_named(store, texts, fill):
+    stored = fill(store, texts)
+    rows = stored.rows(0)
+    (stored.directory / SHARD).unlink()
+    with pytest.raises(DamagedStoreError, match=f"{SHARD} is damaged, it cannot be read"):
+        rows[0:5]
+
+
 def edited(**changes):
     return lambda text: json.dumps(json.loads(text) | changes)
 

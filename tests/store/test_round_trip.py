@@ -242,3 +242,16 @@ def test_texts_that_were_cut_are_counted_by_shard(store, texts, key_of, values_o
     assert stored.manifest.n_cut == store.open(key_of(texts)).manifest.n_cut == 3
     shards_of(stored)[2].unlink()
     assert write({2: 1}).manifest.n_cut == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs Linux's list of open files")
+def test_many_shards_are_not_open_at_a_time(store, fill, values_of):
+    texts = [str(i) for i in range(80)]
+    stored = fill(store, texts)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    layers = [stored.rows(layer) for layer in range(3)]
+    for layer, values in zip(layers, values_of(texts), strict=True):
+        for start, stop in ((0, 80), (3, 4), (1, 78), (5, 5), (79, 90), (-3, None)):
+            np.testing.assert_array_equal(layer[start:stop], values[start:stop])
+        np.testing.assert_array_equal(layer[::-7], values[::-7])
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before + 1

@@ -12,6 +12,7 @@ from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import millions
 
 if TYPE_CHECKING:
+    from layerprobe.backends.values import BackendFinding
     from layerprobe.extraction.doctor import Check, Diagnosis
 
 
@@ -20,7 +21,8 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
 
     Looked at are layers, norm, padding, truncation and finite numbers; of a task or texts, where some are given, what
     is unknown to the tokenizer, cut, a copy, or in train and test, lengths, labels or scores, and the smallest
-    difference that the test split could show. Exits with 1 if a check fails.
+    difference that the test split could show. Of the backends that compute embeddings on a CPU, it says which are
+    there, whether they equal torch at every layer, and which is the fastest. Exits with 1 if a check fails.
 
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
@@ -47,9 +49,23 @@ def _print_diagnosis(diagnosis: Diagnosis) -> None:
     )
     rows = [(check.name, _result(check), check.finding) for check in diagnosis.checks]
     print_table(("check", "result", "finding"), rows)
+    if diagnosis.backends is not None:
+        typer.echo()
+        chosen = diagnosis.backends.chosen
+        print_table(
+            ("backend", "tokens/s", "finding"), [_backend_row(finding) for finding in diagnosis.backends.findings]
+        )
+        typer.echo(f"\n--backend auto takes {chosen}: {diagnosis.backends.reason}")
     if diagnosis.data is not None:
         typer.echo()
         print_table(("data", "value"), diagnosis.data.rows())
+
+
+def _backend_row(finding: BackendFinding) -> tuple[str, str, str]:
+    speed = "" if finding.tokens_per_second is None else f"{finding.tokens_per_second:,.0f}"
+    if finding.differences is None:
+        return finding.backend, speed, finding.problem or ""
+    return finding.backend, speed, f"equals torch at every layer (largest difference {max(finding.differences):.0e})"
 
 
 def _result(check: Check) -> str:

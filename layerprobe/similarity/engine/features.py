@@ -14,6 +14,7 @@ from torch import Tensor
 from layerprobe.progress import Progress, silent
 from layerprobe.similarity.checks import Array
 from layerprobe.similarity.engine.grams import Gram
+from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer, row_blocks
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import tile_sums
@@ -60,7 +61,7 @@ def feature_sums(
             inner=inner[i, i],
             diagonal=gram.diagonal.numpy(),
             spacing=layer.spacing,
-            per_sample=samples[i, i].numpy() if per_sample else None,
+            per_sample=samples[i, i].double().numpy() if per_sample else None,
             fourth=fourths[i],
         )
         for i, (layer, gram) in enumerate(zip(layers, grams, strict=True))
@@ -95,9 +96,9 @@ def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: S
     }
     read = sorted({i for pair in batch for i in pair})
     for rows in row_blocks(layers[0].n_samples):
-        factors = {i: layers[i].factor(rows, grams[i].additive, left=False) for i in read}
+        factors = {i: layers[i].factor(rows, grams[i].additive, left=False).T.contiguous() for i in read}
         for (i, j), covariance in covariances.items():
-            covariance += factors[i].T @ factors[j]
+            covariance += inner_products(factors[i], factors[j])
     return covariances
 
 
@@ -120,12 +121,13 @@ def _per_sample(
 ) -> dict[Pair, Tensor]:
     dtype = layers[0].dtype
     read = sorted({i for pair in covariances for i in pair})
-    narrow = {pair: covariance.to(dtype) for pair, covariance in covariances.items()}
-    samples = {(i, j): -grams[i].diagonal * grams[j].diagonal for i, j in covariances}
+    turned = {pair: covariance.T.to(dtype).contiguous() for pair, covariance in covariances.items()}
+    samples = {pair: torch.empty(layers[0].n_samples, dtype=dtype) for pair in covariances}
     for rows in row_blocks(layers[0].n_samples):
         factors = {i: layers[i].factor(rows, grams[i].additive, left=True) for i in read}
-        for (i, j), covariance in narrow.items():
-            samples[i, j][rows] += ((factors[i] @ covariance) * factors[j]).sum(dim=1).cpu()
+        for (i, j), covariance in turned.items():
+            everything = (inner_products(factors[i], covariance) * factors[j]).sum(dim=1)
+            samples[i, j][rows] = everything.cpu() - grams[i].diagonal[rows] * grams[j].diagonal[rows]
     return samples
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.errors import DegenerateLayerError
+from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer
 
 Index = NDArray[np.intp]
@@ -109,6 +110,21 @@ def gaussian(scaled: Tensor, *, wide: bool) -> Tensor:
     return scaled.expm1_() if wide else scaled.exp_()
 
 
+def u_centred(products: Tensor, gram: Gram, rows: slice, columns: slice, *, out: Tensor) -> Tensor:
+    """Turn products of factors into a part of the U-centred Gram matrix; linear ones already are, but for the diagonal.
+
+    Rows and columns share their beginning, or no sample.
+    """
+    if gram.exponent is not None:
+        gaussian(torch.clamp(products, max=0, out=out).mul_(gram.exponent), wide=gram.wide)
+        out.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
+    elif out is not products:
+        out.copy_(products)
+    if rows.start == columns.start:
+        out[:, : len(out)].fill_diagonal_(0)
+    return out
+
+
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
     """Yield the row and column blocks of the upper triangle, row by row.
 
@@ -136,7 +152,7 @@ def _distances(layer: CentredLayer, chosen: Index, *, tile: int) -> Iterator[tup
     for rows, columns in tiles(len(chosen), tile):
         if rows != last:
             last, left = rows, layer.factor(chosen[rows], halves, left=True)
-        products = left @ layer.factor(chosen[columns], halves, left=False).T
+        products = inner_products(left, layer.factor(chosen[columns], halves, left=False))
         yield rows, columns, products.mul_(-2).clamp_(min=0)
 
 
@@ -146,10 +162,11 @@ def _median(distances: Sequence[tuple[slice, slice, Tensor]]) -> float:
         values[np.triu(np.ones(values.shape, dtype=bool), k=1)] if rows == columns else values.reshape(-1)
         for rows, columns, values in ((rows, columns, tile.cpu().numpy()) for rows, columns, tile in distances)
     ]
-    values = np.concatenate(above)
-    ranks = [(len(values) - 1) // 2, len(values) // 2]
-    # Not np.median, whose mean of the two is in float32.
-    low, high = map(float, np.partition(values, ranks)[ranks])
+    values, middle = np.concatenate(above), sum(map(len, above)) // 2
+    # Not np.median, whose mean of the two is in float32. One rank at a time is ten times as fast in numpy 2.
+    values.partition(middle)
+    high = float(values[middle])
+    low = high if len(values) % 2 else float(values[:middle].max())
     return (low + high) / 2
 
 

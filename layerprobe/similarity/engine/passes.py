@@ -1,10 +1,9 @@
 """Which passes over the samples a set of measures takes, by which path. Knows costs."""
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -14,6 +13,7 @@ from layerprobe.progress import Progress, part_of, silent
 from layerprobe.similarity.engine.features import feature_sums, products_of
 from layerprobe.similarity.engine.grams import NARROW, Gram, NeedsFloat64Error, linear_gram, rbf_grams
 from layerprobe.similarity.engine.rows import FEW_SAMPLES, CentredLayer, Rows, centred_layers
+from layerprobe.similarity.engine.shuffles import Order, shuffled_inner
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 from layerprobe.similarity.engine.tiles import tile_sums
 from layerprobe.similarity.measures.cka import CKA, RBFCKA
@@ -74,11 +74,7 @@ def sums_of(
         for number, (normalize, kernel) in enumerate(kinds):
             same = [m for m in measures if (m.normalize, m.kernel) == (normalize, kernel)]
             report = part_of(progress, start=number, share=1, whole=len(kinds))
-            attempt = functools.partial(_pass, sources, same, of_pairs, report, device, tile, path, per_sample)
-            try:
-                sums = attempt(float64=any((_bandwidth(m) or 1) < NARROW for m in same))
-            except NeedsFloat64Error:
-                sums = attempt(float64=True)
+            sums = _pass(sources, same, of_pairs, report, device, tile, path, per_sample)
             for measure, (pair, (a, b)) in itertools.product(same, of_pairs.items()):
                 own, of_pair = sums[_bandwidth(measure)]
                 by_measure[measure, pair] = Sums(rows=own[a], columns=own[b], pair=of_pair[pair])
@@ -98,27 +94,68 @@ def _pass(
     tile: int | None,
     path: Path,
     per_sample: bool,
-    *,
-    float64: bool,
 ) -> dict[float | None, tuple[list[LayerSums], dict[Pair, PairSums]]]:
     """Return sums by bandwidth multiplier."""
-    layers = centred_layers(sources, normalize=measures[0].normalize, device=device, float64=float64)
-    tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)
-    multipliers = list(dict.fromkeys(map(_bandwidth, measures)))
+    layers, groups, tile = _centred(sources, measures, device, tile)
     if measures[0].kernel == "linear":
-        grams = [linear_gram(layer) for layer in layers]
         # Few samples take the same path, and have the same digits, whatever else they are compared with.
         if path == "auto" and layers[0].n_samples <= FEW_SAMPLES:
             path = "gram"
         if path == "features" or (path == "auto" and _features_are_cheaper(layers, pairs, per_sample=per_sample)):
-            return {None: feature_sums(layers, grams, pairs, per_sample=per_sample, progress=report)}
-        groups: list[Sequence[Gram]] = [grams]
-    else:
-        widths = [multiplier for multiplier in multipliers if multiplier is not None]
-        by_layer = [rbf_grams(layer, widths, tile=tile) for layer in layers]
-        groups = list(zip(*by_layer, strict=True))
+            return {None: feature_sums(layers, groups[0], pairs, per_sample=per_sample, progress=report)}
     sums = tile_sums(layers, groups, pairs, per_sample=per_sample, tile=tile, progress=report)
-    return dict(zip(multipliers, sums, strict=True))
+    return dict(zip(_bandwidths(measures), sums, strict=True))
+
+
+def _bandwidths(measures: Sequence[CKA]) -> list[float | None]:
+    return list(dict.fromkeys(map(_bandwidth, measures)))
+
+
+def _centred(
+    sources: NamedLayers,
+    measures: Sequence[CKA],
+    device: torch.device | str,
+    tile: int | None,
+    *,
+    float64: bool = False,
+) -> tuple[list[CentredLayer], list[Sequence[Gram]], int]:
+    """Return layers, what centres their Gram matrices by bandwidth multiplier, and the size of tiles."""
+    widths = [multiplier for multiplier in _bandwidths(measures) if multiplier is not None]
+    float64 = float64 or any(multiplier < NARROW for multiplier in widths)
+    layers = centred_layers(sources, normalize=measures[0].normalize, device=device, float64=float64)
+    tile = tile or (CUDA_TILE if layers[0].mean.is_cuda else CPU_TILE)
+    if not widths:
+        return layers, [[linear_gram(layer) for layer in layers]], tile
+    try:
+        return layers, list(zip(*(rbf_grams(layer, widths, tile=tile) for layer in layers), strict=True)), tile
+    except NeedsFloat64Error:
+        return _centred(sources, measures, device, tile, float64=True)
+
+
+def shuffled_sums(
+    model: NamedLayers,
+    reference: NamedLayers,
+    measure: CKA,
+    orders: Sequence[Order],
+    *,
+    memory: int,
+    device: torch.device | str = "cpu",
+    progress: Progress = silent,
+) -> Iterator[Sums]:
+    """Yield the sums of a measure for the samples of the reference in each of the (n,) orders.
+
+    They come from Gram matrices that are kept, in `memory` bytes or those of a single one.
+
+    Raises:
+        LayerProbeError: As in `estimate_cka`.
+    """
+    with _full_precision():
+        layers, (grams,), tile = _centred([*model, *reference], [measure], device, None)
+        split = len(model)
+        own, inner = shuffled_inner(layers, grams, split, orders, tile=tile, memory=memory, progress=progress)
+    for order, values in zip(orders, inner, strict=True):
+        columns = [replace(sums, diagonal=sums.diagonal[order]) for sums in own[split:]]
+        yield Sums(rows=own[:split], columns=columns, pair=PairSums(inner=values))
 
 
 def _features_are_cheaper(

@@ -23,8 +23,8 @@ from layerprobe.similarity.values import Normalize
 
 Chosen = slice | NDArray[np.intp]
 
-BLOCK = 1024
-"""Rows read at once while a layer is centred."""
+BLOCK, NUMBERS = 1024, 2**20
+"""Rows, and numbers, read at once while a layer is centred."""
 
 FEW_SAMPLES = 256
 """Up to so many products are in float64: few pairs of samples average out few rounding errors, and all layers of two
@@ -161,12 +161,12 @@ def _centred(
         total += (block - first).sum(dim=0)
         largest = torch.maximum(largest, block.abs().amax(dim=0))
         if not torch.isfinite(total).all():
-            check_finite((source[rows] for rows in row_blocks(n)), name=name)
+            check_finite((source[rows] for rows in row_blocks(*source.shape)), name=name)
             return None
     mean = (first.double() + total / n).to(dtype)
     squares, spread = torch.zeros_like(total), torch.zeros_like(total)
     for block in _blocks(source, dtype=dtype, device=device):
-        centred_block = block.sub_(mean)
+        centred_block = block - mean
         spread = torch.maximum(spread, centred_block.abs().amax(dim=0))
         squares += centred_block.square_().sum(dim=0)
     root_mean_square = float((mean.double().square() + squares / n).mean().sqrt())
@@ -214,7 +214,7 @@ def _scaled(
         kept=kept,
     )
     nothing_added = torch.zeros(layer.n_samples)
-    for rows in row_blocks(layer.n_samples):
+    for rows in row_blocks(layer.n_samples, layer.width):
         block = layer.factor(rows, nothing_added, left=True)[:, :-2]
         layer.squared_norms[rows] = (block * block).sum(dim=1).cpu()
     longest = float(layer.squared_norms.max())  # NaN if one is
@@ -222,18 +222,19 @@ def _scaled(
     return layer if 0 < longest <= largest else None
 
 
-def row_blocks(n: int) -> Iterator[slice]:
-    """Yield runs of at most `BLOCK` rows."""
-    for start in range(0, n, BLOCK):
-        yield slice(start, min(start + BLOCK, n))
+def row_blocks(n: int, width: int = 1) -> Iterator[slice]:
+    """Yield runs of at most `BLOCK` rows, and of at most `NUMBERS` numbers where rows are not longer."""
+    size = max(1, min(BLOCK, NUMBERS // width))
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
 
 
 def _blocks(source: Rows, *, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
-    for rows in row_blocks(source.shape[0]):
+    for rows in row_blocks(*source.shape):
         yield _tensor(source[rows], dtype=dtype, device=device)
 
 
 def _tensor(values: NDArray[Any], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return a copy: memory maps are read-only."""
+    """Return what is not to be written to: the source itself where it can be, and a copy of a read-only memory map."""
     kind = np.float64 if dtype == torch.float64 else np.float32
-    return torch.from_numpy(np.array(values, dtype=kind, order="C")).to(device)
+    return torch.from_numpy(np.require(values, dtype=kind, requirements=["C", "W"])).to(device)

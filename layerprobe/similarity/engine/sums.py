@@ -17,6 +17,9 @@ from layerprobe.similarity.values import Estimator
 ROUNDING = 100
 """Units in the last place: what is left of the norm of a Gram matrix that centring should have made zero."""
 
+MOMENT_ROUNDING = 32
+"""Units in the last place: what is left of the fourth moments of two layers that are the same."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LayerSums:
@@ -72,8 +75,8 @@ class PairSums:
 
     inner: Array
     """(layers, layers) <A, B>."""
-    per_sample: Array | None = None
-    """(layers, layers, n) sum_j A_ij B_ij."""
+    per_sample: NDArray[np.floating] | None = None
+    """(layers, layers, n) sum_j A_ij B_ij, in the dtype of products."""
     moments: tuple[Array, Array, Array] | None = None
     """(layers, layers) sums of A^2 B^2, of A^3 B and of A B^3."""
 
@@ -102,7 +105,7 @@ def influence(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums], a
     assert pair.per_sample is not None
     theta = pair.inner[at] / (a * b)
     own = first.parts + second.parts
-    psi: Array = len(own) * (2 * pair.per_sample[at] / (a * b) - theta * own)
+    psi: Array = len(own) * (2 * pair.per_sample[at].astype(np.float64) / (a * b) - theta * own)
     return psi
 
 
@@ -130,11 +133,12 @@ def pair_variance(pair: PairSums, rows: list[LayerSums], columns: list[LayerSums
     theta = pair.inner / (a * b)
     both, left, right = pair.moments
     fourth_a, fourth_b = (np.array([s.fourth for s in layers], dtype=np.float64) for layers in (rows, columns))
-    fourth: NDArray[np.float64] = (
-        4 * both / (a * b) ** 2
-        + theta**2 * (fourth_a[:, None] / a**4 + fourth_b / b**4 + 2 * both / (a * b) ** 2)
-        - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
+    terms: NDArray[np.float64] = (4 + 2 * theta**2) * both / (a * b) ** 2 + theta**2 * (
+        fourth_a[:, None] / a**4 + fourth_b / b**4
     )
-    zeta = n**4 * fourth / 4 / (n * (n - 1))
-    # Rounding can leave less than nothing where two layers are the same.
-    return 2 * np.maximum(zeta, 0) / (n * (n - 1))
+    fourth = terms - 4 * theta * (left / (a**3 * b) + right / (a * b**3))
+    assert pair.per_sample is not None
+    rounding = MOMENT_ROUNDING * np.finfo(pair.per_sample.dtype).eps * terms
+    zeta = n**4 * np.where(fourth > rounding, fourth, 0) / 4 / (n * (n - 1))
+    variance: Array = 2 * zeta / (n * (n - 1))
+    return variance

@@ -1,20 +1,27 @@
 """The Gram path: all pairs of layers from one pass over the tiles of their Gram matrices.
 
-Work memory is a tile for every layer, whatever the number of samples; results of per-sample parts are as large as
-they are.
+Work memory is a tile for every layer and `MEMORY` bytes of rows, whatever the number of samples; results of per-sample
+parts are as large as they are.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from layerprobe.progress import Progress, silent
-from layerprobe.similarity.engine.grams import Gram, gaussian, tiles
+from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
+from layerprobe.similarity.engine.products import inner_products
 from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
+
+MEMORY = 2**28
+"""Bytes of rows that stay centred while the tiles of their strip are made; where all layers take more, they are read
+for every tile."""
+
+CPU_CHUNK, CUDA_CHUNK = 2**15, 2**20
+"""Entries of a layer's tile whose powers and products are made at once: on a CPU, such that caches hold them."""
 
 
 def tile_sums(
@@ -38,17 +45,19 @@ def tile_sums(
     buffer = torch.empty(len(layers) * min(tile, n) ** 2, dtype=dtype, device=device)
     base = torch.empty_like(buffer) if len(groups) > 1 else buffer
     additive = [gram.additive for gram in groups[0]]
+    strip = sum(layer.width + 2 for layer in layers) * min(tile, n) * dtype.itemsize
     last_rows, lefts, done = None, list[Tensor](), 0
     for rows, columns in tiles(n, tile):
-        if rows != last_rows:
+        if rows != last_rows and strip <= MEMORY:
             lefts.clear()
             last_rows = rows
             lefts = [layer.factor(rows, a, left=True) for layer, a in zip(layers, additive, strict=True)]
         shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
         size = math.prod(shape)
         products = base[:size].view(shape)
-        for product, left, layer, a in zip(products, lefts, layers, additive, strict=True):
-            torch.mm(left, layer.factor(columns, a, left=False).T, out=product)
+        for i, (product, layer, a) in enumerate(zip(products, layers, additive, strict=True)):
+            left = lefts[i] if lefts else layer.factor(rows, a, left=True)
+            product.copy_(inner_products(left, layer.factor(columns, a, left=False)))
         for accumulator in accumulators:
             values = buffer[:size].view(shape)
             accumulator.centre(products, values, rows, columns)
@@ -80,17 +89,16 @@ class _Accumulator:
         self.inner = {pair: zeros(*shape) for pair, shape in shapes.items()}
         if per_sample:
             self.own_samples, self.own_fourth = zeros(len(layers), n), zeros(len(layers))
-            self.samples = {pair: zeros(*shape, n) for pair, shape in shapes.items()}
-            self.moments = {pair: zeros(*shape, 3) for pair, shape in shapes.items()}
+            # As precise as what they are made of, and in float32 half as large.
+            self.samples = {
+                pair: torch.zeros((*shape, n), dtype=layers[0].dtype, device=device) for pair, shape in shapes.items()
+            }
+            self.moments = {pair: zeros(3, *shape) for pair, shape in shapes.items()}
 
     def centre(self, products: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
-        """Turn products into tiles of U-centred Gram matrices; those of the linear kernel already are."""
+        """Turn products into tiles of U-centred Gram matrices."""
         for product, value, gram in zip(products, values, self.grams, strict=True):
-            if gram.exponent is not None:
-                gaussian(torch.clamp(product, max=0, out=value).mul_(gram.exponent), wide=gram.wide)
-                value.sub_(gram.offsets[rows, None]).sub_(gram.offsets[columns])
-            if rows == columns:
-                value.fill_diagonal_(0)
+            u_centred(product, gram, rows, columns, out=value)
 
     def add(self, values: Tensor, rows: slice, columns: slice) -> None:
         """Add a tile, and its mirror image where it is not on the diagonal."""
@@ -106,20 +114,32 @@ class _Accumulator:
             self.inner[pair] += weight * products.sum(dim=0, dtype=torch.float64)
 
     def _add_samples(self, values: Tensor, rows: slice, columns: slice) -> None:
-        weight = 1 if rows == columns else 2
+        height = max(1, (CUDA_CHUNK if values.is_cuda else CPU_CHUNK) // values.shape[2])
+        for start in range(rows.start, rows.stop, height):
+            chunk = slice(start, min(start + height, rows.stop))
+            part = values[:, chunk.start - rows.start : chunk.stop - rows.start]
+            self._add_chunk(part, chunk, columns, mirrored=rows != columns)
+
+    def _add_chunk(self, values: Tensor, rows: slice, columns: slice, *, mirrored: bool) -> None:
+        weight = 2 if mirrored else 1
         squares = values * values
-        for own, fourth, square in zip(self.own_samples, self.own_fourth, squares, strict=True):
-            _add_sums(own, square, rows, columns)
-            fourth += weight * torch.vdot(square.view(-1), square.view(-1))
-        product = torch.empty_like(values[0])
+        cubes = squares * values
+        self.own_samples[:, rows] += squares.sum(dim=2)
+        if mirrored:
+            self.own_samples[:, columns] += squares.sum(dim=1)
+        first, second, third = (powers.flatten(start_dim=1) for powers in (values, squares, cubes))
+        self.own_fourth += weight * torch.linalg.vector_norm(second, dim=1).double().square()
         for pair, (a, b) in self.pairs.items():
-            for i, (first, left) in enumerate(zip(values[a], squares[a], strict=True)):
-                for j, (second, right) in enumerate(zip(values[b], squares[b], strict=True)):
-                    torch.mul(first, second, out=product)
-                    _add_sums(self.samples[pair][i, j], product, rows, columns)
-                    flat = product.view(-1)
-                    dots = torch.stack([flat.dot(flat), flat.dot(left.view(-1)), flat.dot(right.view(-1))])
-                    self.moments[pair][i, j] += weight * dots
+            moments = ((second[a], second[b]), (third[a], first[b]), (first[a], third[b]))
+            for total, factors in zip(self.moments[pair], moments, strict=True):
+                total += weight * inner_products(*factors)
+            product = torch.empty_like(values[b])
+            for layer, samples, inner in zip(values[a], self.samples[pair], self.inner[pair], strict=True):
+                of_rows = torch.mul(layer, values[b], out=product).sum(dim=2)
+                samples[:, rows] += of_rows
+                if mirrored:
+                    samples[:, columns] += product.sum(dim=1)
+                inner += weight * of_rows.sum(dim=1, dtype=torch.float64)
 
     def sums(self) -> tuple[list[LayerSums], dict[tuple[int, int], PairSums]]:
         """Return what was accumulated."""
@@ -142,12 +162,6 @@ class _Accumulator:
     def _pair(self, pair: tuple[int, int]) -> PairSums:
         if not self.per_sample:
             return PairSums(inner=self.inner[pair].cpu().numpy())
-        samples, moments = self.samples[pair].cpu().numpy(), self.moments[pair].cpu().numpy()
-        both, left, right = np.moveaxis(moments, -1, 0)
-        return PairSums(inner=samples.sum(axis=2), per_sample=samples, moments=(both, left, right))
-
-
-def _add_sums(total: Tensor, values: Tensor, rows: slice, columns: slice) -> None:
-    total[rows] += values.sum(dim=1)
-    if rows != columns:
-        total[columns] += values.sum(dim=0)
+        inner, samples = self.inner[pair].cpu().numpy(), self.samples[pair].cpu().numpy()
+        both, left, right = self.moments[pair].cpu().numpy()
+        return PairSums(inner=inner, per_sample=samples, moments=(both, left, right))

@@ -1,0 +1,129 @@
+"""An encoder as one graph: token ids in, the pooled embeddings of every layer out. Knows a loaded encoder; no files."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from layerprobe.encoders.batching import Batch, collate
+from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
+
+FEATURES = ("input_ids", "attention_mask", "token_type_ids")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """An encoder and its pooling, compiled by a library other than torch."""
+
+    backend: str
+    """openvino or onnx."""
+    run: Callable[[Batch], NDArray[np.float32]]
+    """A padded batch -> (layer, text, feature) float32."""
+
+
+class PooledLayers(nn.Module):
+    """An encoder with its pooling, so that only one embedding a text and layer leaves it.
+
+    Args:
+        encoder: In float32; its norm decides what layers are, as in `Encoder.layer_states`.
+        pooling: mean, cls, max or last.
+    """
+
+    def __init__(self, encoder: Encoder, pooling: Pooling) -> None:
+        super().__init__()
+        self.model = encoder.model
+        self.encoder = encoder
+        self.pooling = pooling
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Tensor:
+        """Return (layer, text, feature) float32 for (text, token) ids, padded on either side."""
+        values = (input_ids, attention_mask, token_type_ids)
+        batch = {name: value for name, value in zip(FEATURES, values, strict=True) if value is not None}
+        return torch.stack([pool(states, attention_mask, self.pooling) for states in self.encoder.layer_states(batch)])
+
+
+def exported(encoder: Encoder, pooling: Pooling, *, attn: str) -> torch.export.ExportedProgram:
+    """Return an encoder and its pooling as a graph of torch, for any number of texts and of tokens.
+
+    Args:
+        encoder: It is left as it was.
+        pooling: mean, cls, max or last.
+        attn: The attention implementation of transformers that the graph is made of.
+
+    Raises:
+        Exception: Whatever the exporter raises.
+    """
+    batch = probes(encoder)[0]
+    any_size = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    before = attention_of(encoder)
+    try:
+        encoder.model.set_attn_implementation(attn)
+        with torch.no_grad(), quiet_export():
+            return torch.export.export(
+                PooledLayers(encoder, pooling).train(False),
+                (),
+                kwargs=batch,
+                dynamic_shapes=dict.fromkeys(batch, any_size),
+                strict=False,  # hooks, which tell the layers, run as they are
+            )
+    finally:
+        encoder.model.set_attn_implementation(before)
+
+
+def attention_of(encoder: Encoder) -> str:
+    """Return the attention implementation that an encoder computes with."""
+    return str(encoder.model.config._attn_implementation)
+
+
+def probes(encoder: Encoder, *, max_length: int | None = None) -> list[Batch]:
+    """Return batches on which a graph is held against torch: padded ones, texts alone, a long one, a single token.
+
+    The first has three texts or one length, several texts and tokens anyway: what a graph is made of.
+    """
+    tokens = encoder.tokenize([*PROBE_TEXTS, " ".join(PROBE_TEXTS * 64)], max_length=max_length)
+    n_texts = len(PROBE_TEXTS)
+    together = [list(range(n_texts))] if encoder.padding_invariant else [[1, 1, 1]]
+    batches = [collate(tokens, rows, "cpu") for rows in (*together, *([row] for row in range(n_texts + 1)))]
+    return [*batches, {name: values[:, :1] for name, values in batches[1].items()}]
+
+
+@torch.inference_mode()
+def differences(
+    graph: Graph, encoder: Encoder, pooling: Pooling, *, max_length: int | None = None
+) -> tuple[float, ...]:
+    """Return by how much a graph differs from torch at every layer, as a share of the layer's largest feature.
+
+    Raises:
+        Exception: Whatever the library raises.
+    """
+    worst = np.zeros(encoder.n_layers)
+    for batch in probes(encoder, max_length=max_length):
+        expected = PooledLayers(encoder, pooling)(**batch).numpy()
+        found = graph.run(batch)
+        if found.shape != expected.shape:
+            return (np.inf,) * encoder.n_layers
+        error = np.abs(found - expected).max(axis=(1, 2)) / np.abs(expected).max(axis=(1, 2))
+        worst = np.maximum(worst, error)  # NaN stays
+    return tuple(worst.tolist())
+
+
+@contextlib.contextmanager
+def quiet_export() -> Iterator[None]:
+    """Keep away what the exporters print, log and warn of; what matters is compared afterwards."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.WARNING))  # openvino logs by the root logger
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
