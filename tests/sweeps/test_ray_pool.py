@@ -18,6 +18,7 @@ import pytest
 
 from layerprobe import ray_pool
 from layerprobe.encoders.options import Options
+from layerprobe.encoders.values import Backend
 from layerprobe.errors import DataError, LayerProbeError, StoreError, WorkerError
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.tuning import scan
@@ -285,13 +286,15 @@ def test_a_scan_is_as_the_local_one(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "openvino"])
 def test_shards_are_as_the_local_ones(
-    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch
+    larger: Nodes, tmp_path: Path, inputs: Path, monkeypatch: pytest.MonkeyPatch, backend: Backend
 ) -> None:
+    pytest.importorskip(backend)
     monkeypatch.setattr("layerprobe.store.store.MAX_SHARD_ROWS", 40)
     texts = [f"{first} {second}" for first in LETTERS for second in LETTERS][:230]
     stores = [tmp_path / "local", tmp_path / "ray"]
-    options = [Options(device="cpu", max_length=4, cache_dir=store) for store in stores]
+    options = [Options(device="cpu", max_length=4, backend=backend, cache_dir=store) for store in stores]
     model = inputs / "electra"
     here = extract(model, texts, options=options[0])
     done: list[tuple[str, float, float]] = []
