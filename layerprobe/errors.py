@@ -41,6 +41,10 @@ class StoreVersionError(StoreError):
     """A store was written by a newer layerprobe."""
 
 
+class WorkerError(LayerProbeError):
+    """A process that shares the work cannot do it; one on another machine may."""
+
+
 class TrainingError(LayerProbeError):
     """Fine-tuning or pretraining failed."""
 

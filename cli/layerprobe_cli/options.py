@@ -67,6 +67,23 @@ FailBelow = Annotated[
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be run and how long that takes, by a few steps, and stop.")
 ]
+Ray = Annotated[
+    str | None,
+    option(
+        "Machine",
+        "--ray",
+        metavar="ADDRESS",
+        help="Do it on a Ray cluster, whose nodes all see the same folder: host:port, auto for one that runs on this "
+        "machine, or local for one of its own.",
+        show_default=False,
+    ),
+]
+Workers = Annotated[
+    int | None,
+    option(
+        "Machine", "--workers", min=1, help="Processes with --ray at most.", show_default="one a GPU, else one a node"
+    ),
+]
 StudyFolder = Annotated[Path, typer.Option("--out", "-o", help="Folder for report.html and study.json.")]
 PlotlyFrom = Annotated[
     Literal["embedded", "cdn"],

@@ -5,7 +5,9 @@ import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +19,21 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype_name, first_use, load
-from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.encoders.values import Backend, ModelDescription, Pooling
+from layerprobe.encoders.workers import ray_cluster
 from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
+from layerprobe.extraction.on_ray import embed_on_ray
 from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
+from layerprobe.ray_pool import RayCluster
 from layerprobe.serialisation import digest, from_dict, to_dict
 from layerprobe.similarity.checks import rounding
 from layerprobe.spooled import SpooledTexts
 from layerprobe.store.key import StoreKey, first_rows, sample_ids, texts_digest
-from layerprobe.store.shards import StoredEmbeddings
+from layerprobe.store.shards import ShardWriter, StoredEmbeddings
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task
 from layerprobe.versions import TOKENS_VERSION
@@ -128,6 +133,8 @@ def extract(
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
     foreseen: Callable[[ExtractionPlan], None] | None = None,
+    ray: str | None = None,
+    workers: int | None = None,
 ) -> Embeddings:
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
@@ -137,15 +144,19 @@ def extract(
         options: How to load and embed.
         progress: Called with the tokens that are done, and all.
         foreseen: Called once with what will be written, before that is begun; not where all is in the store.
+        ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
+        workers: Processes on it at most; by default one for each GPU, else one a node.
 
     Raises:
+        LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
         DataError: If there are no texts, an empty one, or a value does not fit into float16 and should.
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written, or the disk has no room.
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    return _extracted(checkpoint, [distinct], options, progress, foreseen)
+    cluster = None if ray is None else ray_cluster(ray, options, Store(options.cache_dir).root, workers=workers)
+    return _extracted(checkpoint, [distinct], options, progress, foreseen, cluster)
 
 
 def _extracted(
@@ -154,6 +165,7 @@ def _extracted(
     options: Options,
     progress: Progress,
     foreseen: Callable[[ExtractionPlan], None] | None = None,
+    cluster: RayCluster | None = None,
 ) -> Embeddings:
     """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one."""
     found, encoder = first_use(checkpoint, options)
@@ -167,7 +179,13 @@ def _extracted(
         graph = graph_of(encoder, checkpoint, options)
         if foreseen is not None:
             foreseen(_plan(store, key, encoder, len(distinct)))
-        stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
+        if cluster is None:
+            stored = _embed_and_store(store, key, encoder, distinct, options, progress, graph=graph)
+        else:
+            chosen = replace(options, backend=_backend(graph))
+            with _writer(store, key, encoder, distinct, options, graph) as writer:
+                embed_on_ray(cluster, writer, checkpoint, distinct, chosen, progress)
+                stored = writer.finish()
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
     if constant:
@@ -358,16 +376,7 @@ def _embed_and_store(
     graph: Graph | None = None,
 ) -> StoredEmbeddings:
     """Embed shard by shard; the next shard is tokenised and the last one written meanwhile."""
-    model = encoder.description
-    limit = encoder.limit(options.max_length)
-    description = {
-        "model": to_dict(model),
-        "warnings": _slowed_down(encoder),
-        "max_length": limit,
-        "backend": "torch" if graph is None else graph.backend,
-    }
-    size = {"n_layers": model.n_layers, "width": model.hidden_size}
-    with store.writer(key, texts=texts, **size, description=description) as writer, ThreadPoolExecutor(1) as background:
+    with _writer(store, key, encoder, texts, options, graph) as writer, ThreadPoolExecutor(1) as background:
         pending, done = writer.pending, 0
         n_pending = sum(stop - start for _, start, stop in pending)
         shards = _tokenized(encoder, texts, pending, options, background)
@@ -395,6 +404,23 @@ def _embed_and_store(
         for write in writes:
             write.result()
         return writer.finish()
+
+
+def _writer(
+    store: Store, key: StoreKey, encoder: Encoder, texts: Sequence[str], options: Options, graph: Graph | None
+) -> AbstractContextManager[ShardWriter]:
+    model = encoder.description
+    description = {
+        "model": to_dict(model),
+        "warnings": _slowed_down(encoder),
+        "max_length": encoder.limit(options.max_length),
+        "backend": _backend(graph),
+    }
+    return store.writer(key, texts=texts, n_layers=model.n_layers, width=model.hidden_size, description=description)
+
+
+def _backend(graph: Graph | None) -> Backend:
+    return "torch" if graph is None else cast("Backend", graph.backend)
 
 
 def _tokenized(

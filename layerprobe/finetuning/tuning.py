@@ -1,23 +1,34 @@
 """Fine-tuning at many layers with many seeds, and what it says of a prediction; finished runs are read."""
 
+import contextlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import index
 from pathlib import Path
+from typing import Any, Literal
+
+import torch
 
 from layerprobe.checks import LEVEL, check_level, check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
-from layerprobe.errors import DataError
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
+from layerprobe.errors import DataError, LayerProbeError, StoreError, TrainingError, WorkerError
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
 from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.pool import Lost
 from layerprobe.prediction.values import DropPrediction
-from layerprobe.progress import Progress, notebook_bar, part_of
+from layerprobe.progress import Progress, notebook_bar, part_of, silent
+from layerprobe.ray_pool import ray_pooled
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Examples, Task, check_task
+
+logger = logging.getLogger(__name__)
 
 PAPER_SEEDS = (0, 1, 2, 3, 4)
 
@@ -79,12 +90,16 @@ def scan(
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
     save_models: bool = False,
+    ray: str | None = None,
+    workers: int | None = None,
     progress: Progress = notebook_bar,
 ) -> list[JointRun]:
     """Fine-tune the whole model with a loss at every layer, once a seed: a curve over layers for the price of one run.
 
     The curve says which layers are worth truncating at; it is not TMFT's own, see `fine_tune_jointly`. With
     `save_models` the best epoch's model is kept, which `export_model` truncates at any layer, see `scan_models`.
+    With `ray`, the address of a Ray cluster, the seeds are run on its nodes, at most `workers` at a time; all must see
+    the folder of the runs, and a node that fails alone is left out.
     The other arguments are those of `finetune`; finished runs are read, not repeated.
 
     Raises:
@@ -97,6 +112,9 @@ def scan(
     prompted = with_prompt(task, options.prompt)
     load_once = loaded_once(lambda: load(checkpoint, options), prompted, protocol)
     seeds, runs = list(dict.fromkeys(check_seeds(seeds))), []
+    if ray is not None:
+        arguments = {"task": task, "weighting": weighting, "protocol": protocol, "save_models": save_models}
+        _scan_on_ray(ray, checkpoint, seeds, arguments, options=options, workers=workers, progress=progress)
     for number, seed in enumerate(seeds):
         run = load_or_run_jointly(
             run_folder(checkpoint, task, protocol, options),
@@ -113,6 +131,73 @@ def scan(
         assert run is not None  # it was waited for
         runs.append(run)
     return runs
+
+
+def _scan_on_ray(
+    address: str,
+    checkpoint: Checkpoint,
+    seeds: Sequence[int],
+    arguments: Mapping[str, Any],
+    *,
+    options: Options,
+    workers: int | None,
+    progress: Progress,
+) -> None:
+    """Make the runs of `scan` on a Ray cluster; they are then there to be read."""
+    if checkpoint.loaded is not None:
+        raise DataError(f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded")
+    cluster = ray_cluster(address, options, Store(options.cache_dir).root, workers=workers)
+    setting = _ScanSetting(
+        model=ModelSpec(checkpoint.name, random_init=checkpoint.random_init, display_name=checkpoint.display_name),
+        identity=checkpoint.identity,
+        arguments=arguments,
+        options=on_ray(options),
+        computed_on=computed_on(options),
+    )
+    with contextlib.closing(
+        ray_pooled(cluster, _Scan, lambda threads: replace(setting, threads=threads), seeds)
+    ) as runs:
+        for done, (seed, answer) in enumerate(runs, 1):
+            if isinstance(answer, LayerProbeError):
+                raise answer
+            if isinstance(answer, Lost):
+                logger.error("%s", answer.trace or "its process was ended again and again")
+                raise TrainingError(f"the scan with seed {seed} ended with its process")
+            progress("seeds", float(done), float(len(seeds)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _ScanSetting:
+    """What a process needs that scans for another."""
+
+    model: ModelSpec
+    identity: dict[str, Any]
+    arguments: Mapping[str, Any]
+    options: Options
+    computed_on: str
+    threads: int = 1
+
+
+class _Scan:
+    """Makes the run of one seed after another."""
+
+    def __init__(self, setting: _ScanSetting) -> None:
+        check_computes(setting.options, setting.computed_on)
+        torch.set_num_threads(min(setting.threads, torch.get_num_threads()))
+        self.setting = setting
+        self.checkpoint = same_model(setting.model, setting.identity, setting.options)
+
+    def __call__(self, seed: int) -> LayerProbeError | Literal[True]:
+        """Return True when the run is there, or why there is none."""
+        try:
+            scan(
+                self.checkpoint, seeds=(seed,), options=self.setting.options, progress=silent, **self.setting.arguments
+            )
+        except (StoreError, WorkerError):
+            raise
+        except LayerProbeError as error:
+            return error
+        return True
 
 
 def scan_models(

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +25,15 @@ from layerprobe.dropbench.values import Zoo, ZooEntry, ZooProvenance
 from layerprobe.dropbench.zoo import write_zoo
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on
-from layerprobe.errors import DamagedStoreError, DataError, LayerProbeError, TrainingError
+from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster
+from layerprobe.errors import (
+    DamagedStoreError,
+    DataError,
+    LayerProbeError,
+    StoreError,
+    TrainingError,
+    WorkerError,
+)
 from layerprobe.files import inside, make_directory, store_errors
 from layerprobe.finetuning.results import load_finished
 from layerprobe.finetuning.tuning import agreed, check_precision, run_folder
@@ -39,7 +47,9 @@ from layerprobe.pretraining.folder import RECORD
 from layerprobe.pretraining.run import pretrain, texts_of
 from layerprobe.pretraining.values import Pretraining
 from layerprobe.progress import Progress, silent
+from layerprobe.ray_pool import ray_pooled
 from layerprobe.serialisation import digest
+from layerprobe.store.store import Store
 from layerprobe.tasks.corpus import load_corpus
 from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.splitting import drawn_from, resplit
@@ -70,7 +80,8 @@ def run_lab(
     study: LabStudy,
     out: str | Path,
     *,
-    workers: int = 1,
+    workers: int | None = None,
+    ray: str | None = None,
     level: float = LEVEL,
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = silent,
@@ -81,23 +92,25 @@ def run_lab(
     with the same study and folder takes part in the work. `zoo.json` is written after every model. A model whose loss
     is not finite is left out, with a warning.
 
-    Processor threads are divided by the `workers`, the processes that share the work, this one among them. Embeddings
-    and runs are kept in the folder, unless the options say where.
+    The `workers` are the processes that share the work, by default one, between which processor threads are divided.
+    With `ray`, the address of a Ray cluster, they are processes on its nodes, by default one for each GPU, else one a
+    node; all nodes must see the folder. Embeddings and runs are kept in the folder, unless the options say where.
 
     Raises:
         DataError: If the corpus is too small, the folder holds another study, or every model failed.
         TaskError: If the task is not what it should be.
         StoreError: If a result cannot be written.
+        LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
     """
     check_level(level)
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise DataError(f"expected at least one process, got {workers}")
     run = _LabRun.of(study, Path(out), options)
     make_directory(inside(run.out, run.out / "entries"))
-    if workers == 1:
+    if ray is None and workers in (None, 1):
         run.make_all(progress)
     else:
-        _share(run, workers, progress)
+        _share(run, workers, ray, progress)
     result = run.result(level)
     write_kept(run.out / RESULTS, result, root=run.out)
     return result
@@ -369,27 +382,46 @@ def _file_name(source: str) -> str:
 class _Worker:
     """Makes one model after another."""
 
-    def __init__(self, setting: tuple[LabStudy, Path, Options, int]) -> None:
-        study, out, options, threads = setting
+    def __init__(self, setting: tuple[LabStudy, Path, Options, str | None, int]) -> None:
+        study, out, options, on, threads = setting
+        if on is not None:
+            check_computes(options, on)
         torch.set_num_threads(threads)
         self.run = _LabRun.of(study, out, options)
         self.jobs = {study.entry_name(*job): job for job in self.run.jobs}
 
     def __call__(self, name: str) -> LayerProbeError | Literal[True] | None:
-        """Return True for a model that is made, the error for one that is not, None where another process makes it."""
+        """Return True for a model that is made, the error for one that is not, None where another process makes it.
+
+        Raises:
+            StoreError: If it cannot be kept, as the next could not.
+        """
         try:
             if not self.run.make_unless_busy(self.jobs[name], silent):
                 return None
+        except (StoreError, WorkerError):
+            raise
         except LayerProbeError as error:
             return error
         return TrainingError(self.run.failures[name]) if name in self.run.failures else True
 
 
-def _share(run: _LabRun, workers: int, progress: Progress) -> None:
+def _share(run: _LabRun, workers: int | None, ray: str | None, progress: Progress) -> None:
     """Make the entries of all models in several processes."""
-    setting = (run.study, run.out, run.options, max(1, torch.get_num_threads() // workers))
     names = [run.study.entry_name(*job) for job in run.jobs]
-    with contextlib.closing(pooled(_Worker, [setting] * workers, names)) as answers:
+    options, on = (run.options, None) if ray is None else (on_ray(run.options), computed_on(run.options))
+
+    def setting_of(threads: int) -> tuple[LabStudy, Path, Options, str | None, int]:
+        return run.study, run.out, options, on, threads
+
+    ended: Generator[tuple[str, LayerProbeError | Literal[True] | Lost], None, None]
+    if ray is None:
+        count = workers or 1
+        ended = pooled(_Worker, [setting_of(max(1, torch.get_num_threads() // count))] * count, names)
+    else:
+        cluster = ray_cluster(ray, run.options, run.out, Store(run.options.cache_dir).root, workers=workers)
+        ended = ray_pooled(cluster, _Worker, setting_of, names)
+    with contextlib.closing(ended) as answers:
         for done, (name, answer) in enumerate(answers, 1):
             if isinstance(answer, Lost):
                 logger.error("%s", answer.trace or f"exit code {answer.exit_code}")

@@ -17,7 +17,15 @@ from safetensors.numpy import save
 
 from layerprobe.errors import DamagedStoreError, DataError, StoreError
 from layerprobe.files import TEMPORARY, make_directory, store_errors, write_whole
-from layerprobe.store.manifest import SAMPLE_BYTES, SAMPLES, Manifest, read_manifest, stored_file, write_manifest
+from layerprobe.store.manifest import (
+    SAMPLE_BYTES,
+    SAMPLES,
+    Manifest,
+    StoredFile,
+    read_manifest,
+    stored_file,
+    write_manifest,
+)
 from layerprobe.versions import FORMAT_VERSION
 
 log = logging.getLogger(__name__)
@@ -172,26 +180,29 @@ class ShardWriter:
         """Index, first row and row after the last of every shard that is missing or damaged."""
         return [(index, *self._manifest.shard_rows(index)) for index in self._manifest.pending]
 
-    def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
-        """Write the rows of one pending shard, (n_layers, rows, width) float32, and note it in the manifest.
+    @property
+    def place(self) -> tuple[Path, Manifest]:
+        """What `write_shard` takes, in other processes, too."""
+        return self._directory, self._manifest
 
-        `n_cut` is how many of its texts were cut at the maximum length.
+    def write(self, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0) -> None:
+        """Write the rows of one pending shard, as `write_shard`, and note it in the manifest.
 
         Raises:
-            DataError: If the shard is not pending, the array is not what it should be, or a value is not finite or
-                beyond what float16 holds where that is asked for.
+            DataError: If the shard is not pending, or as `write_shard`.
             StoreError: If a file cannot be written.
         """
         if index not in self._manifest.pending:
             raise DataError(f"expected one of the pending shards {list(self._manifest.pending)}, got {index}")
-        start, stop = self._manifest.shard_rows(index)
-        shape = (self._manifest.n_layers, stop - start, self._manifest.width)
-        _check_embeddings(embeddings, shape, self._manifest.key.store_dtype)
-        _, dtype = _STORED[self._manifest.key.store_dtype]
-        data = save({f"layer.{layer}": np.ascontiguousarray(rows, dtype) for layer, rows in enumerate(embeddings)})
-        shard = stored_file(self._manifest.shard_name(index), data, n_cut=n_cut)
-        write_whole(self._directory / shard.name, data)
-        self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda shard: shard.name)))
+        self.note(write_shard(*self.place, index, embeddings, n_cut=n_cut))
+
+    def note(self, shard: StoredFile) -> None:
+        """Note a pending shard that `write_shard` wrote in the manifest.
+
+        Raises:
+            StoreError: If the manifest cannot be written.
+        """
+        self._update(shards=tuple(sorted((*self._manifest.shards, shard), key=lambda each: each.name)))
 
     def finish(self) -> StoredEmbeddings:
         """Mark the entry as complete.
@@ -209,6 +220,27 @@ class ShardWriter:
         manifest = dataclasses.replace(self._manifest, **changes)
         write_manifest(self._directory, manifest)
         self._manifest = manifest
+
+
+def write_shard(
+    directory: Path, manifest: Manifest, index: int, embeddings: NDArray[np.float32], *, n_cut: int = 0
+) -> StoredFile:
+    """Write the rows of a shard, (n_layers, rows, width) float32, which the manifest does not know of yet.
+
+    `n_cut` is how many of its texts were cut at the maximum length.
+
+    Raises:
+        DataError: If the array is not what it should be, or a value is not finite or beyond what float16 holds where
+            that is asked for.
+        StoreError: If the file cannot be written.
+    """
+    start, stop = manifest.shard_rows(index)
+    _check_embeddings(embeddings, (manifest.n_layers, stop - start, manifest.width), manifest.key.store_dtype)
+    _, dtype = _STORED[manifest.key.store_dtype]
+    data = save({f"layer.{layer}": np.ascontiguousarray(rows, dtype) for layer, rows in enumerate(embeddings)})
+    shard = stored_file(manifest.shard_name(index), data, n_cut=n_cut)
+    write_whole(directory / shard.name, data)
+    return shard
 
 
 def begin(directory: Path, new: Manifest, ids: NDArray[np.uint64]) -> Manifest:

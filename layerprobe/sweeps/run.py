@@ -10,6 +10,7 @@ import functools
 import itertools
 import logging
 import os
+import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,14 +22,24 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint, resolve_checkpoint, resolve_device
-from layerprobe.encoders.options import Options, load
-from layerprobe.errors import DataError, InsufficientMemoryError, LayerProbeError, ModelError, StoreError, TrainingError
+from layerprobe.encoders.options import Options, computed_on, load
+from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
+from layerprobe.errors import (
+    DataError,
+    InsufficientMemoryError,
+    LayerProbeError,
+    StoreError,
+    TrainingError,
+    WorkerError,
+)
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
 from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
 from layerprobe.finetuning.values import FailedRun, FineTuningRun
 from layerprobe.pool import Lost, pooled
+from layerprobe.ray_pool import ray_pooled
+from layerprobe.store.store import Store
 from layerprobe.sweeps.values import PlannedRun, Sweep, SweepCurve, SweepModel, SweepResult
 from layerprobe.tasks.settings import load_settings
 from layerprobe.tasks.values import Task
@@ -36,13 +47,14 @@ from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
 
-_Outcome = FineTuningRun | FailedRun | StoreError | Lost
+_Outcome = FineTuningRun | FailedRun | Lost
 
 
 def run_sweep(
     sweep: Sweep,
     *,
     workers: int | None = None,
+    ray: str | None = None,
     retry_failed: bool = False,
     level: float = LEVEL,
     watch: Callable[[SweepResult], None] = lambda result: None,
@@ -53,7 +65,9 @@ def run_sweep(
     go on; one whose process is killed is begun once more, and is not marked. In a script, call this under
     `if __name__ == "__main__":`, because each process imports the script.
 
-    The `workers` are runs at a time; by default one for each GPU, else one. On a CPU they share its cores. Runs that
+    The `workers` are runs at a time; by default one for each GPU, else one. On a CPU they share its cores. With `ray`,
+    the address of a Ray cluster, they are processes on its nodes, by default one for each GPU, else one a node; all
+    nodes must see the folder of the runs, and one that fails alone is left out. Runs that
     are marked as failed are made again where `retry_failed`. `watch` is called with the result so far at first, and
     after each run.
 
@@ -61,6 +75,8 @@ def run_sweep(
         ModelError: If a model cannot be resolved.
         DataError: If a task cannot be read, or a model has no such layer.
         StoreError: If the folder of the runs cannot be read, or a result not be written; what is done is kept.
+        WorkerError: If no process can do the runs.
+        LayerProbeError: If there is no such Ray cluster.
     """
     check_level(level)
     if workers is not None and workers < 1:
@@ -68,12 +84,21 @@ def run_sweep(
     loaded = _LoadedSweep.of(sweep)
     progress = _SweepProgress(loaded, level)
     progress.read(retry_failed=retry_failed)
-    settings = _worker_settings(loaded, workers, len(progress.missing), retry_failed=retry_failed)
-    progress.workers = len(settings)
+    ended: Generator[tuple[_Job, _Outcome], None, None]
+    if ray is None:
+        settings = _worker_settings(loaded, workers, len(progress.missing), retry_failed=retry_failed)
+        progress.workers = len(settings)
+        ended = pooled(_Worker, settings, progress.missing, waiting=loaded.log_waiting)
+    else:
+        cluster = ray_cluster(ray, sweep.options, Store(sweep.options.cache_dir).root, workers=workers)
+        setting_of = functools.partial(
+            loaded.settings_of,
+            on_ray(sweep.options),
+            computed_on=computed_on(sweep.options),
+            retry_failed=retry_failed,
+        )
+        ended = ray_pooled(cluster, _Worker, setting_of, progress.missing, waiting=loaded.log_waiting)
     watch(progress.result())
-    ended: Generator[tuple[_Job, _Outcome], None, None] = pooled(
-        _Worker, settings, progress.missing, waiting=loaded.log_waiting
-    )
     with contextlib.closing(ended):
         for job, outcome in ended:
             progress.add(job, outcome)
@@ -158,6 +183,20 @@ class _LoadedSweep:
     def folder(self, job: _Job) -> RunFolder:
         return self.folders[job.model, job.task]
 
+    def settings_of(
+        self, options: Options, threads: int, *, computed_on: str | None = None, retry_failed: bool
+    ) -> _WorkerSettings:
+        return _WorkerSettings(
+            sweep=self.sweep,
+            identities=tuple(checkpoint.identity for checkpoint in self.checkpoints),
+            tasks=tuple(with_prompt(task, options.prompt) for task in self.tasks),
+            folders=self.folders,
+            options=options,
+            computed_on=computed_on,
+            threads=threads,
+            retry_failed=retry_failed,
+        )
+
     def log_waiting(self, job: _Job) -> None:
         model, task = self.labels[job.model], self.sweep.tasks[job.task].source
         what = "waiting for another process that fine-tunes %s on %s at layer %d with seed %d"
@@ -194,7 +233,8 @@ class _SweepProgress:
         self.runs: dict[_Job, FineTuningRun] = {}
         self.failed: dict[_Job, FailedRun] = {}
         self.curves: dict[tuple[int, int], SweepCurve] = {}  # by model and task, where no run came since
-        self.workers = 1
+        self.workers: int | None = None  # None: as many as the runs of this sweep took, of the time since it began
+        self.began, self.seconds = time.monotonic(), 0.0
 
     def read(self, *, retry_failed: bool) -> None:
         """Load what is stored."""
@@ -210,15 +250,14 @@ class _SweepProgress:
         return [job for job in self.loaded.jobs if job not in self.runs and job not in self.failed]
 
     def add(self, job: _Job, outcome: _Outcome) -> None:
-        """Take what a process sent; raise StoreError where a result cannot be kept, as the next could not."""
-        if isinstance(outcome, StoreError):
-            raise outcome
+        """Take what a process sent."""
         if isinstance(outcome, Lost):
             # its process may have been lost behind the writing of the result, or another sweep has made it
             outcome = self.loaded.folder(job).load(job.layer, job.seed) or _lost(job, outcome)
         self.curves.pop((job.model, job.task), None)
         if isinstance(outcome, FineTuningRun):
             self.runs[job] = outcome
+            self.seconds += outcome.seconds
             return
         self.failed[job] = outcome
         model, task = self.loaded.labels[job.model], self.loaded.sweep.tasks[job.task].source
@@ -256,7 +295,7 @@ class _SweepProgress:
         if not self.runs:
             return None
         pace = sum(run.seconds for run in self.runs.values()) / sum(costs[job] for job in self.runs)
-        return left * pace / self.workers
+        return left * pace / (self.workers or max(1.0, self.seconds / (time.monotonic() - self.began)))
 
 
 # ---- in the processes ---------------------------------------------------------------------------------
@@ -271,6 +310,8 @@ class _WorkerSettings:
     tasks: tuple[Task, ...]
     folders: Mapping[tuple[int, int], RunFolder]
     options: Options
+    computed_on: str | None
+    """On what, as the folders say; None: on what the sweep began, which is this machine."""
     threads: int
     retry_failed: bool
 
@@ -285,14 +326,8 @@ def _worker_settings(
     count = max(1, min(workers or len(gpus), n_jobs))
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return [
-        _WorkerSettings(
-            sweep=loaded.sweep,
-            identities=tuple(checkpoint.identity for checkpoint in loaded.checkpoints),
-            tasks=tuple(with_prompt(task, options.prompt) for task in loaded.tasks),
-            folders=loaded.folders,
-            options=replace(options, device=gpus[i % len(gpus)]),
-            threads=max(1, cores // count),
-            retry_failed=retry_failed,
+        loaded.settings_of(
+            replace(options, device=gpus[i % len(gpus)]), max(1, cores // count), retry_failed=retry_failed
         )
         for i in range(count)
     ]
@@ -303,6 +338,8 @@ class _Worker:
 
     def __init__(self, settings: _WorkerSettings) -> None:
         self.settings = settings
+        if settings.computed_on is not None:
+            check_computes(settings.options, settings.computed_on)
         # two processes that both use all cores wait for each other at every step
         torch.set_num_threads(min(settings.threads, torch.get_num_threads()))
         self.encoder = functools.lru_cache(maxsize=1)(self._load)
@@ -310,9 +347,7 @@ class _Worker:
 
     def _load(self, model: int) -> Encoder:
         named, options = self.settings.sweep.models[model], self.settings.options
-        checkpoint = _resolve(named, options)
-        if checkpoint.identity != self.settings.identities[model]:
-            raise ModelError(f"{named.model.label} changed since the sweep began: begin it again")
+        checkpoint = same_model(named.model, self.settings.identities[model], options)
         return load(checkpoint, options)
 
     def _encoder_of(self, model: int, task: int) -> Encoder:
@@ -322,8 +357,13 @@ class _Worker:
             warn_of_cut_texts(encoder, self.settings.tasks[task], self.settings.sweep.protocol)
         return encoder
 
-    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | StoreError | None:
-        """Return the run, or why it failed or cannot be kept; None where another process is at it."""
+    def __call__(self, job: _Job) -> FineTuningRun | FailedRun | None:
+        """Return the run, or why it failed; None where another process is at it.
+
+        Raises:
+            StoreError: If the run cannot be kept, as the next could not.
+            WorkerError: If the model is another one here.
+        """
         folder = self.settings.folders[job.model, job.task]
         try:
             return load_or_run(
@@ -341,8 +381,8 @@ class _Worker:
             # what the mark says, where there is one of this failure
             marked = None if isinstance(error, InsufficientMemoryError) else folder.load_failure(job.layer, job.seed)
             return marked or _failed(job, str(error), error.step)
-        except StoreError as error:
-            return error
+        except (StoreError, WorkerError):
+            raise
         except LayerProbeError as error:
             return _failed(job, str(error))
         except (MemoryError, RuntimeError) as error:
@@ -356,8 +396,11 @@ def _lost(job: _Job, lost: Lost) -> FailedRun:
     if lost.trace is not None:
         logger.error("%s", lost.trace)
         return _failed(job, f"an error that was not expected: {lost.trace.splitlines()[-1]}")
-    how = f"signal {-lost.exit_code}" if lost.exit_code < 0 else f"exit code {lost.exit_code}"
-    return _failed(job, f"its process was ended twice ({how}): if memory ran out, use fewer workers or a smaller batch")
+    if lost.exit_code is None:
+        how = "again and again"
+    else:
+        how = f"twice ({f'signal {-lost.exit_code}' if lost.exit_code < 0 else f'exit code {lost.exit_code}'})"
+    return _failed(job, f"its process was ended {how}: if memory ran out, use fewer workers or a smaller batch")
 
 
 def _failed(job: _Job, message: str, step: int | None = None) -> FailedRun:

@@ -136,6 +136,7 @@ BAD = {
     "no such model": (("./nothing", "-t", "TASK"), 1, "there is no folder ./nothing"),
     "no such task": (("MODEL", "-t", "nothing.csv"), 1, "nothing.csv"),
     "no workers": (("MODEL", "-t", "TASK", "--workers", "0"), 2, "--workers"),
+    "no such cluster": (("MODEL", "-t", "TASK", "--ray", "nowhere"), 1, "nowhere"),
 }
 
 

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("torch", "transformers", "plotly", "datasets", "pandas", "sklearn", "scipy")
+HEAVY = ("torch", "transformers", "plotly", "datasets", "pandas", "sklearn", "scipy", "ray")
 
 
 def run(code: str) -> str:
@@ -27,6 +27,13 @@ STAGES = ("extraction.embeddings", "finetuning.tuning", "similarity.cka", "compa
 def test_no_need_of_datasets_and_plotly(module: str) -> None:
     blocked = "import sys; sys.modules['datasets'] = sys.modules['plotly'] = None"
     assert run(f"{blocked}; import layerprobe.{module} as found; print(bool(vars(found)))") == "True"
+
+
+def test_ray_is_imported_where_a_cluster_is_asked_for_alone() -> None:
+    modules = (
+        "layerprobe.sweeps.run, layerprobe.labs.run, layerprobe.extraction.embeddings, layerprobe.finetuning.tuning"
+    )
+    assert run(f"import sys; import {modules}; print('ray' in sys.modules)") == "False"
 
 
 @pytest.mark.parametrize(

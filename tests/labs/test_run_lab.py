@@ -255,7 +255,7 @@ def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     """True for a model that is made, the reason for one that is left out, None for one that another process makes."""
     exploding(monkeypatch, "s-mlm-seed0")
     (tmp_path / "entries").mkdir()
-    worker = module._Worker((changed(objectives=("mlm",)), tmp_path, OPTIONS, 1))
+    worker = module._Worker((changed(objectives=("mlm",)), tmp_path, OPTIONS, None, 1))
     failed = worker("s-mlm-seed0")
     assert isinstance(failed, TrainingError)
     assert str(failed).startswith("the loss became nan at step ")
@@ -267,4 +267,12 @@ def test_what_a_worker_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 def test_two_processes_give_the_same(result: LabResult, tmp_path: Path) -> None:
     found = run_lab(SMALL, tmp_path, workers=2, options=OPTIONS)
+    assert found.zoo.entries == result.zoo.entries
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray opens what it closes when its process ends
+def test_ray_gives_the_same(result: LabResult, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    found = run_lab(SMALL, tmp_path, ray="local", workers=2, options=OPTIONS)  # of one thread each
     assert found.zoo.entries == result.zoo.entries

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from layerprobe import pool
-from layerprobe.errors import LayerProbeError
+from layerprobe.errors import LayerProbeError, StoreError
 from layerprobe.pool import Lost, pooled
 from tests.sweeps import pool_jobs
 
@@ -80,6 +80,19 @@ def test_a_killed_process_costs_its_job_only(tmp_path: Path, caplog: pytest.LogC
     assert caplog.messages == ["a worker process ended (exit code -9): its run is begun again"] * 2
 
 
+def test_each_process_starts_once_and_keeps_its_state(tmp_path: Path) -> None:
+    answers = [answer for _, answer in pooled(pool_jobs.stateful, [(tmp_path, "a")], ["1", "2", "once", "3"])]
+    pids = {path.name for path in tmp_path.iterdir()} - {"once"}
+    assert len(pids) == 2  # one was killed, and its successor has its setting
+    assert [(name, count) for name, _, count in answers] == [("a", 1), ("a", 2), ("a", 1), ("a", 2)]  # type: ignore[misc]
+    assert {f"a {pid}" for _, pid, _ in answers} == pids  # type: ignore[misc]
+
+
+def test_no_job_waits_behind_another_while_a_process_is_idle(tmp_path: Path) -> None:
+    answers = pooled(pool_jobs.waiting_for_others, [tmp_path] * 2, ["long", "1", "2", "3", "4"])
+    assert [job for job, _ in answers] == ["1", "2", "3", "4", "long"]
+
+
 def test_what_a_job_raises_costs_that_job_only() -> None:
     answers = dict(pooled(pool_jobs.raising, ["here"], ["good", "bad", "fine"]))
     lost = answers.pop("bad")
@@ -102,6 +115,12 @@ def test_the_end_of_what_a_job_reads_is_not_the_end_of_its_process(error: type[E
 def test_what_the_start_raises_is_told_with_its_traceback() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)in raising_at_start.*ValueError: here alone"):
         list(pooled(pool_jobs.raising_at_start, ["here"], ["job"]))
+
+
+@pytest.mark.parametrize("jobs", [["start"], ["good", "bad", "fine"]])
+def test_a_disk_that_fails_ends_all(jobs: list[str]) -> None:
+    with pytest.raises(StoreError, match=f"^no space for {[*jobs, *jobs][1]}$"):
+        list(pooled(pool_jobs.on_a_full_disk, [jobs[0]], jobs))
 
 
 def test_processes_that_cannot_start_are_an_error_of_one_line() -> None:

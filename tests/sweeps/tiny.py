@@ -1,6 +1,6 @@
 """A sweep of two tiny models over three layers and two seeds, in this process or in one that can be killed.
 
-python -m tests.sweeps.tiny FOLDER CACHE WORKERS
+python -m tests.sweeps.tiny FOLDER CACHE WORKERS [RAY]
 """
 
 from __future__ import annotations
@@ -94,5 +94,7 @@ if __name__ == "__main__":
     def say(result: SweepResult) -> None:
         print(result.n_done, flush=True)
 
-    done = run_sweep(plan_of(Path(sys.argv[1]), Path(sys.argv[2])), workers=int(sys.argv[3]), watch=say)
+    cluster = sys.argv[4] if len(sys.argv) > 4 else None
+    plan = plan_of(Path(sys.argv[1]), Path(sys.argv[2]))
+    done = run_sweep(plan, workers=int(sys.argv[3]), ray=cluster, watch=say)
     print(to_json(done))

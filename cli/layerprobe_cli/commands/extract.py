@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import Extraction, Model, TextSource
+from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers
 from layerprobe_cli.output import Output, print_values
 
 
@@ -14,6 +14,8 @@ def extract(
     source: TextSource,
     extraction: Extraction,
     output: Output,
+    ray: Ray = None,
+    workers: Workers = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how much disk it takes and how much is free, and stop.")
     ] = False,
@@ -36,6 +38,8 @@ def extract(
             data.texts,
             options=extraction.options(),
             progress=progress,
+            ray=ray,
+            workers=workers,
             foreseen=functools.partial(output.plan, dry_run=dry_run),
         )
     warnings = (*data.warnings, *embeddings.warnings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, Precision
+from layerprobe_cli.options import CacheDir, Device, IntervalLevel, PlotlyFrom, Precision, Ray
 from layerprobe_cli.output import Output, print_table
 
 if TYPE_CHECKING:
@@ -23,7 +23,13 @@ def _run(
         Path | None, typer.Option(help="The folder of the study.", show_default="the file's name in this folder")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the models and what is stored of them.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that share the work.")] = 1,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes that share the work.", show_default="1; with --ray one a GPU, else one a node"
+        ),
+    ] = None,
+    ray: Ray = None,
     level: IntervalLevel = LEVEL,
     device: Device = "auto",
     dtype: Precision = "float32",
@@ -52,7 +58,7 @@ def _run(
         output.result(plan_lab(study, folder, options=options), _print_plan)
         return
     with output.progress() as progress:
-        done = run_lab(study, folder, workers=workers, level=level, options=options, progress=progress)
+        done = run_lab(study, folder, workers=workers, ray=ray, level=level, options=options, progress=progress)
 
     from layerprobe.labs.page import lab_page
     from layerprobe.pages.page import write_page

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.checks import LEVEL
-from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Report, TaskSource
+from layerprobe_cli.options import DryRun, Embedding, JointTuning, Level, Model, Ray, Report, TaskSource, Workers
 from layerprobe_cli.output import Output, print_json
 from layerprobe_cli.tables import outcomes_with_best, print_outcomes
 
@@ -28,6 +28,8 @@ def scan(
     save_models: Annotated[
         bool, typer.Option("--save-models", help="Keep the model of every run; `layerprobe export` cuts it anywhere.")
     ] = False,
+    ray: Ray = None,
+    workers: Workers = None,
     dry_run: DryRun = False,
 ) -> None:
     """Draw the curve by one run with a loss at every layer.
@@ -64,6 +66,8 @@ def scan(
             protocol=protocol,
             options=options,
             save_models=save_models,
+            ray=ray,
+            workers=workers,
             progress=progress,
         )
     failures = [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures]

@@ -17,6 +17,7 @@ from layerprobe_cli.options import (
     Embedding,
     Layers,
     Level,
+    Ray,
     Report,
     TaskSource,
     Tuning,
@@ -80,6 +81,7 @@ def sweep(
         int | None,
         typer.Option("--workers", min=1, help="Runs at a time.", show_default="one a GPU, else one"),
     ] = None,
+    ray: Ray = None,
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Make runs again that are marked as failed.")
     ] = False,
@@ -123,7 +125,7 @@ def sweep(
             show(so_far)
             page.update(so_far)
 
-        result = run_sweep(plan, workers=workers, retry_failed=retry_failed, level=level, watch=watch)
+        result = run_sweep(plan, workers=workers, ray=ray, retry_failed=retry_failed, level=level, watch=watch)
     output.result(result, _print_result)
     report.name(output)
     if result.n_failed:

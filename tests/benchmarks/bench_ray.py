@@ -1,0 +1,57 @@
+"""What a job costs beside its work: empty jobs in a process here, and on Ray.
+
+python tests/benchmarks/bench_ray.py [JOBS]
+
+Prints milliseconds a job, from the first answer to the last, the seconds until the first, and resident memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from layerprobe.pool import pooled
+from layerprobe.ray_pool import RayCluster, ray_pooled
+
+
+def empty(setting: object) -> Callable[[int], bool]:
+    """Jobs of nothing."""
+    return lambda job: True
+
+
+def mebibytes() -> float:
+    return float(psutil.Process().memory_info().rss / 2**20)
+
+
+def measure(name: str, answers: Generator[Any, None, None], n_jobs: int) -> None:
+    before, began = mebibytes(), time.perf_counter()
+    next(answers)
+    first = time.perf_counter()
+    n_left = sum(1 for _ in answers)
+    ended = time.perf_counter()
+    assert n_left == n_jobs - 1
+    each = (ended - first) / n_left * 1000
+    grown = mebibytes() - before
+    print(f"{name:8} {each:8.3f} ms a job   first after {first - began:5.1f} s   {grown:+.0f} MiB here", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("jobs", type=int, nargs="?", default=10_000)
+    jobs = range(parser.parse_args().jobs)
+    with tempfile.TemporaryDirectory() as folder:
+        for workers in (1, 2):
+            print(f"{len(jobs):,} empty jobs, {workers} processes")
+            measure("local", pooled(empty, [None] * workers, jobs), len(jobs))
+            cluster = RayCluster(address="local", folders=(Path(folder),), workers=workers)
+            measure("Ray", ray_pooled(cluster, empty, str, jobs), len(jobs))
+
+
+if __name__ == "__main__":
+    main()
