@@ -47,11 +47,8 @@ WRITTEN = Constant(
 )
 CHECKED = Constant(value=1_750, what="MB a second of shards checked when they are opened, two cores", where=SCALE)
 SHARD_ENTRY = Constant(value=171, what="bytes of the manifest for a shard", where=SCALE)
-TEXT = Constant(value=109, what="bytes of a short text in Python's memory", where=SCALE)
-LINEAR = Constant(
-    value=2.25, what="s, linear CKA of 13 x 13 layers of 2,758 x 768, one thread", where=SIMILARITY, date="2026-11-20"
-)
-LINEAR_SE = Constant(value=2.98, what="s, the same with intervals", where=SIMILARITY, date="2026-11-20")
+LINEAR = Constant(value=1.21, what="s, linear CKA of 13 x 13 layers of 2,758 x 768, one thread", where=SIMILARITY)
+LINEAR_SE = Constant(value=1.60, what="s, the same with intervals", where=SIMILARITY)
 MILLION = Constant(
     value=75,
     what="s, one pair of layers of a million texts x 768, by cross-covariances, one thread",
@@ -79,7 +76,7 @@ WIDEST = Constant(value=2.08, what="the same at the layer where it is widest", w
 KEPT = Constant(value=487, what="bytes of a kept comparison for each pair of layers", where=SCALE)
 
 CONSTANTS = (
-    SHORT, CPU_SHORT, CPU_LONG, GPU, TOKENISED, WRITTEN, CHECKED, SHARD_ENTRY, TEXT, LINEAR, LINEAR_SE, MILLION, STEP,
+    SHORT, CPU_SHORT, CPU_LONG, GPU, TOKENISED, WRITTEN, CHECKED, SHARD_ENTRY, LINEAR, LINEAR_SE, MILLION, STEP,
     FIND, WIDTH, WIDEST, KEPT,
 )  # fmt: skip
 
@@ -247,9 +244,9 @@ def _billion() -> Iterator[str]:
         ),
         (
             "a billion",
-            f"ids: {size(20 * n)} of JSON, made whole in memory; texts: {size(n * (TEXT.value + 8))} as a list",
-            "`samples.json` (`store/shards.py`)",
-            "ids in the shards; texts read from their file as they are needed",
+            f"ids: {size(20 * n)} of JSON, made whole in memory; where texts lie and what they are known by: {size(20 * n)}",
+            "`samples.json` (`store/shards.py`), `spooled.py`",
+            "ids in the shards",
         ),
         (
             "a billion",
@@ -259,7 +256,7 @@ def _billion() -> Iterator[str]:
         ),
         (
             "any size",
-            "one process writes an entry, the others wait",
+            "one process writes an entry, the others wait; with `--ray` nodes write the shards, one process the manifest",
             "its lock (`store/store.py`)",
             f"an entry for each part of the texts: {size(entry / 100)} each in a hundred parts",
         ),
@@ -317,7 +314,7 @@ def _deep() -> Iterator[str]:
         ),
         (
             f"CKA of {DEEP.layers} x {DEEP.layers} layers of {n:,} texts with intervals, raw and z-scored",
-            f"{size(2 * DEEP.layers * 512**2 * 4)} of tiles, {size(DEEP.layers**2 * n * 8)} of parts by text",
+            f"{size(2 * DEEP.layers * 512**2 * 4)} of tiles, {size(DEEP.layers**2 * n * 4)} of parts by text",
             hours(2 * cka, 2),
             "",
         ),
@@ -401,7 +398,7 @@ def _many() -> Iterator[str]:
             f"{size(embeddings)} read about eleven times",
         ),
         ("and their inner products, layer by layer", hours(products, 2), f"{size(8 * layer_pairs)} of values", ""),
-        ("and intervals for all of them", hours(layer_pairs * interval), f"{size(8 * n)} a pair of layers", ""),
+        ("and intervals for all of them", hours(layer_pairs * interval), f"{size(4 * n)} a pair of layers", ""),
     )
     yield f"""
         **What is done again today.** Each model's {BASE.layers} layers take part in {models - 1} comparisons, and
@@ -421,7 +418,7 @@ def _many() -> Iterator[str]:
     yield f"""
         **What breaks first:** patience, since nothing refuses; then the store, with half a million files in one
         folder. With `compare_all`, a thousand references at once take {size((models + 1) * BASE.layers * 512**2 * 4)}
-        of tiles and, with intervals, {size(models * BASE.layers**2 * n * 8)} of parts by text.
+        of tiles and, with intervals, {size(models * BASE.layers**2 * n * 4)} of parts by text.
     """
 
 

@@ -171,7 +171,7 @@ def estimate_cka(
         measures: Kernels, bandwidths, estimators and normalizations of CKA.
         pairs: Which models to compare, by position in `models`; each with every later one by default.
         level: Confidence level of intervals and bands; None leaves them out, which takes less time, and for n
-            samples (layers, layers, n) numbers less memory a pair.
+            samples (layers, layers, n) numbers less memory a pair, in the dtype of products.
         clusters: (n,) labels of documents, where these and not the samples are independent of each other.
         device: cpu, cuda or cuda:1: where products are made.
         progress: Called with the tiles that are done.

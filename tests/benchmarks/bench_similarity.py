@@ -12,7 +12,8 @@ Prints the median of the times, the ratios, the peak of resident memory above th
 float64, and the share of the machine's own matrix product rate that the needed products take. Every round runs all
 ways, every second one in reverse. `--permutations` prints the time of one permutation from kept Gram matrices and of
 one that makes them again; `--sizes` how our time grows with the number of samples; `--million` a million samples on the
-feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of 10,000 x 4,096. Memory is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
+feature path, on rows that are made when they are read; `--deep` a 49 x 49 map with intervals of 10,000 x 4,096. Memory
+is that of the process: run `--deep` and `--million` in one of their own, with `--no-peers`.
 """
 
 from __future__ import annotations

@@ -96,9 +96,10 @@ def _covariances(layers: Sequence[CentredLayer], grams: Sequence[Gram], batch: S
     }
     read = sorted({i for pair in batch for i in pair})
     for rows in row_blocks(layers[0].n_samples):
-        factors = {i: layers[i].factor(rows, grams[i].additive, left=False).T.contiguous() for i in read}
+        factors = {i: layers[i].factor(rows, grams[i].additive, left=False) for i in read}
         for (i, j), covariance in covariances.items():
-            covariance += inner_products(factors[i], factors[j])
+            # Not `inner_products`: oneDNN adds up many rows one after the other, and loses digits of large features.
+            covariance += factors[i].T @ factors[j]
     return covariances
 
 

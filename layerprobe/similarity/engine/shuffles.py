@@ -96,7 +96,7 @@ def _strips(layers: Sequence[CentredLayer], grams: Sequence[Gram], rows: slice, 
     strips = torch.empty(shape, dtype=layers[0].dtype, device=layers[0].mean.device)
     for strip, layer, gram in zip(strips, layers, grams, strict=True):
         left, right = (layer.factor(some, gram.additive, left=some is rows) for some in (rows, columns))
-        strip.copy_(inner_products(left, right))
+        inner_products(left, right, out=strip)
         u_centred(strip, gram, rows, columns, out=strip)
     return strips
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from layerprobe.progress import Progress, silent
 from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
-from layerprobe.similarity.engine.products import inner_products
+from layerprobe.similarity.engine.products import inner_products, prepared
 from layerprobe.similarity.engine.rows import CentredLayer
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 
@@ -51,13 +51,13 @@ def tile_sums(
         if rows != last_rows and strip <= MEMORY:
             lefts.clear()
             last_rows = rows
-            lefts = [layer.factor(rows, a, left=True) for layer, a in zip(layers, additive, strict=True)]
+            lefts = [prepared(layer.factor(rows, a, left=True)) for layer, a in zip(layers, additive, strict=True)]
         shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
         size = math.prod(shape)
         products = base[:size].view(shape)
         for i, (product, layer, a) in enumerate(zip(products, layers, additive, strict=True)):
             left = lefts[i] if lefts else layer.factor(rows, a, left=True)
-            product.copy_(inner_products(left, layer.factor(columns, a, left=False)))
+            inner_products(left, layer.factor(columns, a, left=False), out=product)
         for accumulator in accumulators:
             values = buffer[:size].view(shape)
             accumulator.centre(products, values, rows, columns)
