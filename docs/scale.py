@@ -244,7 +244,7 @@ def _billion() -> Iterator[str]:
         ),
         (
             "a billion",
-            f"ids: {size(20 * n)} of JSON, made whole in memory; where texts lie and what they are known by: {size(20 * n)}",
+            f"ids: {size(20 * n)} of JSON, made whole in memory; where texts lie and what they are known by: as much",
             "`samples.json` (`store/shards.py`), `spooled.py`",
             "ids in the shards",
         ),
@@ -256,7 +256,7 @@ def _billion() -> Iterator[str]:
         ),
         (
             "any size",
-            "one process writes an entry, the others wait; with `--ray` nodes write the shards, one process the manifest",
+            "one process writes an entry, the others wait; with `--ray` nodes write shards, and it the manifest",
             "its lock (`store/store.py`)",
             f"an entry for each part of the texts: {size(entry / 100)} each in a hundred parts",
         ),

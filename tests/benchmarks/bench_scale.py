@@ -72,8 +72,6 @@ def tokenising(texts: list[str]) -> None:
             tokens = encoder.tokenize(texts)
     seconds = statistics.median(taken)
     print(f"tokenising: {len(texts) / seconds:.0f} texts/s, {sum(tokens.lengths) / seconds:.0f} tokens/s")
-    objects = np.mean([sys.getsizeof(text) for text in texts])
-    print(f"a text in memory: {objects:.0f} bytes; a dictionary {sys.getsizeof(dict.fromkeys(texts)) / len(texts):.0f}")
 
 
 def storing(folder: Path) -> None:
