@@ -231,7 +231,7 @@ def test_ctrl_c(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(embed, "_embed_batch", interrupt)
+        patch.setattr(embed, "_computed", interrupt)
         stopped = layerprobe("extract", pair[0], "-t", pairs_file)
     assert stopped.code == 130
     assert "interrupted" in stopped.error

@@ -219,7 +219,7 @@ def test_a_tokenizer_without_padding_token_pads_all_the_same(tmp_path: Path) -> 
     tokenizer.pad_token = None
     encoder = load_encoder(str(save_tiny("gpt2", tmp_path, tokenizer=tokenizer)))
     tokens = encoder.tokenize(TEXTS)
-    assert tokens.padding["input_ids"] == 3
+    assert tokens.pad_id == 3
     assert encoder.padding_invariant
 
 
