@@ -53,6 +53,9 @@ bench: $(READY)
 	$(BIN)/python tests/benchmarks/bench_finetuning.py --joint
 	$(BIN)/python tests/benchmarks/bench_finetuning.py --shape base --steps 4 --curve 6
 	$(BIN)/python tests/benchmarks/bench_pretraining.py
+	$(BIN)/python tests/benchmarks/bench_many_texts.py --texts 100000
+	$(BIN)/python tests/benchmarks/bench_ray.py
+	$(BIN)/python tests/benchmarks/bench_scale.py
 
 # Not in .venv, whose torch is for the CPU: PYTHON is one with torch for the GPU. PARTS="extraction packed" runs these.
 bench-gpu:
