@@ -47,8 +47,8 @@ WRITTEN = Constant(
 )
 CHECKED = Constant(value=1_750, what="MB a second of shards checked when they are opened, two cores", where=SCALE)
 SHARD_ENTRY = Constant(value=171, what="bytes of the manifest for a shard", where=SCALE)
-LINEAR = Constant(value=1.21, what="s, linear CKA of 13 x 13 layers of 2,758 x 768, one thread", where=SIMILARITY)
-LINEAR_SE = Constant(value=1.60, what="s, the same with intervals", where=SIMILARITY)
+LINEAR = Constant(value=1.26, what="s, linear CKA of 13 x 13 layers of 2,758 x 768, one thread", where=SIMILARITY)
+LINEAR_SE = Constant(value=1.72, what="s, the same with intervals", where=SIMILARITY)
 MILLION = Constant(
     value=75,
     what="s, one pair of layers of a million texts x 768, by cross-covariances, one thread",
