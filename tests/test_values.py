@@ -60,7 +60,7 @@ from layerprobe.similarity.values import (
 )
 from layerprobe.study.values import Prediction, Provenance, Study
 from layerprobe.sweeps.values import Sweep, SweepCurve, SweepModel
-from layerprobe.tasks.values import Examples, Task, TaskSettings, TextFile
+from layerprobe.tasks.values import Examples, Items, Task, TaskSettings, TextFile
 
 VALUES = [
     import_module(f"layerprobe.{file.parent.name}.values")
@@ -295,7 +295,7 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
     if kind is EncoderSize:
         size = st.tuples(st.integers(1, 9), st.integers(1, 9))  # heads divide the hidden size
         return size.map(lambda n: EncoderSize(n_blocks=2, hidden_size=n[0] * n[1], heads=n[0], intermediate_size=8))
-    if kind is Examples:
+    if kind in (Examples, Items):
         written = TEXTS.filter(str.strip)
         pairs = st.lists(st.tuples(written, written, NUMBERS), min_size=1, max_size=3).map(
             lambda rows: zip(*rows, strict=True)

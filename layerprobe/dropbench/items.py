@@ -12,7 +12,7 @@ from layerprobe.metrics.crossed import item_covariance, item_units
 from layerprobe.similarity.values import Matrix
 from layerprobe.tasks.evaluation import evaluate_outputs, item_influences
 from layerprobe.tasks.links import links_of
-from layerprobe.tasks.values import Examples
+from layerprobe.tasks.values import Items
 
 Array = NDArray[np.float64]
 
@@ -31,10 +31,10 @@ class ItemOutputs:
     """From which on an example counts as of class 1, where the kind has one; chosen on validation."""
 
 
-def half_scores(outputs: ItemOutputs, kind: str, examples: Examples, *, seed: int = 0) -> tuple[float, float]:
+def half_scores(outputs: ItemOutputs, kind: str, examples: Items, *, seed: int = 0) -> tuple[float, float]:
     """Return the primary metric x 100 on each of two random halves of the items, which depend on their number alone."""
     order = np.random.default_rng(seed).permutation(len(examples))
-    targets = np.array(examples.targets)
+    targets = examples.gold
     first, second = (
         evaluate_outputs(kind, outputs.outputs[half], targets[half], threshold=outputs.threshold)
         for half in np.array_split(order, 2)
@@ -43,7 +43,7 @@ def half_scores(outputs: ItemOutputs, kind: str, examples: Examples, *, seed: in
 
 
 def item_errors(
-    runs: Sequence[ItemOutputs], kind: str, examples: Examples, *, weighting: Weighting | None = None
+    runs: Sequence[ItemOutputs], kind: str, examples: Items, *, weighting: Weighting | None = None
 ) -> ItemErrors:
     """Return how the primary metrics of runs at every layer, with as many seeds each, go together over items.
 
@@ -51,7 +51,7 @@ def item_errors(
     Where arms have one seed, and no other, common is that of their only runs. What is left of rounding and of few
     seeds is made positive.
     """
-    targets, links = np.array(examples.targets), links_of(examples)
+    targets, links = examples.gold, links_of(examples)
     influences = [item_influences(kind, each.outputs, targets, threshold=each.threshold) for each in runs]
     whole = item_covariance(influences, links)
     n_layers = 1 + max(layer for layer, _, _ in (each.run for each in runs))

@@ -68,8 +68,8 @@ def run_items(
         outputs = read_outputs(directory)
         for split in SCORED if outputs is not None else ():
             assert outputs is not None
-            targets = np.array(task.split(split).targets)
-            found = item_influences(task.kind, outputs.of(run.layer, split), targets, threshold=run.threshold)
+            gold = task.split(split).gold
+            found = item_influences(task.kind, outputs.of(run.layer, split), gold, threshold=run.threshold)
             influences[split][run.layer, run.seed] = found
     links = {split: links_of(task.split(split), documents) for split in SCORED}
     return RunItems(unit=KINDS[task.kind].unit, influences=influences, links=links)

@@ -1,9 +1,12 @@
-"""What kinds of tasks train: losses, with a head on the embeddings where they need one. Knows tensors, not texts.
+"""What kinds of tasks train: losses, with a head where they need one. Knows items as token ids, and tensors.
 
 Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3 (STSB) and appendix (MRPC, SICK).
 """
 
 import abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -11,19 +14,125 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from layerprobe.encoders.batching import Batch, TokenizedTexts
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
 from layerprobe.metrics.correlation import cosine_scores
 from layerprobe.tasks.kinds.kind import KINDS
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Items, Task
 
 
-class Loss(nn.Module, abc.ABC):
-    """Embeddings of `width` features -> outputs -> loss; its parameters, where it has any, are those of a head.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedItems:
+    """The items of a split as token ids, and as what a criterion trains on: examples, usually one an item."""
+
+    texts: TokenizedTexts
+    """The distinct ones."""
+    sides: tuple[NDArray[np.int64], ...]
+    """(example,) each: rows in `texts` of the first texts, the second ones, and so on."""
+    tokens: NDArray[np.int64]
+    """(example,): the tokens of its texts, padded to the longest one."""
+    gold: Any
+    """What outputs for the items are scored against, see `Items.gold`."""
+    targets: Any
+    """(example,) or (example, ...): what is trained, as the criterion has it."""
+
+    def __len__(self) -> int:
+        """Return the number of examples."""
+        return len(self.tokens)
+
+
+def prepared_sides(encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
+    """Tokenise the distinct texts of items once, for all epochs; an example is an item."""
+    texts = items.texts
+    row = {text: i for i, text in enumerate(texts)}
+    tokenized = encoder.tokenize(texts, max_length=max_length)
+    sides = tuple(np.array([row[text] for text in side], dtype=np.int64) for side in items.sides)
+    lengths = np.array(tokenized.lengths)
+    longest = np.max([lengths[side] for side in sides], axis=0)
+    return PreparedItems(texts=tokenized, sides=sides, tokens=len(sides) * longest, gold=items.gold, targets=items.gold)
+
+
+def pooled(states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+    """Return the pooled embeddings of a pass, (text, width) float32, of (text, token, width) states."""
+    return pool(states, batch["attention_mask"], pooling)
+
+
+class Criterion(nn.Module, abc.ABC):
+    """Token states of a layer -> what is kept of each text -> the loss of examples, and the outputs for items.
+
+    Its parameters, where it has any, are those of a head. It is made with the `width` of the states and the number of
+    classes, `n_labels`, 0 where the task has none.
+    """
+
+    whole_batch: ClassVar[bool] = False
+    """Whether the loss of an example depends on the others of its step, so that it is no mean over groups of them."""
+
+    def __init__(self, *, width: int, n_labels: int) -> None:
+        super().__init__()
+
+    @classmethod
+    def prepare(cls, encoder: Encoder, items: Items, *, max_length: int) -> PreparedItems:
+        """Return the items as token ids, at most `max_length` a text."""
+        return prepared_sides(encoder, items, max_length=max_length)
+
+    def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
+        """Return what is kept of each text of a pass: by default its pooled embedding, (text, width).
+
+        What has a value for every token is (text, token, ...); outside of a loss it is cut to the text's own tokens.
+
+        Args:
+            states: (text, token, width) of the layer.
+            batch: What the encoder read, with the attention mask.
+            pooling: How a text has one embedding.
+        """
+        return pooled(states, batch, pooling)
+
+    @abc.abstractmethod
+    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+        """Return the mean loss of the examples `rows`.
+
+        Args:
+            kept: What `read` returned of their texts: those of the first side, then those of the second, and so on.
+            items: Of which the examples are.
+            rows: (example,) numbers.
+        """
+
+    @abc.abstractmethod
+    def item_outputs(
+        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+    ) -> NDArray[np.float64]:
+        """Return the outputs for all items, (n,) or (n, ...), as the kind's `score` takes them.
+
+        Args:
+            kept: What `read` returned of every text of `items`: (text, ...), or one (token, ...) for each text.
+            items: To be scored.
+
+        Raises:
+            DataError: If there is no output for one, as where an embedding has no cosine.
+        """
+
+
+class Loss(Criterion):
+    """Embeddings of `width` features -> outputs -> loss, for kinds whose items are texts or pairs with a number each.
 
     `n_labels` is the number of classes, 0 where targets are scores.
     """
 
-    def __init__(self, *, width: int, n_labels: int) -> None:
-        super().__init__()
+    def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
+        """Return the mean loss of examples, whose embeddings are (side * example, width)."""
+        u, v = kept[: len(rows)], kept[len(rows) :] if len(items.sides) == 2 else None
+        targets = torch.from_numpy(items.targets[rows]).to(kept.device, torch.float32)
+        return self.loss(self(u, v), targets)
+
+    def item_outputs(
+        self, kept: NDArray[np.float32] | Sequence[NDArray[np.float32]], items: PreparedItems
+    ) -> NDArray[np.float64]:
+        """Return `outputs` of the embeddings of all items."""
+        embeddings = np.asarray(kept)
+        u, *v = (embeddings[side] for side in items.sides)
+        return self.outputs(u, v[0] if v else None)
 
     @abc.abstractmethod
     def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
@@ -94,7 +203,7 @@ class PairClasses(TextClasses):
     parts = 3
 
 
-def loss_of(task: Task, *, width: int) -> Loss:
-    """Return the loss of a task with a fresh head; DataError if what its kind names cannot be loaded."""
-    loss: Loss = KINDS[task.kind].load_loss()(width=width, n_labels=len(task.labels))
-    return loss
+def criterion_of(task: Task, *, width: int) -> Criterion:
+    """Return what a task trains, with a fresh head; DataError if what its kind names cannot be loaded."""
+    criterion: Criterion = KINDS[task.kind].load_loss()(width=width, n_labels=len(task.labels))
+    return criterion

@@ -6,7 +6,7 @@ Runs are counted in block-steps: one at layer l costs l + 1, a scan as much as o
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
@@ -16,13 +16,13 @@ from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
-from layerprobe.finetuning.losses import loss_of
-from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, embed, prepare
+from layerprobe.finetuning.losses import criterion_of
+from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision, with_prompt
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.progress import duration
-from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.tasks.values import Items, Task, check_task
 from layerprobe.training.rng import seeded
 
 STEPS, TEXTS = 3, 64
@@ -118,14 +118,13 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
     """Estimate how long one fine-tuning run of the whole model takes; the encoder is not changed."""
     model = TruncatedEncoder(encoder, encoder.n_layers - 1)
     with seeded(0, encoder.device):
-        criterion = loss_of(task, width=encoder.description.hidden_size).to(encoder.device)
-        examples = prepare(
-            encoder, _some(task.train, (1 + STEPS) * protocol.batch_size), max_length=protocol.max_length
-        )
+        criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
+        some = _some(task.train, (1 + STEPS) * protocol.batch_size)
+        examples = criterion.prepare(encoder, some, max_length=protocol.max_length)
         tuner = FineTuner(
             encoder, model, protocol, steps_per_epoch=1 + STEPS, criteria=[criterion], batch_tokens=batch_tokens
         )
-        rows = np.arange(len(examples.targets))
+        rows = np.arange(len(examples))
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
         model.train()
         taken = [
@@ -138,7 +137,7 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
 
     def evaluate() -> None:
         for batch in passes:
-            embed(encoder, model, texts, batch, protocol)
+            read_layers(encoder, model, texts, batch, [criterion.read], protocol.pooling)
 
     with torch.inference_mode():
         embedding = [_seconds(evaluate, encoder.device) for _ in range(2)]
@@ -156,14 +155,9 @@ def _seconds(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def _some(examples: Examples, n: int) -> Examples:
+def _some(examples: Items, n: int) -> Items:
     chosen = range(len(examples))[:: max(1, len(examples) // n)][:n]
-    return replace(
-        examples,
-        first=tuple(examples.first[i] for i in chosen),
-        second=examples.second and tuple(examples.second[i] for i in chosen),
-        targets=tuple(examples.targets[i] for i in chosen),
-    )
+    return examples.take(chosen)
 
 
 def _evenly(texts: tuple[str, ...], n: int) -> tuple[str, ...]:

@@ -19,13 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.encoders.batching import TokenizedTexts, collate, padded_groups, token_batches
+from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
-from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
 from layerprobe.finetuning.epochs import Epochs
-from layerprobe.finetuning.losses import Loss, loss_of
+from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of, pooled
 from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tables import TableGradients
@@ -34,7 +34,7 @@ from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
 from layerprobe.tasks.kinds.kind import KINDS
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Task
 from layerprobe.training.optimizer import adamw, rate
 from layerprobe.training.rng import restore_rng, rng_states, seeded
 
@@ -47,41 +47,11 @@ WHOLE_BATCH = 2**40
 # Steps between two looks at the loss on an accelerator, which must wait for it.
 LOOK_EVERY = 100
 
+Reader = Callable[[Tensor, Batch, Pooling], Tensor]
+"""Token states of a layer -> what is kept of each text, as `Criterion.read`."""
+
 LayerWeights = Callable[[int], NDArray[np.float64]]
 """Step, from 0 -> (layers,) how much the loss at each layer counts; one of 0 takes no part."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PreparedExamples:
-    """Examples as token ids."""
-
-    texts: TokenizedTexts
-    """The distinct ones."""
-    first: NDArray[np.int64]
-    """(example,): row of the text, or of the first one, in `texts`."""
-    second: NDArray[np.int64] | None
-    """(example,): row of the second; None for single texts."""
-    tokens: NDArray[np.int64]
-    """(example,): its texts' tokens, both texts of a pair padded to the longer one."""
-    targets: NDArray[np.float64]
-    """(example,): gold similarity 0 .. 1, or class number."""
-
-
-def prepare(encoder: Encoder, examples: Examples, *, max_length: int) -> PreparedExamples:
-    """Tokenise the distinct texts of `examples` once, for all epochs."""
-    texts = examples.texts
-    row = {text: i for i, text in enumerate(texts)}
-    tokenized = encoder.tokenize(texts, max_length=max_length)
-    first = np.array([row[text] for text in examples.first])
-    second = None if examples.second is None else np.array([row[text] for text in examples.second])
-    lengths = np.array(tokenized.lengths)
-    return PreparedExamples(
-        texts=tokenized,
-        first=first,
-        second=second,
-        tokens=lengths[first] if second is None else 2 * np.maximum(lengths[first], lengths[second]),
-        targets=np.array(examples.targets),
-    )
 
 
 def fine_tune(
@@ -98,7 +68,7 @@ def fine_tune(
 ) -> tuple[FineTuningRun, RunOutputs]:
     """Fine-tune the encoder truncated at `layer` and score its best epoch on the test split.
 
-    Loss, head and metrics are those of the task's kind, see `Loss`.
+    Loss, head and metrics are those of the task's kind, see `Criterion`.
 
     The examples of a step go through the model in groups of like lengths, whose gradients add up to that of the
     step. How they are grouped changes the numbers by no more than float rounding where nothing is dropped out;
@@ -208,20 +178,20 @@ def train_layers(
     if encoder.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(encoder.device)
     train, validation, test = (
-        prepare(encoder, examples, max_length=protocol.max_length)
-        for examples in (task.train, task.validation, task.test)
+        KINDS[task.kind].load_loss().prepare(encoder, items, max_length=protocol.max_length)
+        for items in (task.train, task.validation, task.test)
     )
     with _memory_errors(encoder, last_layer), seeded(seed, encoder.device):
         model = build()
         width = encoder.description.hidden_size
-        criteria = [loss_of(task, width=width).to(encoder.device) for _ in model.layers]
+        criteria = [criterion_of(task, width=width).to(encoder.device) for _ in model.layers]
         parts = nn.ModuleList([model, *criteria])
         rng = np.random.default_rng(seed)
         tuner = FineTuner(
             encoder,
             model,
             protocol,
-            steps_per_epoch=math.ceil(len(train.targets) / protocol.batch_size),
+            steps_per_epoch=math.ceil(len(train) / protocol.batch_size),
             criteria=criteria,
             weights=weights,
             batch_tokens=batch_tokens,
@@ -230,7 +200,7 @@ def train_layers(
         scored = functools.partial(evaluate, encoder, model, protocol=protocol, criteria=criteria, limit=limit)
         epochs = Epochs(tuner, parts, limit, primary=task.primary, began=began, folder=unfinished)
         for epoch in range(protocol.epochs):
-            order = rng.permutation(len(train.targets))
+            order = rng.permutation(len(train))
             if epoch < len(epochs):
                 continue  # it was done before the run was interrupted
             losses = tuner.epoch(train, order, progress=progress, task=what)
@@ -255,14 +225,14 @@ def train_layers(
 
 def _check_splits(task: Task) -> None:
     for name in get_args(Split):
-        targets = task.split(name).targets
-        if not targets:
+        items = task.split(name)
+        if not len(items):
             raise DataError(f"expected examples to fine-tune on in every split, got none in the {name} split")
         # no correlation and no precision is defined there
-        if name != "train" and not KINDS[task.kind].one_target and len(set(targets)) == 1:
+        if name != "train" and not KINDS[task.kind].one_target and items.one_target:
             raise DataError(
-                f"expected different targets in the {name} split of a task of kind {task.kind}, got {targets[0]:g} for "
-                f"all of {len(targets)} examples"
+                f"expected different targets in the {name} split of a task of kind {task.kind}, got one for all of "
+                f"{len(items)} examples"
             )
 
 
@@ -296,7 +266,7 @@ class FineTuner:
         protocol: Protocol,
         *,
         steps_per_epoch: int,
-        criteria: Sequence[Loss],
+        criteria: Sequence[Criterion],
         weights: LayerWeights | None = None,
         batch_tokens: int | None = None,
     ) -> None:
@@ -321,9 +291,7 @@ class FineTuner:
         self.share = functools.partial(rate, total_steps=self.total_steps, warmup=protocol.warmup)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self.share)
 
-    def epoch(
-        self, examples: PreparedExamples, order: NDArray[np.int64], *, progress: Progress, task: str
-    ) -> list[float]:
+    def epoch(self, examples: PreparedItems, order: NDArray[np.int64], *, progress: Progress, task: str) -> list[float]:
         """Train once on every example in this order; return the mean loss of every layer."""
         self.model.train()
         total = torch.zeros(len(self.criteria), dtype=torch.float64, device=self.encoder.device)
@@ -369,7 +337,7 @@ class FineTuner:
         if len(self.failures) == len(self.criteria):
             raise self.failures[min(self.failures)]
 
-    def update(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> Tensor:
+    def update(self, examples: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Take one step on the examples `rows`; return the loss of every layer, the mean over them."""
         states = rng_states(self.encoder.device)
         weights = self.weights(self.step)
@@ -386,7 +354,7 @@ class FineTuner:
         self.step += 1
         return losses
 
-    def _gradients(self, examples: PreparedExamples, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
+    def _gradients(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
         """Leave the gradients of the mean loss of the examples `rows`, those of its groups added up.
 
         Returns:
@@ -421,17 +389,14 @@ class FineTuner:
         used = [i for i in left if weights[i]] or left
         return torch.stack([losses[i] * float(weights[i]) for i in used]).sum()
 
-    def _layer_losses(self, examples: PreparedExamples, rows: NDArray[np.int64]) -> list[Tensor]:
-        """Return the mean losses by layer of the examples `rows`. Both texts of a pair go through one forward pass."""
-        sides = [side[rows] for side in (examples.first, examples.second) if side is not None]
-        texts = np.concatenate(sides).tolist()
-        layers = embed(self.encoder, self.model, examples.texts, texts, self.protocol)
-        targets = torch.from_numpy(examples.targets[rows]).to(self.encoder.device, torch.float32)
-        losses = []
-        for criterion, embeddings in zip(self.criteria, layers, strict=True):
-            u, v = embeddings[: len(rows)], embeddings[len(rows) :]
-            losses.append(criterion.loss(criterion(u, v if len(sides) == 2 else None), targets))
-        return losses
+    def _layer_losses(self, items: PreparedItems, rows: NDArray[np.int64]) -> list[Tensor]:
+        """Return the mean losses by layer of the examples `rows`. All texts of an example go through one pass."""
+        texts = np.concatenate([side[rows] for side in items.sides]).tolist()
+        readers = [criterion.read for criterion in self.criteria]
+        layers = read_layers(self.encoder, self.model, items.texts, texts, readers, self.protocol.pooling)
+        return [
+            criterion.example_loss(kept, items, rows) for criterion, kept in zip(self.criteria, layers, strict=True)
+        ]
 
 
 def embed(
@@ -441,30 +406,51 @@ def embed(
     rows: Sequence[int],
     protocol: Protocol,
 ) -> list[Tensor]:
-    """Return the pooled embeddings of the texts `rows`, (text, feature), by layer.
+    """Return the pooled embeddings of the texts `rows`, (text, feature), by layer."""
+    return read_layers(encoder, model, texts, rows, [pooled] * len(model.layers), protocol.pooling)
+
+
+def read_layers(
+    encoder: Encoder,
+    model: TruncatedEncoder | EveryLayer,
+    texts: TokenizedTexts,
+    rows: Sequence[int],
+    readers: Sequence[Reader],
+    pooling: Pooling,
+) -> list[Tensor]:
+    """Return what the reader of each layer keeps of the texts `rows`, (text, ...), by layer; see `Criterion.read`.
 
     They go through one forward pass, or one for each length where padding would change what comes out.
     """
     lengths = [texts.length(row) for row in rows]
     if not encoder.padding_invariant and len(set(lengths)) > 1:
         batches = list(token_batches(lengths, budget=sum(lengths), same_length=True))
-        parts = [embed(encoder, model, texts, [rows[i] for i in batch], protocol) for batch in batches]
-        places = torch.tensor([i for batch in batches for i in batch]).argsort()
-        return [torch.cat(layer)[places.to(encoder.device)] for layer in zip(*parts, strict=True)]
+        parts = [read_layers(encoder, model, texts, [rows[i] for i in batch], readers, pooling) for batch in batches]
+        places = torch.tensor([i for batch in batches for i in batch]).argsort().to(encoder.device)
+        return [_as_wide(layer)[places] for layer in zip(*parts, strict=True)]
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
         states = list(model.layer_states(batch))
-    return [pool(state, batch["attention_mask"], protocol.pooling) for state in states]
+    return [read(state, batch, pooling) for read, state in zip(readers, states, strict=True)]
+
+
+def _as_wide(parts: Sequence[Tensor]) -> Tensor:
+    """Join parts of (text, ...), or of (text, token, ...) with fewer tokens than others, which get zeros."""
+    width = max(part.shape[1] for part in parts)
+    wide = [part.new_zeros(len(part), width, *part.shape[2:]) for part in parts]
+    for into, part in zip(wide, parts, strict=True):
+        into[:, : part.shape[1]] = part
+    return torch.cat(wide)
 
 
 @torch.inference_mode()
 def evaluate(
     encoder: Encoder,
     model: TruncatedEncoder | EveryLayer,
-    examples: PreparedExamples,
+    items: PreparedItems,
     *,
     protocol: Protocol,
-    criteria: Sequence[Loss],
+    criteria: Sequence[Criterion],
     kind: str,
     thresholds: Sequence[float | None] | None = None,
     limit: TokenLimit | None = None,
@@ -481,30 +467,29 @@ def evaluate(
     """
     model.eval()
     failures = {} if failures is None else failures
-    limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), examples.texts.lengths
-    layers = model.layers
+    limit, lengths = limit or TokenLimit(EVALUATION_BATCH_TOKENS), items.texts.lengths
+    layers, readers = model.layers, [criterion.read for criterion in criteria]
 
-    def work() -> NDArray[np.float32]:
-        shape = (len(layers), len(lengths), encoder.description.hidden_size)
-        embeddings = np.empty(shape, dtype=np.float32)
+    def work() -> list[Kept]:
+        kept: list[Kept] = [[] for _ in layers]
         assert limit.tokens is not None
         batches = token_batches(lengths, budget=limit.tokens, same_length=not encoder.padding_invariant)
         for rows in limit.watched(batches, lengths):
-            for layer, pooled in zip(embeddings, embed(encoder, model, examples.texts, rows, protocol), strict=True):
-                layer[rows] = pooled.float().cpu().numpy()
-        return embeddings
+            read = read_layers(encoder, model, items.texts, rows, readers, protocol.pooling)
+            for i, layer in enumerate(read):
+                kept[i] = _keep(kept[i], layer.float().cpu().numpy(), rows, lengths)
+        return kept
 
-    embeddings = limit.run(work, "while embeddings were scored")
+    kept = limit.run(work, "while embeddings were scored")
     outputs: list[NDArray[np.float64] | None] = []
     scores: list[Evaluation | None] = []
     for i, (layer, criterion) in enumerate(zip(layers, criteria, strict=True)):
         output, score = None, None
         if layer not in failures:
             try:
-                second = None if examples.second is None else embeddings[i][examples.second]
-                output = criterion.outputs(embeddings[i][examples.first], second)
+                output = criterion.item_outputs(kept[i], items)
                 threshold = None if thresholds is None else thresholds[i]
-                score = evaluate_outputs(kind, output, examples.targets, threshold=threshold)
+                score = evaluate_outputs(kind, output, items.gold, threshold=threshold)
             except DataError as error:
                 failures[layer] = TrainingError(f"the embeddings at layer {layer} cannot be scored: {error}")
                 failures[layer].__cause__ = error
@@ -515,6 +500,22 @@ def evaluate(
         raise failures[min(failures)]
     shape = next(output.shape for output in outputs if output is not None)
     return np.stack([np.full(shape, np.nan) if output is None else output for output in outputs]), scores
+
+
+Kept = NDArray[np.float32] | list[NDArray[np.float32]]
+"""What a criterion keeps of every text: (text, ...), or one (token, ...) for each text."""
+
+
+def _keep(kept: Kept, read: NDArray[np.float32], rows: Sequence[int], lengths: Sequence[int]) -> Kept:
+    """Put what was read of the texts `rows` to what is kept of all."""
+    if read.ndim == 2:
+        array = kept if isinstance(kept, np.ndarray) else np.empty((len(lengths), *read.shape[1:]), dtype=np.float32)
+        array[rows] = read
+        return array
+    by_text = kept if isinstance(kept, list) and kept else [read[0, :0]] * len(lengths)
+    for row, values in zip(rows, read, strict=True):
+        by_text[row] = values[: lengths[row]]
+    return by_text
 
 
 def _peak_memory(device: torch.device) -> int | None:

@@ -26,7 +26,7 @@ from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, notebook_bar, part_of, silent
 from layerprobe.ray_pool import ray_pooled
 from layerprobe.store.store import Store
-from layerprobe.tasks.values import Examples, Task, check_task
+from layerprobe.tasks.values import Task, check_task
 
 logger = logging.getLogger(__name__)
 
@@ -329,11 +329,7 @@ def check_layers(checkpoint: Checkpoint, layers: Sequence[int]) -> None:
 
 def with_prompt(task: Task, prompt: str) -> Task:
     """Return the task with the prompt before every text, as extraction has it."""
-
-    def prompted(split: Examples) -> Examples:
-        first = tuple(prompt + text for text in split.first)
-        return replace(split, first=first, second=split.second and tuple(prompt + text for text in split.second))
-
     if not prompt:
         return task
-    return replace(task, train=prompted(task.train), validation=prompted(task.validation), test=prompted(task.test))
+    train, validation, test = (items.prompted(prompt) for items in (task.train, task.validation, task.test))
+    return replace(task, train=train, validation=validation, test=test)

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 def _zero_shot(source: Source) -> LayerCurve:
     from layerprobe.scoring.zero_shot import zero_shot  # loads torch, which rules do without
 
-    task, fit = source.labels, KINDS[source.labels.kind].fitted_on
+    task, kind = source.labels, KINDS[source.labels.kind]
+    if (own := kind.load_untrained()) is not None:
+        options, progress = source.options, source.progress
+        return _curve(own(source.checkpoint, task, split="validation", options=options, progress=progress))
+    fit = kind.fitted_on
     fitted = None if fit is None else source.split(fit)
     validation = source.split("validation")
     return _curve(zero_shot(validation, task, split="validation", fitted=fitted, progress=source.progress))

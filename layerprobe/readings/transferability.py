@@ -36,7 +36,7 @@ from layerprobe.scoring.transferability import (
 )
 from layerprobe.similarity.checks import Array, centred_layer, unit_rows
 from layerprobe.tasks.kinds.kind import KINDS, Kind
-from layerprobe.tasks.values import Task
+from layerprobe.tasks.values import Examples, Task
 
 if TYPE_CHECKING:
     from layerprobe.readings.source import Source
@@ -65,13 +65,19 @@ def item_features(kind: Kind, u: NDArray[np.float32], v: NDArray[np.float32] | N
     return np.concatenate([np.abs(first - second), first * second], axis=1)
 
 
-def _read(source: Source, number: Callable[[Array, Array, str], float]) -> LayerCurve:
-    """Return a number of every layer, computed from (n, features), (n,) targets and the name of the layer."""
-    task, embedded = source.labels, source.split("train")
-    chosen = _chosen(np.arange(len(task.train)))
-    kind, targets = KINDS[task.kind], np.array(task.train.targets)[chosen]
-    first = embedded.rows(task.train.first)[chosen]
-    second = None if task.train.second is None else embedded.rows(task.train.second)[chosen]
+def _read(source: Source, number: Callable[[Array, Array, str], float]) -> LayerCurve | None:
+    """Return a number of every layer, computed from (n, features), (n,) targets and the name of the layer.
+
+    None where items are not texts or pairs with a number each.
+    """
+    task, examples = source.labels, source.labels.train
+    if not isinstance(examples, Examples):
+        return None
+    embedded = source.split("train")
+    chosen = _chosen(np.arange(len(examples)))
+    kind, targets = KINDS[task.kind], np.array(examples.targets)[chosen]
+    first = embedded.rows(examples.first)[chosen]
+    second = None if examples.second is None else embedded.rows(examples.second)[chosen]
 
     def of_layer(layer: int, name: str) -> float:
         values = embedded.measured(layer)
@@ -92,7 +98,7 @@ def _chosen(items: NDArray[np.intp]) -> NDArray[np.intp]:
     return items if len(items) <= ITEMS else np.sort(np.random.default_rng(0).choice(items, ITEMS, replace=False))
 
 
-def _log_evidence(source: Source) -> LayerCurve:
+def _log_evidence(source: Source) -> LayerCurve | None:
     classes = KINDS[source.labels.kind].labelled
     return _read(
         source, lambda features, y, name: log_evidence(features, class_columns(y) if classes else y, name=name)
@@ -111,7 +117,7 @@ def _linear_mse(source: Source) -> LayerCurve | None:
     return _read(source, lambda features, scores, name: linear_mse(features, scores, name=name))
 
 
-def _neighbours(source: Source) -> LayerCurve:
+def _neighbours(source: Source) -> LayerCurve | None:
     classes = KINDS[source.labels.kind].labelled
 
     def score(features: Array, targets: Array, name: str) -> float:
@@ -130,9 +136,9 @@ def _contrastive_loss(source: Source) -> LayerCurve | None:
     batches = _batches(task)
     if not batches:
         return None
-    embedded, classes = source.split("train"), np.array(task.train.targets)
-    first = embedded.rows(task.train.first)
-    second = None if task.train.second is None else embedded.rows(task.train.second)
+    examples, embedded = task.examples("train"), source.split("train")
+    classes, first = np.array(examples.targets), embedded.rows(examples.first)
+    second = None if examples.second is None else embedded.rows(examples.second)
 
     def of_batch(values: NDArray[np.float32], batch: NDArray[np.intp], name: str) -> float:
         texts, others = values[first[batch]], ~np.eye(len(batch), dtype=bool)
@@ -155,9 +161,10 @@ def _batches(task: Task) -> list[NDArray[np.intp]]:
         return []
     shuffled = np.random.default_rng(0).permutation(_chosen(items))
     batches = np.array_split(shuffled, math.ceil(len(shuffled) / BATCH))
-    if task.train.second is not None:
+    examples = task.examples("train")
+    if examples.second is not None:
         return batches
-    classes = np.array(task.train.targets)
+    classes = np.array(examples.targets)
     return [batch for batch in batches if _same(classes[batch]).sum() > len(batch)]
 
 
@@ -176,6 +183,8 @@ def positive_pairs(task: Task) -> NDArray[np.intp] | None:
         All items where they are single texts of classes, which belong together with those of their class; None where
         nothing says what belongs together.
     """
+    if not isinstance(task.train, Examples):
+        return None
     kind, targets = KINDS[task.kind], np.array(task.train.targets)
     if not kind.labelled:
         return np.flatnonzero(targets > SIMILAR) if kind.pairs else None

@@ -42,6 +42,8 @@ def zero_shot(
         DataError: If a layer cannot be scored, such as where all pairs have one cosine.
     """
     kind = KINDS[task.kind]
+    if kind.zero_shot == "own":
+        raise DataError(f"expected a task that embeddings alone are scored on, got one of kind {task.kind}: use score")
     if kind.zero_shot == "probe":
         return probed(embeddings, task, split=split, fitted=fitted, progress=progress)
     by_layer = []
@@ -78,7 +80,7 @@ def probed(
     key = digest([probe.version, embeddings.fingerprint, fitted.fingerprint, task.digest, split])
     if (kept := embeddings.store.load_result(probe.kept, key, LayerScores)) is not None:
         return kept
-    train, examples = task.train, task.split(split)
+    train, examples = task.examples("train"), task.examples(split)
     if len(train) < 2:
         raise DataError(f"expected at least two training {KINDS[task.kind].unit}s to fit a probe on, got {len(train)}")
     by_layer = []
@@ -113,7 +115,11 @@ def score(
     """
     check_task(task)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    fit = KINDS[task.kind].fitted_on
+    kind = KINDS[task.kind]
+    if (own := kind.load_untrained()) is not None:
+        scores: LayerScores = own(checkpoint, task, split=split, options=options, progress=progress)
+        return scores, extract_split(checkpoint, task, split, options=options, progress=progress)
+    fit = kind.fitted_on
     scored, *fitted = (
         extract_split(checkpoint, task, each, options=options, progress=progress)
         for each in (split, *(() if fit is None else (fit,)))
@@ -147,9 +153,10 @@ def _naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
 def _cosines(
     embeddings: Embeddings, layer: int, task: Task, split: Split, *, threshold: float | None = None
 ) -> Evaluation:
-    u, v = _sides(embeddings, layer, task.split(split))
+    examples = task.examples(split)
+    u, v = _sides(embeddings, layer, examples)
     assert v is not None
-    targets = np.array(task.split(split).targets)
+    targets = np.array(examples.targets)
     return evaluate_outputs(task.kind, cosine_scores(u, v), targets, threshold=threshold)
 
 

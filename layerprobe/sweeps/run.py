@@ -221,8 +221,7 @@ def _resolve(model: SweepModel, options: Options) -> Checkpoint:
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:
     """Return what an epoch costs, in a unit of its own: a block costs about as much as the rest of a step."""
     width = getattr(checkpoint.config, "hidden_size", None) or 1
-    sides = (task.train.first, task.train.second or ())
-    return (layer + 1.0) * width**2 * sum(len(text) + 1 for texts in sides for text in texts)
+    return (layer + 1.0) * width**2 * sum(len(text) + 1 for side in task.train.sides for text in side)
 
 
 class _SweepProgress:

@@ -1,6 +1,7 @@
 """Outputs of a model -> what they score on a task. Knows arrays and kinds of tasks, no models."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +23,13 @@ class Evaluation:
     """The output from which on an example counts as of class 1, where the kind has one."""
 
 
-def evaluate_outputs(kind: str, outputs: Array, targets: Array, *, threshold: float | None = None) -> Evaluation:
+def evaluate_outputs(kind: str, outputs: Array, gold: Any, *, threshold: float | None = None) -> Evaluation:
     """Score outputs by every metric of a kind of task.
 
     Args:
         kind: Of the task.
-        outputs: (n,), or (n, classes), of which the highest wins.
-        targets: (n,) gold scores, or class numbers.
+        outputs: (n,), or (n, classes), of which the highest wins; as the kind has it, where it has items of its own.
+        gold: Of the items, see `Items.gold`: (n,) gold scores or class numbers, where the kind has no other.
         threshold: Chosen on other examples; by default it is chosen on these, where the kind has one.
 
     Returns:
@@ -41,15 +42,15 @@ def evaluate_outputs(kind: str, outputs: Array, targets: Array, *, threshold: fl
         raise DataError("expected finite outputs, got NaN or infinity")
     rules = KINDS[kind]
     if rules.threshold is None:
-        scores = rules.score(outputs, targets)
+        scores = rules.score(outputs, gold)
     else:
-        threshold = rules.threshold(outputs, targets) if threshold is None else threshold
-        scores = rules.score(outputs, targets, threshold)
+        threshold = rules.threshold(outputs, gold) if threshold is None else threshold
+        scores = rules.score(outputs, gold, threshold)
     return Evaluation(metrics={name: 100 * scores[name] for name in rules.metrics}, threshold=threshold)
 
 
 def item_influences(
-    kind: str, outputs: Array, targets: Array, *, metric: str | None = None, threshold: float | None = None
+    kind: str, outputs: Array, gold: Any, *, metric: str | None = None, threshold: float | None = None
 ) -> Array:
     """Return what each item adds to a score, from which its error over items is computed, see `item_covariance`.
 
@@ -65,13 +66,13 @@ def item_influences(
     metric = rules.metrics[0] if metric is None else metric
     if metric not in rules.metrics:
         raise DataError(f"expected a metric of {kind}, one of {', '.join(rules.metrics)}, got {metric!r}")
-    threshold = evaluate_outputs(kind, outputs, targets, threshold=threshold).threshold  # and checks them
+    threshold = evaluate_outputs(kind, outputs, gold, threshold=threshold).threshold  # and checks them
     arguments = () if threshold is None else (threshold,)
-    known = {} if rules.influences is None else rules.influences(outputs, targets, *arguments)
+    known = {} if rules.influences is None else rules.influences(outputs, gold, *arguments)
     if metric in known:
         return 100 * known[metric]
 
     def score(items: NDArray[np.intp]) -> float:
-        return float(rules.score(outputs[items], targets[items], *arguments)[metric])
+        return float(rules.score(outputs[items], gold[items], *arguments)[metric])
 
-    return 100 * jackknife_influences(score, len(targets))
+    return 100 * jackknife_influences(score, len(gold))

@@ -12,7 +12,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from layerprobe.errors import DataError
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Items, Task
 
 LARGEST = 0.5
 """Share of a fold that examples joined by shared texts may take; where more are, only equal pairs stay together."""
@@ -28,7 +28,7 @@ def folds_of(task: Task, n_folds: int, *, seed: int = 0) -> tuple[Task, ...]:
     Raises:
         DataError: If there are fewer than two folds, or fewer than two examples for each.
     """
-    pool = _pooled(task.train, task.validation)
+    pool = task.train.join(task.validation)
     if n_folds < 2:
         raise DataError(f"expected at least two folds, got {n_folds}")
     if len(pool) < 2 * n_folds:
@@ -38,30 +38,14 @@ def folds_of(task: Task, n_folds: int, *, seed: int = 0) -> tuple[Task, ...]:
         replace(
             task,
             name=f"{task.name}, fold {fold + 1} of {n_folds}",
-            train=_taken(pool, np.flatnonzero(fold_of != fold)),
-            validation=_taken(pool, np.flatnonzero(fold_of == fold)),
+            train=pool.take(np.flatnonzero(fold_of != fold).tolist()),
+            validation=pool.take(np.flatnonzero(fold_of == fold).tolist()),
         )
         for fold in range(n_folds)
     )
 
 
-def _pooled(first: Examples, second: Examples) -> Examples:
-    return Examples(
-        first=first.first + second.first,
-        second=None if first.second is None or second.second is None else first.second + second.second,
-        targets=first.targets + second.targets,
-    )
-
-
-def _taken(examples: Examples, rows: np.ndarray) -> Examples:
-    return Examples(
-        first=tuple(examples.first[row] for row in rows),
-        second=None if examples.second is None else tuple(examples.second[row] for row in rows),
-        targets=tuple(examples.targets[row] for row in rows),
-    )
-
-
-def _assigned(pool: Examples, n_folds: int, seed: int) -> np.ndarray:
+def _assigned(pool: Items, n_folds: int, seed: int) -> np.ndarray:
     """Return the fold of every example: groups in a random order, each to the fold with the fewest examples."""
     groups = _joined(pool)
     if max(map(len, groups)) > LARGEST * len(pool) / n_folds:
@@ -76,13 +60,10 @@ def _assigned(pool: Examples, n_folds: int, seed: int) -> np.ndarray:
     return fold_of
 
 
-def _joined(pool: Examples) -> list[list[int]]:
+def _joined(pool: Items) -> list[list[int]]:
     """Return groups of examples that are connected by shared texts."""
     number: dict[str, int] = {}
-    sides = [
-        [number.setdefault(text, len(number)) for text in side]
-        for side in (pool.first, *(() if pool.second is None else (pool.second,)))
-    ]
+    sides = [[number.setdefault(text, len(number)) for text in side] for side in pool.sides]
     items = np.tile(np.arange(len(pool)), len(sides))
     texts = len(pool) + np.concatenate([np.array(side) for side in sides])
     size = len(pool) + len(number)
@@ -91,9 +72,8 @@ def _joined(pool: Examples) -> list[list[int]]:
     return _grouped(component[: len(pool)].tolist())
 
 
-def _copies(pool: Examples) -> list[list[int]]:
-    pairs = zip(pool.first, pool.first if pool.second is None else pool.second, strict=True)
-    return _grouped([frozenset(pair) for pair in pairs])
+def _copies(pool: Items) -> list[list[int]]:
+    return _grouped([frozenset(item) for item in zip(*pool.sides, strict=True)])
 
 
 def _grouped(keys: list[object]) -> list[list[int]]:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from layerprobe.metrics.links import Links
-from layerprobe.tasks.values import Examples
+from layerprobe.tasks.values import Items
 
 
-def links_of(examples: Examples, documents: Mapping[str, str] | None = None) -> Links | None:
+def links_of(examples: Items, documents: Mapping[str, str] | None = None) -> Links | None:
     """Return which examples share a text, or two texts of one document; None where no two do.
 
     Args:
@@ -16,6 +16,7 @@ def links_of(examples: Examples, documents: Mapping[str, str] | None = None) -> 
         documents: Text -> the document it is from; a text that is not in it is a document of its own.
 
     Examples:
+        >>> from layerprobe.tasks.values import Examples
         >>> links_of(Examples(first=("a", "b"), second=("c", "a"), targets=(0.0, 1.0))).second.tolist()
         [2, 0]
         >>> links_of(Examples(first=("a", "b"), second=("c", "d"), targets=(0.0, 1.0)))
@@ -24,7 +25,7 @@ def links_of(examples: Examples, documents: Mapping[str, str] | None = None) -> 
     numbers: dict[tuple[bool, str], int] = {}
     sides = [
         np.array([numbers.setdefault((text in known, known.get(text, text)), len(numbers)) for text in side], np.intp)
-        for side in (examples.first, *(() if examples.second is None else (examples.second,)))
+        for side in examples.sides
     ]
     if sum(len(set(item)) for item in zip(*sides, strict=True)) == len(numbers):
         return None

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +30,22 @@ from layerprobe.tasks.tables import (
 )
 from layerprobe.tasks.texts import Cleaner, EmptyCells, check_empty
 from layerprobe.tasks.values import Task, TextFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSource:
+    """What a task is to be loaded from, by the loader of its kind; the arguments are those of `load_task`."""
+
+    source: object
+    name: str
+    columns: Columns | None = None
+    split_ratios: tuple[float, float, float] = (0.8, 0.1, 0.1)
+    seed: int = 0
+    validation: object = None
+    test: object = None
+    format: Format
+    skip_empty: bool = False
+
 
 DATA = "data"
 """What data that is in memory is called."""
@@ -84,6 +100,24 @@ def load_task(
     if kind is not None:
         KINDS.check(kind)
     name = name or (str(source) if isinstance(source, (str, Path)) else DATA)
+    kind = kind or _recognised(source)
+    if kind is not None and (loader := KINDS[kind].load_loader()) is not None:
+        if score_range is not None:
+            raise TaskError(f"expected no score range for {kind}, got {score_range}")
+        task: Task = loader(
+            TaskSource(
+                source=source,
+                name=name,
+                columns=columns,
+                split_ratios=split_ratios,
+                seed=seed,
+                validation=validation,
+                test=test,
+                format=format or Format(),
+                skip_empty=skip_empty,
+            )
+        )
+        return task
     given = {role: data for role, data in (("validation", validation), ("test", test)) if data is not None}
     tables, notes = _tables(source, given, format or Format(), name)
     notes += [note for table in tables.values() for note in table.notes]
@@ -104,6 +138,14 @@ def load_task(
         notes=notes,
         warnings=warnings,
     )
+
+
+def _recognised(source: object) -> str | None:
+    """Return the kind of task that a file or folder can only be of; None where it is a table, or on the Hub."""
+    if not isinstance(source, (str, Path)) or is_on_hub(source):
+        return None
+    path = from_home(source)
+    return next((name for name, kind in KINDS.items() if kind.loader and kind.recognises(path)), None)
 
 
 def load_texts(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.texts import count
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Examples, Items, Task
 
 UNREADABLE = 0.25
 """Share of characters in unknown tokens above which a model is said not to read texts. Measured: below 0.001 for MiniLM
@@ -210,13 +210,19 @@ def _split_quality(task: Task, split: Split) -> SplitQuality:
         n=len(examples),
         copies=len(examples) - len(_distinct(examples)),
         in_train=in_train,
-        targets=_label_counts(task, examples) if labelled else _histogram(examples),
+        targets=_targets(task, examples),
         visible=visible_difference(len(examples), labelled=labelled),
     )
 
 
-def _distinct(examples: Examples) -> set[frozenset[str]]:
-    return set(map(frozenset, zip(examples.first, examples.second or examples.first, strict=True)))
+def _distinct(examples: Items) -> set[frozenset[str]]:
+    return set(map(frozenset, zip(*examples.sides, strict=True)))
+
+
+def _targets(task: Task, items: Items) -> tuple[tuple[str, int], ...]:
+    if not isinstance(items, Examples):
+        return ()
+    return _label_counts(task, items) if task.labels else _histogram(items)
 
 
 def _label_counts(task: Task, examples: Examples) -> tuple[tuple[str, int], ...]:

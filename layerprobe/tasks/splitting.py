@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from layerprobe.errors import DataError, TaskError
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.tasks.values import Items, Task
 
 
 def split_by_ratio(pairs: Sequence[tuple[str, str]], ratios: Sequence[float], *, seed: int) -> list[list[int]]:
@@ -64,37 +64,25 @@ def resplit(task: Task, *, train: int, validation: int, seed: int = 0) -> Task:
         DataError: If a size is not positive, or no example would be left to test.
     """
     splits = task.train, task.validation, task.test
-    pairs = [pair for split in splits for pair in zip(split.first, split.second or split.first, strict=True)]
+    whole = splits[0].join(splits[1]).join(splits[2])
+    pairs = [(item[0], item[-1]) for item in zip(*whole.sides, strict=True)]
     rest = len(pairs) - train - validation
     if min(train, validation, rest) < 1:
         raise DataError(
             f"expected at least one example of each split, got {train} to train, {validation} to choose by and {rest} "
             f"of {len(pairs)} left to test"
         )
-    whole = Examples(
-        first=tuple(first for first, _ in pairs),
-        second=None if splits[0].second is None else tuple(second for _, second in pairs),
-        targets=tuple(target for split in splits for target in split.targets),
-    )
-    parts = [_taken(whole, rows) for rows in split_by_ratio(pairs, (train, validation, rest), seed=seed)]
+    parts = [whole.take(rows) for rows in split_by_ratio(pairs, (train, validation, rest), seed=seed)]
     said = "{} training, {} validation and {} test examples, which are all others".format(*map(len, parts))
     return replace(
         task, train=parts[0], validation=parts[1], test=parts[2], notes=(*task.notes, f"split again at random: {said}")
     )
 
 
-def _drawn(examples: Examples, size: int, seed: int) -> Examples:
+def _drawn(examples: Items, size: int, seed: int) -> Items:
     if size >= len(examples):
         return examples
-    return _taken(examples, sorted(random.Random(seed).sample(range(len(examples)), size)))
-
-
-def _taken(examples: Examples, rows: Sequence[int]) -> Examples:
-    return Examples(
-        first=tuple(examples.first[i] for i in rows),
-        second=examples.second and tuple(examples.second[i] for i in rows),
-        targets=tuple(examples.targets[i] for i in rows),
-    )
+    return examples.take(sorted(random.Random(seed).sample(range(len(examples)), size)))
 
 
 def check_ratios(ratios: Sequence[float]) -> None:

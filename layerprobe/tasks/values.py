@@ -1,11 +1,13 @@
 """Tasks and texts, as the user gave them."""
 
+import abc
+import dataclasses
 import math
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Self
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
@@ -20,8 +22,65 @@ MERGED_KIND = "sts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Examples:
-    """Texts, or pairs of texts, with what is to be predicted of each."""
+class Items(abc.ABC):
+    """The items of one split of a task: what is read of each, and what is to be predicted. Each counts once in a score.
+
+    A kind of task whose items are not texts or pairs with a number each has a class of its own, see `Kind.items`.
+    """
+
+    @classmethod
+    def class_of(cls, values: dict[str, Any]) -> tuple[type["Items"], dict[str, Any]]:
+        """Return the class of items that has these fields, and the fields; DataError if no kind of task has one."""
+        for kind in KINDS.values():
+            items: type[Items] = kind.load_items()
+            if issubclass(items, cls) and {field.name for field in dataclasses.fields(items)} == values.keys():
+                return items, values
+        raise DataError(f"expected the items of a kind of task, got fields {', '.join(sorted(values))}")
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Return the number of items."""
+
+    @property
+    @abc.abstractmethod
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """The texts of the items: each side has one of every item, so that items with a text in common are known."""
+
+    @property
+    @abc.abstractmethod
+    def gold(self) -> Any:
+        """What the outputs for the items are scored against, see `Kind.score`."""
+
+    @abc.abstractmethod
+    def take(self, rows: Sequence[int]) -> Self:
+        """Return the items of these numbers, in this order."""
+
+    @abc.abstractmethod
+    def join(self, other: Self) -> Self:
+        """Return these items and then the others."""
+
+    @abc.abstractmethod
+    def prompted(self, prompt: str) -> Self:
+        """Return the items with the prompt before every text."""
+
+    @abc.abstractmethod
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless a task of this kind, with these names of classes, can have the items in this split."""
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The distinct texts in order of first appearance, item by item."""
+        return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
+
+    @property
+    def one_target(self) -> bool:
+        """Whether all items have the same target, so that no correlation and no precision is defined."""
+        return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples(Items):
+    """Texts, or pairs of texts, with the number that is to be predicted of each."""
 
     first: tuple[str, ...]
     """The text of every example, or the first of its two."""
@@ -45,11 +104,51 @@ class Examples:
         return f"<Examples: {len(self):,} {'texts' if self.second is None else 'pairs'}>"
 
     @property
-    def texts(self) -> tuple[str, ...]:
-        """The distinct texts in order of first appearance, example by example."""
-        if self.second is None:
-            return tuple(dict.fromkeys(self.first))
-        return tuple(dict.fromkeys(text for pair in zip(self.first, self.second, strict=True) for text in pair))
+    def sides(self) -> tuple[tuple[str, ...], ...]:
+        """First texts and, of pairs, second ones."""
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+    @property
+    def gold(self) -> Any:
+        """(n,) targets."""
+        import numpy as np  # which `--help` does without
+
+        return np.array(self.targets)
+
+    def take(self, rows: Sequence[int]) -> "Examples":
+        """Return the examples of these numbers, in this order."""
+        return Examples(
+            first=tuple(self.first[i] for i in rows),
+            second=self.second and tuple(self.second[i] for i in rows),
+            targets=tuple(self.targets[i] for i in rows),
+        )
+
+    def join(self, other: "Examples") -> "Examples":
+        """Return these examples and then the others."""
+        second = None if self.second is None or other.second is None else self.second + other.second
+        return Examples(first=self.first + other.first, second=second, targets=self.targets + other.targets)
+
+    def prompted(self, prompt: str) -> "Examples":
+        """Return the examples with the prompt before every text."""
+        first, *second = (tuple(prompt + text for text in side) for side in self.sides)
+        return replace(self, first=first, second=second[0] if second else None)
+
+    @property
+    def one_target(self) -> bool:
+        """Whether all targets are equal."""
+        return len(set(self.targets)) == 1
+
+    def check(self, kind: Kind, *, labels: Sequence[str], split: str) -> None:
+        """Raise DataError unless they are texts or pairs, as the kind has it, none empty, with known classes."""
+        for side, texts in ("first", self.first), ("second", self.second or ()):
+            for i, text in enumerate(texts):
+                if not isinstance(text, str) or not text.strip():
+                    raise DataError(f"expected a text at {split}.{side}[{i}], got {text!r}: leave such examples out")
+        if (self.second is not None) != kind.pairs:
+            expected = "pairs" if kind.pairs else "single texts"
+            raise DataError(f"expected {expected} in the {split} split of a task of kind {kind.name}")
+        if labels and not set(self.targets) <= set(range(len(labels))):
+            raise DataError(f"expected class numbers from 0 to {len(labels) - 1} in the {split} split")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +159,11 @@ class Task:
     """As the user gave it."""
     kind: str
     """One of `KINDS`: decides loss, head and metrics."""
-    train: Examples
+    train: Items
     """Fine-tuning sees these."""
-    validation: Examples
+    validation: Items
     """Epochs, layers and thresholds are selected on these."""
-    test: Examples
+    test: Items
     """Scores are reported on these."""
     labels: tuple[str, ...] = ()
     """Names of the classes in the order of their numbers; empty where targets are scores."""
@@ -82,28 +181,33 @@ class Task:
             raise DataError(f"expected {expected} for a task of kind {self.kind}, got {len(self.labels)} labels")
         if kind.classes and len(self.labels) != len(kind.classes):
             raise DataError(f"expected the {len(kind.classes)} labels of {self.kind}, got {len(self.labels)}")
+        expected_items = kind.load_items()
         for split in typing.get_args(Split):
-            self._check(split, self.split(split), kind)
+            items = self.split(split)
+            if not isinstance(items, expected_items):
+                raise DataError(
+                    f"expected {expected_items.__name__} in the {split} split of a task of kind {self.kind}, "
+                    f"got {type(items).__name__}"
+                )
+            items.check(kind, labels=self.labels, split=split)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{len(self.split(name)):,} {name}" for name in typing.get_args(Split))
         return f"<Task {self.name}: {self.kind}; {sizes}>"
 
-    def _check(self, name: str, examples: Examples, kind: Kind) -> None:
-        for side, texts in ("first", examples.first), ("second", examples.second or ()):
-            for i, text in enumerate(texts):
-                if not isinstance(text, str) or not text.strip():
-                    raise DataError(f"expected a text at {name}.{side}[{i}], got {text!r}: leave such examples out")
-        if (examples.second is not None) != kind.pairs:
-            expected = "pairs" if kind.pairs else "single texts"
-            raise DataError(f"expected {expected} in the {name} split of a task of kind {self.kind}")
-        if self.labels and not set(examples.targets) <= set(range(len(self.labels))):
-            raise DataError(f"expected class numbers from 0 to {len(self.labels) - 1} in the {name} split")
+    def split(self, name: Split) -> Items:
+        """Return the items of a split."""
+        items: Items = getattr(self, name)
+        return items
 
-    def split(self, name: Split) -> Examples:
-        """Return the examples of a split."""
-        examples: Examples = getattr(self, name)
-        return examples
+    def examples(self, name: Split) -> Examples:
+        """Return the items of a split as texts or pairs with a number each; DataError if the kind has others."""
+        items = self.split(name)
+        if not isinstance(items, Examples):
+            raise DataError(
+                f"expected a task of texts or pairs with a number each, got {self.name} of kind {self.kind}"
+            )
+        return items
 
     def texts(self, split: TextSplit = "all") -> tuple[str, ...]:
         """Return the distinct texts of one split, or of all, in order of first appearance."""

@@ -55,8 +55,8 @@ from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning.joint import layer_weights
-from layerprobe.finetuning.losses import CosineScore
-from layerprobe.finetuning.tmft import FineTuner, prepare
+from layerprobe.finetuning.losses import CosineScore, prepared_sides
+from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.pretraining.language import Language
 from layerprobe.tasks.loading import load_task
@@ -99,7 +99,7 @@ def ours(work: Work, tell: Tell, *, autocast: torch.dtype | None = None, small: 
         criteria=[CosineScore(width=encoder.description.hidden_size, n_labels=0)],
         batch_tokens=work.small if small else None,
     )
-    prepared = prepare(encoder, work.examples, max_length=PROTOCOL.max_length)
+    prepared = prepared_sides(encoder, work.examples, max_length=PROTOCOL.max_length)
     model.train()
     for step in range(work.n_steps):
         tell(trainer.update(prepared, np.array(work.batch(step))).item())
@@ -161,7 +161,7 @@ def ours_jointly(work: Work, tell: Tell) -> None:
         criteria=[criterion] * encoder.n_layers,
         weights=weights,
     )
-    prepared = prepare(encoder, work.examples, max_length=PROTOCOL.max_length)
+    prepared = prepared_sides(encoder, work.examples, max_length=PROTOCOL.max_length)
     for step in range(work.n_steps):
         losses = trainer.update(prepared, np.array(work.batch(step)))
         tell(float(weights(step) @ losses.numpy()))

@@ -87,13 +87,12 @@ def test_runs_are_made_again_only_for_their_weights(bert: Path, tmp_path: Path, 
 
 def test_the_weights_are_those_that_were_scored(bert: Path, tmp_path: Path) -> None:
     from layerprobe.encoders.encoder import TruncatedEncoder
-    from layerprobe.finetuning.losses import loss_of
-    from layerprobe.finetuning.tmft import prepare
+    from layerprobe.finetuning.losses import criterion_of, prepared_sides
 
     found, directories = tuned(bert, tmp_path, layers=(2,))
     encoder = load_encoder(str(directories[0] / "model"), device="cpu")
-    test = prepare(encoder, TASK.test, max_length=PROTOCOL.max_length)
-    criterion = loss_of(TASK, width=encoder.description.hidden_size)
+    test = prepared_sides(encoder, TASK.test, max_length=PROTOCOL.max_length)
+    criterion = criterion_of(TASK, width=encoder.description.hidden_size)
     scores = evaluated(encoder, TruncatedEncoder(encoder, 2), test, PROTOCOL, criterion, kind=TASK.kind).metrics
     assert scores == pytest.approx(found[0].test, abs=1e-4)
 

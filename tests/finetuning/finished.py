@@ -7,11 +7,11 @@ from filelock import FileLock
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.files import make_directory
-from layerprobe.finetuning.losses import Loss
+from layerprobe.finetuning.losses import Loss, PreparedItems
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.results import save_failure, save_finished
 from layerprobe.finetuning.runs import RunFolder
-from layerprobe.finetuning.tmft import PreparedExamples, evaluate, fine_tune
+from layerprobe.finetuning.tmft import evaluate, fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, Protocol
 from layerprobe.tasks.evaluation import Evaluation
 
@@ -53,7 +53,7 @@ def lock_of(folder: RunFolder, layer: int, seed: int) -> FileLock:
 def evaluated(
     encoder: Encoder,
     model: TruncatedEncoder,
-    examples: PreparedExamples,
+    examples: PreparedItems,
     protocol: Protocol,
     criterion: Loss,
     *,

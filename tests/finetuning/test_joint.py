@@ -19,9 +19,10 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import runs
 from layerprobe.finetuning.joint import fine_tune_jointly, layer_weights
+from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.runs import RunFolder, load_or_run_jointly
-from layerprobe.finetuning.tmft import FineTuner, embed, prepare
+from layerprobe.finetuning.tmft import FineTuner, embed
 from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
 from layerprobe.tasks.kinds.kind import KINDS
@@ -77,7 +78,7 @@ def test_the_norm_is_that_of_the_copy(tmp_path: Path) -> None:
 
 def test_the_gradient_is_the_weighted_sum_of_the_layers_own(encoder: Encoder, task: Task) -> None:
     encoder, rows = without_dropout(encoder), np.arange(8)
-    prepared = prepare(encoder, task.train, max_length=64)
+    prepared = prepared_sides(encoder, task.train, max_length=64)
     weights = np.array([1.0, 0.75, 0.5, 0.25])
     protocol = Protocol(max_grad_norm=1e9)
     model = EveryLayer(encoder)
@@ -104,7 +105,7 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task) -> None:
     criteria = [STS] * encoder.n_layers
     falling = layer_weights("falling", encoder.n_layers, seed=0)
     trainer = FineTuner(encoder, EveryLayer(encoder), protocol, steps_per_epoch=8, criteria=criteria, weights=falling)
-    prepared = prepare(encoder, task.train, max_length=64)
+    prepared = prepared_sides(encoder, task.train, max_length=64)
     batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
     losses = [trainer.update(prepared, rows).tolist() for rows in batches[:4]]
 
@@ -182,13 +183,13 @@ def test_the_saved_model_can_be_cut_at_any_layer(encoder: Encoder, task: Task, t
     run, outputs = fine_tune_jointly(encoder, task, protocol=SHORT, save_to=tmp_path)
     assert AutoModel.from_pretrained(tmp_path).config.num_hidden_layers == 3
     loaded = load_encoder(str(tmp_path), device="cpu")
-    test = prepare(loaded, task.test, max_length=SHORT.max_length)
+    test = prepared_sides(loaded, task.test, max_length=SHORT.max_length)
     for layer in range(4):
         (embeddings,) = embed(
             loaded, TruncatedEncoder(loaded, layer).eval(), test.texts, range(len(test.texts.lengths)), SHORT
         )
-        assert test.second is not None
-        cosines = F.cosine_similarity(embeddings[test.first], embeddings[test.second])
+        first, second = (embeddings[side] for side in test.sides)
+        cosines = F.cosine_similarity(first, second)
         np.testing.assert_allclose(cosines.detach(), outputs.of(layer), atol=1e-4)
     assert run.parameters[-1] == sum(p.numel() for p in EveryLayer(encoder).parameters())
 

@@ -16,8 +16,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.losses import Loss, TextClasses, loss_of
-from layerprobe.finetuning.tmft import FineTuner, prepare
+from layerprobe.finetuning.losses import Loss, TextClasses, criterion_of, prepared_sides
+from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.serialisation import from_json, to_json
 from layerprobe.tasks.evaluation import Evaluation
@@ -125,7 +125,7 @@ def test_the_same_seed_gives_the_same_bits(encoder: Encoder, kind: str, protocol
 def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("entailment")
     torch.manual_seed(3)
-    criterion = loss_of(task, width=16)
+    criterion = criterion_of(task, width=16)
     model = TruncatedEncoder(encoder, 1)
     trainer = FineTuner(encoder, model, protocol, steps_per_epoch=8, criteria=[criterion])
     before = arrays(criterion)
@@ -133,12 +133,12 @@ def test_the_head_is_drawn_by_the_seed_and_trained(encoder: Encoder, protocol: P
     assert isinstance(criterion, TextClasses)
     assert decay[id(criterion.head.weight)] == protocol.weight_decay
     assert decay[id(criterion.head.bias)] == 0.0
-    examples = prepare(encoder, task.train, max_length=64)
+    examples = prepared_sides(encoder, task.train, max_length=64)
     for _ in range(3):
         trainer.update(examples, np.arange(8))
     assert all((old != new).any() for old, new in zip(before, arrays(criterion), strict=True))
     torch.manual_seed(3)
-    np.testing.assert_array_equal(arrays(loss_of(task, width=16))[0], before[0])
+    np.testing.assert_array_equal(arrays(criterion_of(task, width=16))[0], before[0])
 
 
 def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
@@ -166,8 +166,8 @@ def test_the_test_split_meets_the_head_and_the_threshold_of_the_best_epoch(
 
 def test_paraphrase_is_scored_at_the_threshold_of_the_validation_split(encoder: Encoder, protocol: Protocol) -> None:
     task = toy_task_of("paraphrase")
-    model, criterion = TruncatedEncoder(encoder, 2), loss_of(task, width=16)
-    validation, test = (prepare(encoder, part, max_length=64) for part in (task.validation, task.test))
+    model, criterion = TruncatedEncoder(encoder, 2), criterion_of(task, width=16)
+    validation, test = (prepared_sides(encoder, part, max_length=64) for part in (task.validation, task.test))
     chosen = evaluated(encoder, model, validation, protocol, criterion, kind="paraphrase")
     found = evaluated(encoder, model, test, protocol, criterion, kind="paraphrase", threshold=chosen.threshold)
     assert chosen.threshold is not None

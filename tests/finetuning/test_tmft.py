@@ -20,8 +20,8 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.errors import DataError, ModelError, TrainingError
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.losses import CosineScore
-from layerprobe.finetuning.tmft import FineTuner, prepare
+from layerprobe.finetuning.losses import CosineScore, prepared_sides
+from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import FineTuningRun, Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import Evaluation
@@ -78,7 +78,9 @@ def test_a_split_without_differences_cannot_be_scored(encoder: Encoder, split: S
     task = toy_task_of(kind)
     examples = task.split(split)
     same = dataclasses.replace(examples, targets=(1.0,) * len(examples))
-    message = f"expected different targets in the {split} split of a task of kind {kind}, got 1 for all of 32 examples"
+    message = (
+        f"expected different targets in the {split} split of a task of kind {kind}, got one for all of 32 examples"
+    )
     with pytest.raises(DataError, match=message) as caught:
         tuned(encoder, 1, dataclasses.replace(task, **{split: same}))
     assert not isinstance(caught.value, TrainingError)  # which would be marked
@@ -150,7 +152,7 @@ def test_weight_decay_pulls_only_matrices_where_there_is_no_gradient(encoder: En
 @pytest.mark.parametrize(("limit", "clipped"), [(1e-3, True), (1e3, False)])
 def test_the_gradient_norm_is_clipped(encoder: Encoder, task: Task, limit: float, clipped: bool) -> None:
     trainer = trainer_of(encoder, Protocol(max_grad_norm=limit))
-    pairs = prepare(encoder, task.train, max_length=64)
+    pairs = prepared_sides(encoder, task.train, max_length=64)
     trainer.update(pairs, np.arange(8))
     gradients = [p.grad for p in trainer.model.parameters() if p.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients).item()
@@ -172,7 +174,7 @@ def test_batches_have_the_size_of_the_protocol_and_a_smaller_last_one(encoder: E
         return loss
 
     trainer.update = recording  # type: ignore[method-assign]
-    pairs = prepare(encoder, toy_pairs(13, 0), max_length=64)
+    pairs = prepared_sides(encoder, toy_pairs(13, 0), max_length=64)
     rng = np.random.default_rng(0)
     (mean,) = trainer.epoch(pairs, rng.permutation(13), progress=lambda *_: None, task="")
     assert sizes == [8, 5]
@@ -220,7 +222,7 @@ def test_pooling_is_that_of_the_protocol(encoder: Encoder, task: Task, run: Fine
 def test_the_loss_is_the_squared_error_of_the_cosine(encoder: Encoder, task: Task) -> None:
     encoder = without_dropout(encoder)
     rows = np.array([3, 7, 20])
-    loss = trainer_of(encoder, Protocol(), layer=2).update(prepare(encoder, task.train, max_length=64), rows)
+    loss = trainer_of(encoder, Protocol(), layer=2).update(prepared_sides(encoder, task.train, max_length=64), rows)
     errors = []
     for row in rows:
         u, v = (by_hand(encoder, side[row], layer=2) for side in (task.train.first, task.train.second))
@@ -244,7 +246,7 @@ def test_a_naive_loop_has_the_same_losses(encoder: Encoder, task: Task, layer: i
     protocol = Protocol(learning_rate=1e-3, epochs=1, batch_size=8)
     n_steps, pairs = 8, task.train
     trainer = trainer_of(encoder, protocol, layer=layer)
-    prepared = prepare(encoder, pairs, max_length=64)
+    prepared = prepared_sides(encoder, pairs, max_length=64)
     batches = np.random.default_rng(0).permutation(64).reshape(8, 8)
     losses = [trainer.update(prepared, rows).item() for rows in batches[:5]]
 
@@ -395,7 +397,7 @@ def test_the_saved_checkpoint_has_the_scores_of_the_run(
     run = tuned(encoder, 2, task, protocol=protocol, save_to=tmp_path / "new" / "folder")
     loaded = load_encoder(str(tmp_path / "new" / "folder"), device="cpu")
     assert loaded.description.n_blocks == 2
-    test = prepare(loaded, task.test, max_length=protocol.max_length)
+    test = prepared_sides(loaded, task.test, max_length=protocol.max_length)
     found = evaluated(loaded, TruncatedEncoder(loaded, 2), test, protocol, STS, kind="sts")
     assert found.metrics == pytest.approx(run.test, abs=1e-4)
 
@@ -418,17 +420,18 @@ def test_scores_are_correlations_of_cosines_by_hand(encoder: Encoder, task: Task
     pairs = task.test
     cosines = [cosine(*pair) for pair in zip(pairs.first, pairs.second, strict=True)]
     model = TruncatedEncoder(encoder, 2).train()
-    metrics = evaluated(encoder, model, prepare(encoder, pairs, max_length=64), Protocol(), STS, kind="sts").metrics
+    metrics = evaluated(
+        encoder, model, prepared_sides(encoder, pairs, max_length=64), Protocol(), STS, kind="sts"
+    ).metrics
     assert metrics["spearman"] == pytest.approx(100 * stats.spearmanr(cosines, pairs.targets).statistic, abs=0.2)
     assert metrics["pearson"] == pytest.approx(100 * stats.pearsonr(cosines, pairs.targets).statistic, abs=1e-3)
 
 
 def test_a_sentence_that_comes_often_is_tokenised_once(encoder: Encoder) -> None:
     pairs = Examples(first=("a b", "a b", "c"), second=("c", "a b", "d e f"), targets=(0.0, 1.0, 0.5))
-    prepared = prepare(encoder, pairs, max_length=64)
+    prepared = prepared_sides(encoder, pairs, max_length=64)
     assert prepared.texts.lengths == [4, 3, 5]
-    assert prepared.second is not None
-    assert (prepared.first.tolist(), prepared.second.tolist()) == ([0, 0, 1], [1, 0, 2])
+    assert [side.tolist() for side in prepared.sides] == [[0, 0, 1], [1, 0, 2]]
 
 
 # ---- what fails ---------------------------------------------------------------------------------------

@@ -19,9 +19,9 @@ from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.pooling import pool
 from layerprobe.finetuning import tmft
-from layerprobe.finetuning.losses import Loss
+from layerprobe.finetuning.losses import Loss, PreparedItems, prepared_sides
 from layerprobe.finetuning.tables import TableGradients
-from layerprobe.finetuning.tmft import FineTuner, PreparedExamples, prepare
+from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.tuning import finetune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.kinds.kind import KINDS
@@ -55,10 +55,10 @@ def loss_for(kind: str) -> Loss:
     return criterion
 
 
-def one_pass(trainer: FineTuner, prepared: PreparedExamples, rows: np.ndarray) -> Tensor:
+def one_pass(trainer: FineTuner, prepared: PreparedItems, rows: np.ndarray) -> Tensor:
     """The gradients of the batch, padded to its longest text, from one forward pass; the loss."""
     trainer.optimizer.zero_grad()
-    sides = [prepared.first[rows]] if prepared.second is None else [prepared.first[rows], prepared.second[rows]]
+    sides = [side[rows] for side in prepared.sides]
     batch = collate(prepared.texts, np.concatenate(sides).tolist())
     embeddings = pool(trainer.model(batch), batch["attention_mask"], trainer.protocol.pooling)
     parts = embeddings.split(len(rows))
@@ -102,7 +102,7 @@ def test_groups_add_up_to_the_gradient_of_the_batch(
 ) -> None:
     encoder = without_dropout(encoder)
     trainer, rows = trainer_of(encoder, kind, batch_tokens=batch_tokens), np.arange(13)[::-1]
-    prepared = prepare(encoder, examples(kind), max_length=64)
+    prepared = prepared_sides(encoder, examples(kind), max_length=64)
     expected_loss = one_pass(trainer, prepared, rows)
     expected = gradients(trainer)
     shapes = widths(monkeypatch)
@@ -120,7 +120,7 @@ def test_a_step_after_a_step_has_the_gradient_of_one_pass_too(encoder: Encoder) 
     """Nothing of the first step is left in the table."""
     encoder = without_dropout(encoder)
     trainer = trainer_of(encoder, "sts", batch_tokens=24)
-    prepared = prepare(encoder, examples("sts"), max_length=64)
+    prepared = prepared_sides(encoder, examples("sts"), max_length=64)
     again = trainer_of(encoder, "sts")
     trainer.update(prepared, np.arange(6))
     again.model.load_state_dict(trainer.model.state_dict())
@@ -137,14 +137,14 @@ def test_every_architecture_has_the_gradient_of_texts_alone(tmp_path: Path, name
     tiny_tokenizer().save_pretrained(tmp_path)
     encoder = load_encoder(str(tmp_path), device="cpu")
     assert encoder.padding_invariant == (name not in MIXES_PADDING)
-    prepared = prepare(encoder, examples("sts"), max_length=64)
+    prepared = prepared_sides(encoder, examples("sts"), max_length=64)
     trainer = trainer_of(encoder, "sts", batch_tokens=60)
     rows = np.array([4, 0, 9, 5, 7])
     total: Any = 0
     for row in rows:
         u, v = (
             pool(trainer.model(batch), batch["attention_mask"], "mean")
-            for side in (prepared.first, prepared.second)
+            for side in prepared.sides
             if side is not None
             for batch in [collate(prepared.texts, [int(side[row])])]
         )
@@ -167,7 +167,7 @@ def test_padding_on_either_side_does_not_matter(tmp_path: Path, side: str) -> No
     tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0).save_pretrained(tmp_path)
     tiny_tokenizer(padding_side=side).save_pretrained(tmp_path)
     encoder = load_encoder(str(tmp_path), device="cpu")
-    prepared = prepare(encoder, examples("sts"), max_length=64)
+    prepared = prepared_sides(encoder, examples("sts"), max_length=64)
     assert prepared.texts.padding_side == side
     together, alone = trainer_of(encoder, "sts"), trainer_of(encoder, "sts", batch_tokens=1)
     rows = np.arange(13)
@@ -177,7 +177,7 @@ def test_padding_on_either_side_does_not_matter(tmp_path: Path, side: str) -> No
 
 def test_texts_of_one_length_are_one_group(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     same = Examples(first=("a b",) * 5, second=("c d", "e f", "g h", "i j", "k l"), targets=(0.0, 0.2, 0.4, 0.6, 1.0))
-    trainer, prepared = trainer_of(encoder, "sts"), prepare(encoder, same, max_length=64)
+    trainer, prepared = trainer_of(encoder, "sts"), prepared_sides(encoder, same, max_length=64)
     shapes = widths(monkeypatch)
     trainer.update(prepared, np.arange(5))
     assert shapes == [(10, 4)]
@@ -218,7 +218,7 @@ def test_the_option_reaches_the_run_and_is_a_part_of_its_name(
 def test_bfloat16_trains_with_a_loss_in_float32(encoder: Encoder, task: Task) -> None:
     reduced = dataclasses.replace(encoder, autocast=torch.bfloat16)
     trainer = trainer_of(reduced, "sts")
-    loss = trainer.update(prepare(encoder, examples("sts"), max_length=64), np.arange(13))
+    loss = trainer.update(prepared_sides(encoder, examples("sts"), max_length=64), np.arange(13))
     assert loss.dtype == torch.float32
     assert all(gradient.dtype == torch.float32 for gradient in gradients(trainer))
     protocol = Protocol(learning_rate=3e-3, epochs=8, batch_size=8)

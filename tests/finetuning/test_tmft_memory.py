@@ -16,8 +16,9 @@ from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.finetuning import tmft
+from layerprobe.finetuning.losses import prepared_sides
 from layerprobe.finetuning.memory import TokenLimit
-from layerprobe.finetuning.tmft import FineTuner, prepare
+from layerprobe.finetuning.tmft import FineTuner
 from layerprobe.finetuning.values import Protocol
 from layerprobe.tasks.values import Task
 from tests.finetuning.finished import tuned
@@ -36,9 +37,9 @@ def out_of_memory_above(
     """Let passes of more than `most` tokens fail, at most `count` times; return the sizes of those that did not."""
     sizes: list[int] = []
     failures = iter(range(count))
-    embed = tmft.embed
+    read_layers = tmft.read_layers
 
-    def embed_or_fail(encoder: Any, model: Any, texts: Any, rows: Any, protocol: Any) -> Tensor:
+    def read_or_fail(encoder: Any, model: Any, texts: Any, rows: Any, readers: Any, pooling: Any) -> Tensor:
         size = collate(texts, rows)["input_ids"].numel()
         if model.training == training:
             if size > most and next(failures, None) is not None:
@@ -46,9 +47,9 @@ def out_of_memory_above(
                     torch.rand(7)  # dropout of a part of the step has been drawn
                 raise error()
             sizes.append(size)
-        return embed(encoder, model, texts, rows, protocol)
+        return read_layers(encoder, model, texts, rows, readers, pooling)
 
-    monkeypatch.setattr(tmft, "embed", embed_or_fail)
+    monkeypatch.setattr(tmft, "read_layers", read_or_fail)
     return sizes
 
 
@@ -114,7 +115,7 @@ def test_a_step_that_is_done_again_draws_the_same_dropout(
 
 def test_gradients_of_a_failed_step_are_dropped(encoder: Encoder, task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = without_dropout(encoder)
-    prepared = prepare(encoder, task.train, max_length=64)
+    prepared = prepared_sides(encoder, task.train, max_length=64)
 
     def gradient(trainer: FineTuner) -> list[Tensor]:
         trainer.model.train()

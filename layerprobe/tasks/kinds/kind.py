@@ -9,6 +9,7 @@ import pkgutil
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from layerprobe.errors import DataError
@@ -38,7 +39,7 @@ LABEL_COLUMNS = (
 """Usual names of a column of labels: lower case, without spaces, underscores and hyphens."""
 
 
-def _never(cells: AbstractSet[str]) -> bool:
+def _never(source: object) -> bool:
     return False
 
 
@@ -62,11 +63,11 @@ class Kind:
     metrics: tuple[str, ...]
     """Names in `METRICS`: epochs and layers are chosen by the first, and verdicts are about it."""
     score: Callable[..., dict[str, float]]
-    """Outputs and targets, and the threshold where there is one -> the metrics, 0 .. 1."""
+    """Outputs and gold of the items, and the threshold where there is one -> the metrics, 0 .. 1."""
     loss: str
-    """The `Loss`, with its head."""
-    zero_shot: Literal["cosine", "probe"]
-    """How untrained embeddings are scored: the cosines of pairs as outputs, or those of the probe."""
+    """The `Criterion`, with its head; a `Loss` where it is of embeddings."""
+    zero_shot: Literal["cosine", "probe", "own"]
+    """How untrained embeddings are scored: the cosines of pairs as outputs, those of the probe, or by `untrained`."""
     influences: Callable[..., dict[str, Array]] | None = None
     """As `score` -> (n,) influences of the items on the metrics, see `layerprobe.metrics.influence`; of a metric that
     is not among them they are computed by leaving items out."""
@@ -82,13 +83,23 @@ class Kind:
     """Usual names of the target's column, written as `LABEL_COLUMNS`; the first in a file is taken."""
     read_label: Callable[[str, str], str] = _plain_label
     """Cell and place -> the label; empty where it is missing."""
+    items: str = "layerprobe.tasks.values:Examples"
+    """The class of a split's `Items`."""
+    item: str = ""
+    """What an item is called; by default pair or text."""
+    loader: str | None = None
+    """What loads a task from a source that is not tables of texts and targets, see `layerprobe.tasks.loading`."""
+    recognises: Callable[[Path], bool] = _never
+    """Whether a file or folder can only be of this kind, where the user names none; asked where there is a loader."""
+    untrained: str | None = None
+    """What scores frozen embeddings, where that is neither cosines nor a probe: as `layerprobe.scoring.zero_shot`."""
     detects: Callable[[AbstractSet[str]], bool] = _never
     """Whether a file with these distinct targets is of this kind, where the user names none."""
 
     @property
     def unit(self) -> str:
-        """What an example is called."""
-        return "pair" if self.pairs else "text"
+        """What an item is called."""
+        return self.item or ("pair" if self.pairs else "text")
 
     @property
     def layout(self) -> str:
@@ -109,6 +120,30 @@ class Kind:
             DataError: If it cannot be loaded.
         """
         return _load(self.loss)
+
+    def load_items(self) -> Any:
+        """Return the class of a split's items.
+
+        Raises:
+            DataError: If it cannot be loaded.
+        """
+        return _load(self.items)
+
+    def load_loader(self) -> Any:
+        """Return what loads a task of this kind; None where files of it are tables.
+
+        Raises:
+            DataError: If it cannot be loaded.
+        """
+        return None if self.loader is None else _load(self.loader)
+
+    def load_untrained(self) -> Any:
+        """Return what scores frozen embeddings; None where cosines or the probe do.
+
+        Raises:
+            DataError: If it cannot be loaded.
+        """
+        return None if self.untrained is None else _load(self.untrained)
 
     def load_probe(self) -> Any:
         """Return the probe; None where there is none.
