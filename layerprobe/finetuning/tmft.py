@@ -420,6 +420,8 @@ def read_layers(
 ) -> list[Tensor]:
     """Return what the reader of each layer keeps of the texts `rows`, (text, ...), by layer; see `Criterion.read`.
 
+    What has a value for every token begins with the text's own tokens, whichever side is padded.
+
     They go through one forward pass, or one for each length where padding would change what comes out.
     """
     lengths = [texts.length(row) for row in rows]
@@ -431,7 +433,11 @@ def read_layers(
     batch = collate(texts, rows, encoder.device)
     with encoder.precision():
         states = list(model.layer_states(batch))
-    return [read(state, batch, pooling) for read, state in zip(readers, states, strict=True)]
+    kept = [read(state, batch, pooling) for read, state in zip(readers, states, strict=True)]
+    if texts.padding_side == "left" and kept[0].ndim > 2:
+        width = max(lengths)
+        return [torch.stack([text.roll(n - width, 0) for text, n in zip(each, lengths, strict=True)]) for each in kept]
+    return kept
 
 
 def _as_wide(parts: Sequence[Tensor]) -> Tensor:
