@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
 PAPER = Protocol()
+LORA_LEARNING_RATE = 2e-4
+"""Adapters need a higher rate than all weights, about ten times as high."""
 MAX_SEEDS = 1000
 MAX_LAYER = 10_000
 
@@ -622,21 +624,74 @@ class Tuning:
         str, option("Fine-tuning", help="How many seeds, counted from 0, or a list of them such as 3,5,8.")
     ] = "5"
     epochs: Annotated[int, option("Fine-tuning", min=1, help="Passes over the training examples.")] = PAPER.epochs
-    learning_rate: Annotated[float, option("Fine-tuning", min=1e-12, help="Peak of the linear schedule.")] = (
-        PAPER.learning_rate
-    )
+    learning_rate: Annotated[
+        float | None,
+        option(
+            "Fine-tuning",
+            min=1e-12,
+            help="Peak of the linear schedule.",
+            show_default=f"{PAPER.learning_rate:g}, or {LORA_LEARNING_RATE:g} with --lora",
+        ),
+    ] = None
     batch_size: Annotated[int, option("Fine-tuning", min=1, help="Examples a step.")] = PAPER.batch_size
     weight_decay: Annotated[float, option("Fine-tuning", min=0, help="Of matrices.")] = PAPER.weight_decay
     warmup: Annotated[float, option("Fine-tuning", min=0, max=0.99, help="Share of the steps.")] = PAPER.warmup
     max_grad_norm: Annotated[float, option("Fine-tuning", min=1e-12, help="Gradients are clipped to this norm.")] = (
         PAPER.max_grad_norm
     )
+    lora: Annotated[
+        int,
+        option(
+            "Fine-tuning",
+            metavar="RANK",
+            min=0,
+            help="Train low-rank adapters of this rank in the place of all weights.",
+            show_default="0: all weights",
+        ),
+    ] = PAPER.lora
+    lora_alpha: Annotated[
+        int | None,
+        option(
+            "Fine-tuning",
+            min=1,
+            help="Adapters count by this over their rank.",
+            show_default="twice the rank",
+        ),
+    ] = None
+    lora_modules: Annotated[
+        str | None,
+        option(
+            "Fine-tuning",
+            metavar="NAMES",
+            help="Which linear modules get adapters, such as query,value.",
+            show_default="all of the blocks",
+        ),
+    ] = None
+    gradient_checkpointing: Annotated[
+        bool,
+        option(
+            "Fine-tuning",
+            "--gradient-checkpointing",
+            help="Compute activations again in the backward pass: less memory, more time.",
+        ),
+    ] = PAPER.gradient_checkpointing
 
     def protocol(self, embedding: Embedding) -> Protocol:
         """Return them as the library takes them."""
         names = {field.name for field in dataclasses.fields(Protocol)}
         values = {name: value for name, value in (vars(embedding) | vars(self)).items() if name in names}
-        return Protocol(**values | {"max_length": embedding.max_length or PAPER.max_length})
+        if not self.lora and (self.lora_alpha is not None or self.lora_modules is not None):
+            raise typer.BadParameter("expected --lora RANK with --lora-alpha and --lora-modules")
+        modules = tuple(name.strip() for name in (self.lora_modules or "").split(",") if name.strip())
+        rate = self.learning_rate or (LORA_LEARNING_RATE if self.lora else PAPER.learning_rate)
+        return Protocol(
+            **values
+            | {
+                "max_length": embedding.max_length or PAPER.max_length,
+                "learning_rate": rate,
+                "lora_modules": modules,
+            }
+        )
 
     def seed_list(self) -> tuple[int, ...]:
         """Return the seeds."""

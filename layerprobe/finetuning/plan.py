@@ -16,6 +16,7 @@ from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.losses import criterion_of
 from layerprobe.finetuning.tmft import EVALUATION_BATCH_TOKENS, FineTuner, read_layers
 from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision, with_prompt
@@ -117,6 +118,7 @@ def plan_tuning(
 def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_tokens: int | None = None) -> float:
     """Estimate how long one fine-tuning run of the whole model takes; the encoder is not changed."""
     model = TruncatedEncoder(encoder, encoder.n_layers - 1)
+    prepare_model(model, protocol)
     with seeded(0, encoder.device):
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
         some = _some(task.train, (1 + STEPS) * protocol.batch_size)

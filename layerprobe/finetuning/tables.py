@@ -15,7 +15,7 @@ class TableGradients:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        modules = [module for module in model.modules() if type(module) is nn.Embedding]
+        modules = [module for module in model.modules() if type(module) is nn.Embedding and module.weight.requires_grad]
         for module in modules:
             module.sparse = True
         self._tables = list({id(module.weight): module.weight for module in modules}.values())

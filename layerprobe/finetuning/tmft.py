@@ -24,6 +24,7 @@ from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError, InsufficientMemoryError, TrainingError
+from layerprobe.finetuning.adapters import merge_adapters, prepare_model
 from layerprobe.finetuning.epochs import Epochs
 from layerprobe.finetuning.losses import Criterion, PreparedItems, criterion_of, pooled
 from layerprobe.finetuning.memory import TokenLimit
@@ -183,6 +184,7 @@ def train_layers(
     )
     with _memory_errors(encoder, last_layer), seeded(seed, encoder.device):
         model = build()
+        prepare_model(model, protocol)
         width = encoder.description.hidden_size
         criteria = [criterion_of(task, width=width).to(encoder.device) for _ in model.layers]
         parts = nn.ModuleList([model, *criteria])
@@ -209,6 +211,7 @@ def train_layers(
         thresholds = [None if each is None else each.threshold for each in epochs.best]
         test_outputs, tested = scored(test, kind=task.kind, failures=tuner.failures, thresholds=thresholds)
     if save_to is not None:
+        merge_adapters(model)
         model.save(save_to, encoder.tokenizer)
     failed = [layer in tuner.failures for layer in model.layers]
     return Trained(

@@ -1,7 +1,7 @@
 """What fine-tuning truncated models showed."""
 
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from layerprobe.display import Shown, brief
@@ -10,6 +10,7 @@ from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary
 from layerprobe.metrics.seeds import SeedScores
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.serialisation import RARE
 from layerprobe.training.values import check_protocol
 
 Verdict = Literal["confirmed", "refuted", "undecided"]
@@ -40,6 +41,14 @@ class Protocol:
     """Tokens a sentence at most."""
     pooling: Pooling = "mean"
     """How token states become one embedding."""
+    lora: int = field(default=0, metadata=RARE)
+    """Rank of low-rank adapters, which are trained in the place of the model's weights; 0 trains those."""
+    lora_alpha: int | None = field(default=None, metadata=RARE)
+    """Adapters count by this over their rank; twice the rank where it is None."""
+    lora_modules: tuple[str, ...] = field(default=(), metadata=RARE)
+    """Names of linear modules that get adapters, such as query; all of the blocks where there are none."""
+    gradient_checkpointing: bool = field(default=False, metadata=RARE)
+    """Whether what blocks compute inside is computed again in the backward pass: less memory, more time."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "weight_decay", "warmup", "max_grad_norm"):
@@ -48,6 +57,9 @@ class Protocol:
         own = {
             "at least one epoch": self.epochs >= 1,
             "room for at least two tokens": self.max_length >= 2,
+            "a rank of 0 or more": self.lora >= 0,
+            "an alpha of at least 1": self.lora_alpha is None or self.lora_alpha >= 1,
+            "alpha and modules with a rank only": bool(self.lora) or not (self.lora_alpha or self.lora_modules),
             f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
         }
         check_protocol(self, own, example="example")

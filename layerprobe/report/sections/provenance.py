@@ -97,9 +97,14 @@ def _protocol(protocol: Protocol, study: Study) -> str:
     return (
         f"AdamW at {protocol.learning_rate:g}, weight decay {protocol.weight_decay:g}, {protocol.epochs} epochs of"
         f" {protocol.batch_size} examples a step, {numbers.percent(protocol.warmup)} warm-up then linear, gradients"
-        f" clipped to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling; the"
-        f" epoch with the best validation {metric_title(study.metric)} counts"
+        f" clipped to {protocol.max_grad_norm:g}, at most {protocol.max_length} tokens, {protocol.pooling} pooling"
+        f"{_adapters(protocol)}; the epoch with the best validation {metric_title(study.metric)} counts"
     )
+
+
+def _adapters(protocol: Protocol) -> str:
+    parts = [f"adapters of rank {protocol.lora}"] if protocol.lora else []
+    return "".join(f", {part}" for part in (*parts, *(["gradient checkpointing"] * protocol.gradient_checkpointing)))
 
 
 def _method() -> Markup:

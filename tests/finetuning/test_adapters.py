@@ -1,0 +1,179 @@
+"""Low-rank adapters: what is trained, what is left, and that they are what the formula says."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
+from layerprobe.encoders.loading import load_encoder
+from layerprobe.errors import DataError, ModelError
+from layerprobe.finetuning.adapters import merge_adapters, prepare_model
+from layerprobe.finetuning.joint import fine_tune_jointly
+from layerprobe.finetuning.losses import CosineScore, prepared_sides
+from layerprobe.finetuning.tmft import FineTuner, fine_tune
+from layerprobe.finetuning.values import Protocol
+from layerprobe.serialisation import to_json
+from layerprobe.tasks.values import Task
+from tests.finetuning.finished import evaluated
+from tests.models import tiny_model
+
+LORA = Protocol(learning_rate=3e-3, epochs=2, batch_size=8, lora=2)
+
+
+def states_of(encoder: Encoder, model: TruncatedEncoder) -> Tensor:
+    batch = {"input_ids": torch.tensor([[2, 5, 6, 7, 3]]), "attention_mask": torch.ones(1, 5, dtype=torch.long)}
+    model.eval()
+    with torch.inference_mode():
+        return model(batch).clone()
+
+
+def trained_names(model: nn.Module) -> list[str]:
+    return [name for name, weight in model.named_parameters() if weight.requires_grad]
+
+
+def test_a_model_with_adapters_begins_as_it_was(encoder: Encoder) -> None:
+    plain, adapted = TruncatedEncoder(encoder, 2), TruncatedEncoder(encoder, 2)
+    prepare_model(adapted, LORA)
+    assert_close(states_of(encoder, adapted), states_of(encoder, plain))
+    names = trained_names(adapted)
+    assert len(names) == 2 * 2 * 6  # A and B in six linear modules of two blocks
+    assert all("lora_" in name and ".layer." in name for name in names)
+
+
+def test_only_what_is_of_low_rank_changes(encoder: Encoder, task: Task, tmp_path: Path) -> None:
+    run, _ = fine_tune(encoder, 2, task, protocol=LORA, save_to=tmp_path / "model")
+    saved = load_encoder(str(tmp_path / "model"), device="cpu")
+    before, after = TruncatedEncoder(encoder, 2).model.state_dict(), saved.model.state_dict()
+    assert before.keys() == after.keys()
+    ranks = {
+        name: int(torch.linalg.matrix_rank(after[name] - before[name], atol=1e-6))
+        for name in before
+        if before[name].ndim == 2
+    }
+    changed = {name: rank for name, rank in ranks.items() if rank}
+    assert set(changed.values()) <= {1, 2}
+    assert len(changed) == 12
+    assert all(".layer." in name for name in changed)
+    test = prepared_sides(saved, task.test, max_length=LORA.max_length)
+    scores = evaluated(saved, TruncatedEncoder(saved, 2), test, LORA, CosineScore(width=16, n_labels=0), kind="sts")
+    assert scores.metrics == pytest.approx(run.test, abs=1e-3)
+
+
+def test_merging_changes_no_output(encoder: Encoder) -> None:
+    model = TruncatedEncoder(encoder, 3)
+    prepare_model(model, LORA)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_B" in name:
+                weight.normal_(std=0.1)
+    before = states_of(encoder, model)
+    merge_adapters(model)
+    assert_close(states_of(encoder, model), before, atol=1e-5, rtol=1e-5)
+    assert not any("lora" in name for name in model.state_dict())
+    assert type(model.model) is type(encoder.model)
+
+
+def test_without_a_block_the_embedding_tables_have_them(encoder: Encoder, task: Task, tmp_path: Path) -> None:
+    fine_tune(encoder, 0, task, protocol=LORA, save_to=tmp_path / "model")
+    saved, plain = load_encoder(str(tmp_path / "model"), device="cpu"), TruncatedEncoder(encoder, 0).model
+    name = "embeddings.word_embeddings.weight"
+    change = saved.model.state_dict()[name] - plain.state_dict()[name]
+    assert 0 < int(torch.linalg.matrix_rank(change, atol=1e-6)) <= 2
+
+
+def test_at_full_rank_a_step_is_that_of_all_weights() -> None:
+    """With alpha = rank, an orthogonal A and B = 0, dL/dB = G A^T and dL/dA = 0, so that B A moves as W would by G."""
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(20, 4, generator=generator), torch.randn(20, 4, generator=generator)
+    plain = nn.Sequential(nn.Linear(4, 4, bias=False))
+    adapted = nn.Sequential(nn.Linear(4, 4, bias=False))
+    adapted.load_state_dict(plain.state_dict())
+    inject_adapter_in_model(LoraConfig(r=4, lora_alpha=4, target_modules=["0"]), adapted)
+    with torch.no_grad():
+        adapted[0].lora_A["default"].weight.copy_(torch.linalg.qr(torch.randn(4, 4, generator=generator))[0])
+    for model in (plain, adapted):
+        optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
+        nn.functional.mse_loss(model(x), y).backward()
+        optimizer.step()
+    adapted[0].merge()
+    assert_close(adapted[0].get_base_layer().weight, plain[0].weight)
+
+
+def test_at_full_rank_the_optimum_is_that_of_all_weights() -> None:
+    """A linear model trained to the end by adapters as wide as itself is least squares."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.randn(50, 3, generator=generator), torch.randn(50, 3, generator=generator)
+    model = nn.Sequential(nn.Linear(3, 3, bias=False))
+    inject_adapter_in_model(LoraConfig(r=3, lora_alpha=3, target_modules=["0"]), model)
+    optimizer = torch.optim.LBFGS(
+        [p for p in model.parameters() if p.requires_grad], max_iter=500, tolerance_change=1e-12
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = nn.functional.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    model[0].merge()
+    assert_close(model[0].get_base_layer().weight, torch.linalg.lstsq(x, y).solution.T, atol=1e-3, rtol=1e-3)
+
+
+def test_a_joint_run_has_them_too(encoder: Encoder, task: Task, tmp_path: Path) -> None:
+    run, outputs = fine_tune_jointly(encoder, task, protocol=LORA, save_to=tmp_path / "model")
+    assert outputs.layers == (0, 1, 2, 3)
+    assert all(scores is not None for scores in run.test)
+    saved = load_encoder(str(tmp_path / "model"), device="cpu")
+    assert saved.model.state_dict().keys() == encoder.model.state_dict().keys()
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_computing_activations_again_changes_no_gradient(encoder: Encoder, task: Task, joint: bool) -> None:
+    still = tiny_model("bert", hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    still.load_state_dict(encoder.model.state_dict(), strict=False)
+    encoder = dataclasses.replace(encoder, model=still)
+    prepared, gradients = prepared_sides(encoder, task.train, max_length=64), []
+    for again in (False, True):
+        protocol = Protocol(gradient_checkpointing=again)
+        model = EveryLayer(encoder) if joint else TruncatedEncoder(encoder, 3)
+        prepare_model(model, protocol)
+        criteria = [CosineScore(width=16, n_labels=0) for _ in model.layers]
+        tuner = FineTuner(encoder, model, protocol, steps_per_epoch=8, criteria=criteria)
+        model.train()
+        tuner._gradients(prepared, np.arange(8), np.ones(len(criteria)))
+        gradients.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
+    assert len(gradients[0]) > 10
+    for plain, again in zip(*gradients, strict=True):
+        assert_close(again, plain, atol=1e-6, rtol=1e-5)
+
+
+def test_modules_are_named(encoder: Encoder) -> None:
+    model = TruncatedEncoder(encoder, 2)
+    prepare_model(model, dataclasses.replace(LORA, lora_modules=("query", "attention.self.value")))
+    assert len(trained_names(model)) == 2 * 2 * 2
+    message = "no linear module of .* is named q_proj: expected some of dense, key, query, value, or the end of a path"
+    with pytest.raises(ModelError, match=message):
+        prepare_model(TruncatedEncoder(encoder, 2), dataclasses.replace(LORA, lora_modules=("q_proj", "query")))
+
+
+def test_without_peft_one_line_names_the_extra(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(ModelError, match=r"peft is not installed, .*: pip install 'layerprobe\[lora\]'"):
+        prepare_model(TruncatedEncoder(encoder, 1), LORA)
+
+
+def test_a_protocol_without_them_is_written_as_before() -> None:
+    assert "lora" not in to_json(Protocol())
+    assert "gradient_checkpointing" not in to_json(Protocol())
+    with pytest.raises(DataError, match="expected alpha and modules with a rank only"):
+        Protocol(lora_modules=("query",))
