@@ -15,12 +15,15 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
+from layerprobe.finetuning.adapters import prepare_model
+from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import check_lengths, random_batch
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
 from layerprobe.progress import Progress, silent
+from layerprobe.training.optimizer import adamw
 
 QUANTILES = (0.05, 0.5, 0.95)
 
@@ -31,6 +34,7 @@ class LayerRecord:
 
     seconds: dict[Shape, list[float]] = field(default_factory=dict)
     memory: dict[Shape, list[int | None]] = field(default_factory=dict)
+    training_memory: dict[Shape, list[int | None]] = field(default_factory=dict)
     flops: dict[int, int] = field(default_factory=dict)
     """A text, by length."""
 
@@ -102,6 +106,27 @@ def _take_turn(
     for (length, _), batch in batches.items():
         if length not in record.flops:
             record.flops[length] = count_flops(model, {name: values[:1] for name, values in batch.items()})
+    if settings.training is not None:
+        del model, passes
+        for shape, batch in batches.items():
+            peak = _training_peak(encoder, layer, batch, settings.training)
+            record.training_memory.setdefault(shape, []).append(None if peak is None or peak < weights else peak)
+
+
+def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protocol) -> int | None:
+    """Return the bytes that a step of fine-tuning a batch takes at its peak, the truncated model among them."""
+    gc.collect()
+    gauge = gauge_for(encoder.device)
+    gauge.restart()
+    model = TruncatedEncoder(encoder, layer).train()
+    prepare_model(model, protocol)
+    optimizer = adamw([weight for weight in model.parameters() if weight.requires_grad], protocol, fused=True)
+    with encoder.precision():
+        states = model(batch)
+    loss = pool(states, batch["attention_mask"], protocol.pooling).square().mean()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return gauge.peak()
 
 
 def _passes(
@@ -143,7 +168,10 @@ def _summary(encoder: Encoder, layer: int, record: LayerRecord) -> LayerProfile:
 
 def _cost(shape: Shape, record: LayerRecord) -> Cost:
     low, middle, high = np.quantile(record.seconds[shape], QUANTILES).tolist()
-    peaks = [peak for peak in record.memory[shape] if peak is not None]
+    peaks, training = (
+        [peak for peak in each if peak is not None]
+        for each in (record.memory[shape], record.training_memory.get(shape, []))
+    )
     return Cost(
         length=shape[0],
         batch_size=shape[1],
@@ -153,4 +181,5 @@ def _cost(shape: Shape, record: LayerRecord) -> Cost:
         seconds_high=high,
         repeats=len(record.seconds[shape]),
         peak_memory=median_low(peaks) if peaks else None,
+        training_memory=median_low(training) if training else None,
     )

@@ -285,6 +285,8 @@ def _costs_of(
     yield "Texts/s", significant(cost.texts_per_second)
     yield "Tokens/s", significant(cost.tokens_per_second)
     yield "Memory (MB)", "–" if cost.peak_memory is None else megabytes(cost.peak_memory)
+    if cost.training_memory is not None:
+        yield "Fine-tuning (MB)", megabytes(cost.training_memory)
     if metric:
         yield f"TMFT {metric_title(metric)}", numbers.number(scored[each.layer].mean) if each.layer in scored else "–"
 

@@ -64,6 +64,7 @@ def profile(
         versions=versions(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         warnings=_warnings(encoder, measured),
+        training=settings.training,
     )
 
 

@@ -1,13 +1,15 @@
 """What truncated models cost to serve."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
+from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
+from layerprobe.serialisation import RARE
 
 Shape = tuple[int, int]
 """Tokens a text and texts a batch."""
@@ -31,6 +33,8 @@ class ProfileSettings:
     """No further pass of a turn and shape begins after this time; one always runs."""
     seed: int = 0
     """Of the random token ids."""
+    training: Protocol | None = None
+    """How a step is fine-tuned whose memory is measured too; None measures none."""
 
     def __post_init__(self) -> None:
         expected = {
@@ -73,6 +77,9 @@ class Cost:
     peak_memory: int | None
     """Bytes at the peak that were not in use before the truncated model was made: its weights and what a pass adds.
     None where that is not known."""
+    training_memory: int | None = field(default=None, metadata=RARE)
+    """The same of a step of fine-tuning: weights, what the forward pass keeps, gradients and AdamW's moments.
+    None where that is not known, or was not measured."""
 
     def __post_init__(self) -> None:
         if self.length < 1 or self.batch_size < 1:
@@ -169,6 +176,8 @@ class Profile(Shown):
     """ISO 8601, UTC."""
     warnings: tuple[str, ...] = ()
     """What a reader of the numbers should know, in plain words."""
+    training: Protocol | None = field(default=None, metadata=RARE)
+    """How the steps were fine-tuned whose memory was measured."""
 
     def __post_init__(self) -> None:
         layers = tuple(each.layer for each in self.layers)

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import BertConfig, BertModel
 
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import load_encoder
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, ModelError
+from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling import measuring
 from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import random_batch
@@ -26,7 +28,7 @@ from layerprobe.profiling.memory import gauge_for, resident_peak_works
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.serialisation import from_json, to_json
-from tests.models import HIDDEN, N_BLOCKS, save_tiny
+from tests.models import HIDDEN, N_BLOCKS, save_tiny, tiny_tokenizer
 
 CPU = torch.device("cpu")
 QUICK = ProfileSettings(lengths=(4, 10), batch_sizes=(1, 3), rounds=2, repeats=2, warmup=1)
@@ -262,3 +264,23 @@ def _changed(found: Profile, **changes: Any) -> Cost:
 def test_an_impossible_profile_is_refused(profiled: Profile, make: Callable[[Profile], Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         make(profiled)
+
+
+@pytest.mark.skipif(not resident_peak_works(), reason="the kernel does not let the high-water mark be reset")
+def test_a_step_of_fine_tuning_takes_more_than_the_moments_of_all_weights(tmp_path: Path) -> None:
+    size = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": N_BLOCKS, "num_attention_heads": 4}
+    BertModel(BertConfig(vocab_size=61, **size), add_pooling_layer=False).save_pretrained(tmp_path)
+    tiny_tokenizer().save_pretrained(tmp_path)
+    one = dataclasses.replace(QUICK, lengths=(8,), batch_sizes=(1,), rounds=1)
+    taken = {}
+    for rank in (0, 1):
+        how = dataclasses.replace(one, training=Protocol(lora=rank))
+        measured = profile(tmp_path, layers=[N_BLOCKS], settings=how, options=Options(device="cpu"))
+        assert from_json(Profile, to_json(measured)) == measured
+        taken[rank], weights = measured.layers[0].costs[0].training_memory, 4 * measured.layers[0].parameters
+    assert (taken[0] or 0) > 3.5 * weights  # weights, gradients, two moments
+    assert (taken[1] or 0) < 2.5 * weights
+
+
+def test_nothing_of_training_is_said_where_it_was_not_measured(profiled: Profile) -> None:
+    assert "training" not in to_json(profiled)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from layerprobe.finetuning.values import Protocol
 from layerprobe.profiling.values import ProfileSettings
 from layerprobe_cli.options import Loading, Model, Report, integers, parse_layers
 from layerprobe_cli.output import Output, print_table
@@ -45,6 +46,13 @@ def profile(
         map(str, DEFAULTS.batch_sizes)
     ),
     settings: Annotated[ProfileSettings, SETTINGS],
+    train: Annotated[
+        bool, typer.Option("--train", help="Also measure the memory of a step of fine-tuning each batch.")
+    ] = False,
+    lora: Annotated[int, typer.Option(metavar="RANK", min=0, help="With --train: by adapters of this rank.")] = 0,
+    gradient_checkpointing: Annotated[
+        bool, typer.Option("--gradient-checkpointing", help="With --train: activations are computed again.")
+    ] = False,
     study: Annotated[
         list[Path] | None,
         typer.Option(
@@ -59,8 +67,13 @@ def profile(
 
     Example:  [bold]layerprobe profile google/electra-base-discriminator --layers 6,9,12 --report cost.html[/bold]
     """
+    if (lora or gradient_checkpointing) and not train:
+        raise typer.BadParameter("expected --train with --lora and --gradient-checkpointing")
     settings = dataclasses.replace(
-        settings, lengths=integers(lengths, "--lengths"), batch_sizes=integers(batch_sizes, "--batch-sizes")
+        settings,
+        lengths=integers(lengths, "--lengths"),
+        batch_sizes=integers(batch_sizes, "--batch-sizes"),
+        training=Protocol(lora=lora, gradient_checkpointing=gradient_checkpointing) if train else None,
     )
     from layerprobe.study.files import read_study
 
@@ -114,7 +127,8 @@ def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]],
     from layerprobe.metrics.names import metric_title
 
     metrics = dict.fromkeys(f"TMFT {metric_title(each.primary)}" for scored in scores for each in scored.values())
-    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *metrics]
+    trained = any(profile.training is not None for profile in profiles)
+    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *["train MB"] * trained, *metrics]
     header = ["layer"]
     by_layer: list[dict[int, LayerProfile]] = []
     for index, profile in enumerate(profiles):
@@ -126,7 +140,9 @@ def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]],
         for profiled, scored in zip(by_layer, scores, strict=True):
             cells = [""] * len(columns)
             if layer in profiled:
-                cells = _cells(profiled[layer], profiled[layer].cost(length, size))
+                cost = profiled[layer].cost(length, size)
+                cells = _cells(profiled[layer], cost)
+                cells += [_megabytes(cost.training_memory)] if trained else []
                 cells += [f"{scored[layer].mean:.2f}" if layer in scored else ""] if any(scores) else []
             row += cells
         rows.append(row)
@@ -143,8 +159,12 @@ def _cells(each: LayerProfile, cost: Cost) -> list[str]:
         f"{low}-{high}",
         _short(cost.texts_per_second),
         _short(cost.tokens_per_second),
-        "" if cost.peak_memory is None else f"{cost.peak_memory / 1e6:.1f}",
+        _megabytes(cost.peak_memory),
     ]
+
+
+def _megabytes(size: int | None) -> str:
+    return "" if size is None else f"{size / 1e6:.1f}"
 
 
 def _short(value: float) -> str:
