@@ -13,7 +13,7 @@ RECORD = "pretraining.json"
 
 def card(pretraining: Pretraining) -> str:
     """Return the model card."""
-    protocol = pretraining.protocol
+    protocol, objective = pretraining.protocol, OBJECTIVES[pretraining.protocol.objective]
     settings = {key: value for key, value in to_dict(protocol).items() if key not in ("size", "objective")}
     about = {
         "objective": protocol.objective,
@@ -28,11 +28,10 @@ def card(pretraining: Pretraining) -> str:
     }
     parts = [
         "# A small encoder for experiments",
-        f"It was {OBJECTIVES[protocol.objective].about}. `AutoModel` loads it, and layerprobe takes it as a model or a "
-        "reference.",
+        f"It was {objective.about}. `AutoModel` loads it, and layerprobe takes it as a model or a reference.",
         as_block(f"{key:<21} {value}" for key, value in about.items()),
     ]
-    if protocol.has_generator:
+    if objective.has_generator and objective.generator_kept:
         parts.append(f"`{GENERATOR}/` holds the generator; its embeddings are those of the encoder.")
     if pretraining.metrics:
         parts += ["Measured on sequences that were held out:", as_block(_aligned(metrics_table(pretraining.metrics)))]

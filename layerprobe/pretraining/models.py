@@ -84,12 +84,16 @@ def _config(size: EncoderSize, protocol: PretrainingProtocol, *, vocab_size: int
     )
 
 
-def build_generator(encoder: ElectraModel, protocol: PretrainingProtocol) -> MaskedLanguageModel:
-    """Return a fresh generator for an encoder."""
+def generator_config(encoder: ElectraModel, protocol: PretrainingProtocol) -> ElectraConfig:
+    """Return the shape of a generator for an encoder."""
     config: Any = encoder.config
     size = protocol.size.scaled(protocol.generator_size)
-    own = _config(size, protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id)
-    return MaskedLanguageModel(model=ElectraForMaskedLM(own), fresh=())
+    return _config(size, protocol, vocab_size=config.vocab_size, pad_id=config.pad_token_id)
+
+
+def build_generator(encoder: ElectraModel, protocol: PretrainingProtocol) -> MaskedLanguageModel:
+    """Return a fresh generator for an encoder."""
+    return MaskedLanguageModel(model=ElectraForMaskedLM(generator_config(encoder, protocol)), fresh=())
 
 
 def with_token_head(encoder: ElectraModel) -> MaskedLanguageModel:

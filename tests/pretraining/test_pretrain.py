@@ -38,7 +38,7 @@ from tests.adaptation.jobs import TEXTS
 from tests.pretraining.jobs import CHECKPOINT_EVERY, SIZE, STEPS, job, protocol_of
 
 TRAINED = tuple(name for name, objective in OBJECTIVES.items() if objective.builder is not None)
-WITH_GENERATOR = tuple(name for name, objective in OBJECTIVES.items() if objective.has_generator)
+WITH_GENERATOR = tuple(name for name, row in OBJECTIVES.items() if row.has_generator and row.generator_kept)
 Made = dict[str, tuple[Pretraining, Path]]
 
 

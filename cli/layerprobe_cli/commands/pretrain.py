@@ -184,4 +184,4 @@ def _print_pretraining(result: Pretraining, out: Path) -> None:
             f"\n{result.protocol.steps:,} steps, {result.n_tokens:,} tokens, {result.tokens_per_second:,.0f} tokens/s, "
             f"{_duration(result.seconds)} on {result.computed_on}"
         )
-    typer.echo(f"Folder: {out}" + (f", generator: {out / 'generator'}" if result.protocol.has_generator else ""))
+    typer.echo(f"Folder: {out}" + (f", generator: {out / 'generator'}" if (out / "generator").is_dir() else ""))

@@ -28,6 +28,8 @@ class PretrainingObjective:
     Torch's generator is seeded before it is called."""
     has_generator: bool = False
     """Whether a generator is trained beside the encoder."""
+    generator_kept: bool = True
+    """Whether it is a checkpoint of its own, kept in `generator/`; without effect where there is none."""
 
     def build(self, encoder: ElectraModel, protocol: PretrainingProtocol, masking: Masking) -> Objective:
         """Return the objective with `encoder` under a fresh head; ValueError if it trains nothing."""
@@ -61,6 +63,12 @@ ALL_TOKENS_MLM = PretrainingObjective(
     builder=f"{_PACKAGE}.all_tokens:AllTokensMLM",
     has_generator=True,
 )
+ELECTRIC = PretrainingObjective(
+    about="trained to tell tokens from samples of a small two-tower model by an energy for each token (Electric)",
+    builder=f"{_PACKAGE}.electric:EnergyBasedCloze",
+    has_generator=True,
+    generator_kept=False,
+)
 RANDOM = PretrainingObjective(about="not trained: its weights are random", builder=None)
 
 OBJECTIVES = Registry(
@@ -73,6 +81,7 @@ OBJECTIVES = Registry(
         "electra-15": f"{__name__}:ELECTRA_15",
         "replace-mlm": f"{__name__}:REPLACE_MLM",
         "all-tokens-mlm": f"{__name__}:ALL_TOKENS_MLM",
+        "electric": f"{__name__}:ELECTRIC",
         "random": f"{__name__}:RANDOM",
     },
 )
