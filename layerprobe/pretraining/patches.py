@@ -17,6 +17,7 @@ in two splits, also not as a fragment, and the texts are made of those of the tr
 import argparse
 import csv
 import io
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ class PatchCodes:
     @property
     def side(self) -> int:
         """Pixels on a side of a patch."""
-        return round(self.centres.shape[1] ** 0.5)
+        return math.isqrt(self.centres.shape[1])
 
     def texts(self, images: NDArray[Any]) -> list[str]:
         """Return the codes of (image, row, column) pixels as letters, patches row by row.
@@ -69,7 +70,8 @@ class PatchCodes:
     def images(self, texts: list[str], *, width: int) -> NDArray[np.float64]:
         """Return what texts show, (image, row, column) pixels of images that are `width` patches wide."""
         codes = np.array([[ord(letter) - FIRST_LETTER for letter in text] for text in texts])
-        grid = self.centres[codes].reshape(len(texts), -1, width, self.side, self.side)
+        pixels: NDArray[np.float64] = self.centres[codes]
+        grid = pixels.reshape(len(texts), -1, width, self.side, self.side)
         return grid.swapaxes(2, 3).reshape(len(texts), -1, width * self.side)
 
 

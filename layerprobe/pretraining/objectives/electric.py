@@ -121,7 +121,8 @@ class TwoTowerCloze(nn.Module):
 
         def states(tower: ElectraModel, within: Tensor) -> Tensor:
             mask = (within & real[:, None, None]) | itself
-            return tower(input_ids=ids, attention_mask=mask).last_hidden_state.masked_fill(~real[:, :, None], 0)
+            last: Tensor = tower(input_ids=ids, attention_mask=mask).last_hidden_state
+            return last.masked_fill(~real[:, :, None], 0)
 
         left, right = states(self.left, before), states(self.right, before.T)
         around = torch.cat([F.pad(left[:, :-1], (0, 0, 1, 0)), F.pad(right[:, 1:], (0, 0, 0, 1))], dim=2)
