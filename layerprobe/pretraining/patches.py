@@ -30,12 +30,12 @@ from sklearn.datasets import load_digits
 from layerprobe.errors import DataError
 from layerprobe.files import replace_file
 
-PATCH, CANVAS = 2, 12
+PATCH, CANVAS = 2, 10
 """Pixels on a side."""
 N_CODES = 128
 FRAGMENTS = 2
 """Pieces of other digits on a canvas, of half a digit's width and height."""
-CORPUS_SIZE = 60_000
+CORPUS_SIZE = 40_000
 TASK_SIZES = {"train": 2000, "validation": 1000, "test": 2000}
 SPLIT = (0.6, 0.15)
 """Shares of the digits that are trained on and chosen by; the rest are tested."""

@@ -94,10 +94,10 @@ def test_no_digit_is_in_two_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with (tmp_path / "digits" / f"{split}.csv").open(encoding="utf-8", newline="") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) == n
-        assert {len(row["text"]) for row in rows} == {36}
+        assert {len(row["text"]) for row in rows} == {25}
         assert {row["label"] for row in rows} <= set("0123456789")
     texts = (tmp_path / "patches.txt").read_text(encoding="utf-8").split()
     assert len(texts) == 2000
     tokenizer = train_tokenizer(texts, vocab_size=8000, max_length=64)
     assert len(tokenizer) <= 5 + 128
-    assert {len(ids) for ids in tokenizer(texts[:50])["input_ids"]} == {38}
+    assert {len(ids) for ids in tokenizer(texts[:50])["input_ids"]} == {27}
