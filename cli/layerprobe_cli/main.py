@@ -22,6 +22,7 @@ from layerprobe_cli.commands import (
     confirm,
     demo,
     doctor,
+    ensemble,
     export,
     extract,
     find,
@@ -99,7 +100,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 PANELS = {
     "The whole study": (run, find, demo, doctor),
     "Stages": (extract, compare, predict, scan, finetune, confirm, report),
-    "More scores": (score, across, retrieve, metrics, profile),
+    "More scores": (score, across, retrieve, metrics, ensemble, profile),
     "Training": (sweep, chain, adapt, pretrain, export),
     "The paper": (reproduce, bench_predictors),
 }

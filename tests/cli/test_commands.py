@@ -33,6 +33,7 @@ COMMANDS = (
     "score",
     "across",
     "retrieve",
+    "ensemble",
     "pretrain",
     "adapt",
     "scan",
