@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,8 +183,8 @@ class _Averages:
         )
         return averaged
 
-    def _gold(self, split: ScoredSplit) -> Array:
-        return np.array(self.task.split(split).targets)
+    def _gold(self, split: ScoredSplit) -> Any:
+        return self.task.split(split).gold
 
 
 # ---- what is averaged -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from layerprobe.readings.values import LayerCurve
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.retrieval.values import RetrievalScores
-from layerprobe.scoring.values import AcrossTasks, LayerScores
+from layerprobe.scoring.values import FORMS, AcrossTasks, LayerMean, LayerMeans, LayerScores
 from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
 
@@ -102,6 +102,86 @@ def _best(scores: LayerScores) -> str:
 
 def _model(model: ModelDescription | None) -> tuple[Part, ...]:
     return () if model is None else (facts_table("Model", ("Model",), [model_facts(model)]),)
+
+
+# ---- means of layers ------------------------------------------------------------------------------------
+
+
+def layer_means_page(result: LayerMeans) -> Page:
+    """Return the page of means of two layers as embeddings."""
+    name, title = short_name(result.model.name), metric_title(result.primary)
+    best = max(result.means, key=lambda mean: mean.validation)
+    layers = range(result.first_layer, result.first_layer + len(result.by_layer))
+    figure = go.Figure(
+        go.Heatmap(
+            z=_square(result, best),
+            x=[str(layer) for layer in layers],
+            y=[str(layer) for layer in layers],
+            colorbar={"title": {"text": f"Validation {title} × 100"}},
+            hovertemplate="layers %{x} and %{y}: %{z:.2f}<extra></extra>",
+        )
+    )
+    figure.update_xaxes(title="Layer", type="category").update_yaxes(title="Layer", type="category")
+    finding = f"On the validation split layers {best.layers[0]} and {best.layers[1]} {FORMS[best.form]} score highest."
+    rows = [
+        (
+            ("What", f"layers {mean.layers[0]} and {mean.layers[1]} {FORMS[mean.form]}"),
+            (f"Validation {title}", numbers.number(mean.validation)),
+            (f"Test {title}", numbers.number(mean.test)),
+            ("Gain", numbers.signed(mean.test - result.test)),
+            ("Interval of the gain", "–" if mean.gain is None else numbers.interval(mean.gain.interval)),
+        )
+        for mean in result.means
+    ]
+    alone = (
+        ("What", f"layer {result.layer} alone"),
+        (f"Validation {title}", numbers.number(result.validation)),
+        (f"Test {title}", numbers.number(result.test)),
+        ("Gain", "–"),
+        ("Interval of the gain", "–"),
+    )
+    return Page(
+        title=f"{name} on {result.task}: means of layers",
+        overline=f"layerprobe · means of layers without fine-tuning · {result.task}",
+        heading=name,
+        lead=(result.sentence,),
+        sections=(
+            section(
+                "pairs",
+                "Every two layers",
+                Figure("pairs", styled(figure), finding, "On the diagonal single layers."),
+                METHODS[result.method],
+            ),
+            section("means", "The best two layers", table("The best two layers", [alone, *rows])),
+        ),
+        provenance=_model(result.model),
+        terms=("Layer", "Zero-shot"),
+        data=to_json(result),
+        data_label="Means of layers",
+        table=csv_text(
+            ("form", "first", "second", "validation"),
+            (
+                *(("alone", layer, layer, score) for layer, score in zip(layers, result.by_layer, strict=True)),
+                *(
+                    (mean.form, *pair, score)
+                    for mean in result.means
+                    for pair, score in zip(result.pairs, mean.by_pair, strict=True)
+                ),
+            ),
+        ),
+        table_label="Every two layers",
+        stem="layerprobe-layer-means",
+    )
+
+
+def _square(result: LayerMeans, mean: LayerMean) -> list[list[float]]:
+    """Return the validation scores of every two layers as a map, with single layers on its diagonal."""
+    scores = dict(zip(result.pairs, mean.by_pair, strict=True))
+    layers = range(result.first_layer, result.first_layer + len(result.by_layer))
+    return [
+        [result.by_layer[a - result.first_layer] if a == b else scores[min(a, b), max(a, b)] for b in layers]
+        for a in layers
+    ]
 
 
 # ---- several tasks --------------------------------------------------------------------------------------

@@ -41,9 +41,9 @@ def ensemble(
     ] = False,
     device: Device = "auto",
 ) -> None:
-    """Average the outputs of fine-tuned runs, and say what that gains.
+    """Average fine-tuned runs, and say what that gains.
 
-    The weights are chosen on the validation split; the gain, on test, is over the best single run by validation. The
+    What is averaged are the outputs. The weights are chosen on the validation split; the gain, on test, is over the best single run by validation. The
     task is the one that the runs noted; where it was read with options, give it with the same ones. Layers of one scan
     share their blocks, so that two of them cost no more than the deeper one.
 
