@@ -44,7 +44,7 @@ from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
-from layerprobe.scoring.values import LayerMeans, LayerScores
+from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.values import Evidence as SearchEvidence
 from layerprobe.search.values import Score, SearchSettings
 from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
@@ -125,6 +125,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
     },
     SimilarityCurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
+    SummaryScores: {"primary": PRIMARY},
     LayerMeans: {"primary": PRIMARY},
     LayerScores: {"primary": PRIMARY, "metrics": st.fixed_dictionaries({"spearman": THREE, "pearson": THREE})},
     RetrievalTask: {

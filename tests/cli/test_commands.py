@@ -34,6 +34,7 @@ COMMANDS = (
     "across",
     "retrieve",
     "ensemble",
+    "summarize",
     "pretrain",
     "adapt",
     "scan",

@@ -43,9 +43,9 @@ def ensemble(
 ) -> None:
     """Average fine-tuned runs, and say what that gains.
 
-    What is averaged are the outputs. The weights are chosen on the validation split; the gain, on test, is over the best single run by validation. The
-    task is the one that the runs noted; where it was read with options, give it with the same ones. Layers of one scan
-    share their blocks, so that two of them cost no more than the deeper one.
+    What is averaged are the outputs. The weights are chosen on the validation split; the gain, on test, is over the
+    best single run by validation. The task is the one that the runs noted; where it was read with options, give it with
+    the same ones. Layers of one scan share their blocks, so that two of them cost no more than the deeper one.
 
     Example:  [bold]layerprobe ensemble ~/.cache/layerprobe/runs/4f0c.../falling-seed-* --layers 5,6[/bold]
     """

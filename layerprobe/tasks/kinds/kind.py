@@ -166,6 +166,7 @@ OWN = {
     "paraphrase": "layerprobe.tasks.kinds.paraphrase:PARAPHRASE",
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
+    "summary": "layerprobe.tasks.kinds.summary:SUMMARY",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 

@@ -1,0 +1,25 @@
+"""Which sentences of a document are its summary."""
+
+from layerprobe.metrics.rouge import ROUGE
+from layerprobe.tasks.kinds.kind import Kind
+from layerprobe.tasks.summaries import is_summaries, summary_influences, summary_scores
+
+PRIMARY = "rouge-l"
+"""Defined, and seldom 0, for summaries as short as a title too; papers report all three."""
+
+SUMMARY = Kind(
+    name="summary",
+    pairs=False,
+    labelled=False,
+    metrics=(PRIMARY, *(name for name in ROUGE if name != PRIMARY)),
+    score=summary_scores,
+    influences=summary_influences,
+    loss="layerprobe.finetuning.sentences:SentenceScorer",
+    zero_shot="own",
+    untrained="layerprobe.scoring.summaries:central_sentences",
+    one_target=True,
+    items="layerprobe.tasks.summaries:SummaryItems",
+    item="document",
+    loader="layerprobe.tasks.summaries:load_summaries",
+    recognises=is_summaries,
+)
