@@ -5,9 +5,12 @@ from __future__ import annotations
 import random
 
 from layerprobe.metrics.rouge import greedy_oracle
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.summaries import SummaryItems
 from layerprobe.tasks.values import Examples, Items, Task
 
+OF_EXAMPLES = tuple(name for name, kind in KINDS.items() if kind.load_items() is Examples)
+"""Kinds of texts or pairs with a number each."""
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4
 
@@ -63,7 +66,7 @@ def toy_summaries(n: int, seed: int) -> SummaryItems:
 
 def toy_items(kind: str, n: int, seed: int) -> Items:
     """`n` items of a kind."""
-    return toy_summaries(n, seed) if kind == "summary" else toy_examples(kind, n, seed)
+    return toy_summaries(n, seed) if kind == "summarization" else toy_examples(kind, n, seed)
 
 
 def toy_task_of(kind: str, *, train: int = 64, validation: int = 32, test: int = 32) -> Task:

@@ -199,7 +199,7 @@ def is_summaries(path: Path) -> bool:
     return isinstance(first, dict) and set(COLUMNS) <= set(first)
 
 
-def load_summaries(source: TaskSource) -> Task:
+def load_summaries(source: TaskSource, *, kind: str) -> Task:
     """Load documents with summaries from JSONL: a file, a folder of train, validation and test, or a list of mappings.
 
     Each line has a `document`, a text or a list of its sentences, and a `summary`, likewise; the columns can have other
@@ -236,7 +236,7 @@ def load_summaries(source: TaskSource) -> Task:
     notes.append(f"chooses {count(keep, 'sentence')} of each document, as the median training summary has")
     return Task(
         name=source.name,
-        kind="summary",
+        kind=kind,
         train=train,
         validation=validation,
         test=test,

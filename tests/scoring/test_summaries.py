@@ -41,7 +41,7 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Options:
 
 @pytest.fixture(scope="module")
 def task() -> Task:
-    return toy_task_of("summary")
+    return toy_task_of("summarization")
 
 
 def items(task: Task) -> SummaryItems:

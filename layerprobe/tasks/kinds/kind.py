@@ -166,7 +166,7 @@ OWN = {
     "paraphrase": "layerprobe.tasks.kinds.paraphrase:PARAPHRASE",
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
-    "summary": "layerprobe.tasks.kinds.summary:SUMMARY",
+    "summarization": "layerprobe.tasks.kinds.summarization:SUMMARIZATION",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 
