@@ -57,7 +57,7 @@ class _Run:
     """The weighting of a joint run; None where the layer was fine-tuned by itself."""
     run: FineTuningRun
     outputs: dict[ScoredSplit, Array]
-    """As they are averaged: (n,), or (n, classes) probabilities."""
+    """(n,) or (n, ...), as they are averaged."""
 
     @property
     def of(self) -> tuple[Path, str, int]:
@@ -105,7 +105,8 @@ def ensemble(
     check_level(level)
     read = list(_read(runs, layers))
     task = _task_of(read, task)
-    groups = _grouped([_checked(each, task) for each in read])
+    how = _check_kind(task.kind)
+    groups = _grouped([_as_averaged(each, how) for each in read])
     averages = _Averages(task=task, groups=groups)
     pair = layers is None and any(each.joint for each in read)
     choice, weights = _chosen(averages.score, len(groups), pair=pair)
@@ -253,24 +254,27 @@ def _task_of(runs: Sequence[_Run], task: Task | None) -> Task:
     return task
 
 
-def _checked(run: _Run, task: Task) -> _Run:
-    """Return the run with what is averaged; DataError if its outputs are not those of the task's items."""
-    averaged: dict[ScoredSplit, Array] = {}
-    for split, outputs in run.outputs.items():
-        if len(outputs) != len(task.split(split)):
-            raise DataError(
-                f"expected outputs for {len(task.split(split))} {split} items of {task.name}, got {len(outputs)} at "
-                f"layer {run.run.layer} with seed {run.run.seed}"
-            )
-        averaged[split] = _probabilities(outputs) if task.labels and outputs.ndim == 2 else outputs
-    return replace(run, outputs=averaged)
+def _as_averaged(run: _Run, how: str) -> _Run:
+    """Return the run with what is averaged, see `Kind.averages`."""
+    if how == "values":
+        return run
+    return replace(run, outputs={split: _probabilities(outputs) for split, outputs in run.outputs.items()})
 
 
 def _probabilities(logits: Array) -> Array:
-    """Return softmax over the classes, (n, classes)."""
-    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities: Array = shares / shares.sum(axis=1, keepdims=True)
+    """Return softmax over the last axis."""
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    probabilities: Array = shares / shares.sum(axis=-1, keepdims=True)
     return probabilities
+
+
+def _check_kind(kind: str) -> str:
+    """Return how outputs of a kind are averaged; DataError where they are not."""
+    how = KINDS[kind].averages
+    if how is None:
+        kinds = ", ".join(name for name, each in KINDS.items() if each.averages is not None)
+        raise DataError(f"expected runs of a task whose outputs have a mean, of kind {kinds}, got one of kind {kind}")
+    return how
 
 
 def _grouped(runs: Sequence[_Run]) -> list[list[_Run]]:

@@ -18,6 +18,7 @@ from layerprobe.finetuning.outputs import RunOutputs, read_outputs
 from layerprobe.finetuning.results import ORIGIN
 from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
 from layerprobe.finetuning.values import Protocol
+from layerprobe.tasks.kinds.kind import KINDS as REGISTERED
 from tests.models import save_tiny
 from tests.shown import assert_shows_itself
 from tests.toy_task import toy_task_of
@@ -176,6 +177,13 @@ def test_time_is_that_of_the_models_which_are_run(single: list[Path], options: O
 
 def test_it_shows_itself(scans: dict[str, list[Path]], tmp_path: Path) -> None:
     assert_shows_itself(ensemble(scans["sts"], toy_task_of("sts")), tmp_path)
+
+
+def test_kinds_without_a_mean_are_refused(monkeypatch: pytest.MonkeyPatch, scans: dict[str, list[Path]]) -> None:
+    known = {"paraphrase": REGISTERED["paraphrase"], "sts": replace(REGISTERED["sts"], averages=None)}
+    monkeypatch.setattr("layerprobe.ensembles.run.KINDS", known)
+    with pytest.raises(DataError, match="whose outputs have a mean, of kind paraphrase, got one of kind sts"):
+        ensemble(scans["sts"], toy_task_of("sts"))
 
 
 # ---- what is refused -----------------------------------------------------------------------------------

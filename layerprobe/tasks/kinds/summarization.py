@@ -31,4 +31,5 @@ SUMMARIZATION = Kind(
     item="document",
     loader="layerprobe.tasks.kinds.summarization:load",
     recognises=is_summaries,
+    averages="values",
 )
