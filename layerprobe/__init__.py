@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from layerprobe.comparison.compare import compare_all as compare_all
     from layerprobe.encoders.options import Options as Options
     from layerprobe.encoders.spec import ModelSpec as ModelSpec
+    from layerprobe.ensembles.run import ensemble as ensemble
     from layerprobe.errors import LayerProbeError as LayerProbeError
     from layerprobe.export.run import export_model as export_model
     from layerprobe.extraction.embeddings import extract as extract
@@ -49,6 +50,7 @@ _MODULES = {
     "comparison.compare": "compare compare_all",
     "encoders.options": "Options",
     "encoders.spec": "ModelSpec",
+    "ensembles.run": "ensemble",
     "errors": "LayerProbeError",
     "export.run": "export_model",
     "extraction.embeddings": "extract",

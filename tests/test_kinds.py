@@ -30,7 +30,7 @@ from layerprobe.serialisation import from_json, to_json
 from layerprobe.store.store import Store
 from layerprobe.study.run import run
 from layerprobe.study.values import Study
-from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.kinds.kind import KINDS, OWN
 from layerprobe.tasks.values import Examples, Task, check_task
 from tests.models import tiny_model, tiny_tokenizer
 from tests.toy_task import toy_task_of
@@ -213,7 +213,7 @@ PAIRS, TEXTS = toy_task_of("entailment").test, toy_task_of("classification").tes
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"kind": "nli"}, "expected a kind of task, one of sts, paraphrase, entailment, classification, got 'nli'"),
+        ({"kind": "nli"}, rf"expected a kind of task, one of {', '.join(OWN)}, got 'nli'"),
         ({"labels": ()}, "expected the names of the classes for a task of kind entailment, got 0 labels"),
         ({"kind": "sts"}, "expected no labels for a task of kind sts, got 3 labels"),
         ({"kind": "paraphrase"}, "expected the 2 labels of paraphrase, got 3"),

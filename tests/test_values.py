@@ -24,6 +24,7 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.dropbench.values import BudgetScores, ItemErrors, ScanScores, TunedLayers, Zoo, ZooEntry
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.ensembles.values import Ensemble, Member
 from layerprobe.errors import DataError
 from layerprobe.extraction.values import TokenMetrics
 from layerprobe.finetuning.values import (
@@ -34,6 +35,7 @@ from layerprobe.finetuning.values import (
     JointRun,
     LayerOutcome,
     Protocol,
+    RunsOrigin,
 )
 from layerprobe.labs.values import LabStudy, LabTask
 from layerprobe.prediction.values import DropPrediction, DropProbability, Evidence, Record
@@ -42,7 +44,7 @@ from layerprobe.pretraining.values import EncoderSize, PretrainingProtocol
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.readings.values import LayerCurve, Views
 from layerprobe.retrieval.values import RetrievalScores, RetrievalTask
-from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.values import LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.values import Evidence as SearchEvidence
 from layerprobe.search.values import Score, SearchSettings
 from layerprobe.serialisation import digest, from_json, to_bytes, to_dict, to_json
@@ -123,6 +125,8 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "drops": st.tuples(st.deferred(lambda: values_of(DropPrediction))),
     },
     SimilarityCurve: {"values": THREE, "reference_layers": st.tuples(LAYER, LAYER, LAYER)},
+    SummaryScores: {"primary": PRIMARY},
+    LayerMeans: {"primary": PRIMARY},
     LayerScores: {"primary": PRIMARY, "metrics": st.fixed_dictionaries({"spearman": THREE, "pearson": THREE})},
     RetrievalTask: {
         **{"query_ids": st.just(("p", "q")), "queries": st.tuples(TEXTS, TEXTS)},
@@ -134,6 +138,13 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "by_query": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.tuples(NUMBERS, NUMBERS)] * 3)}),
         "means": st.fixed_dictionaries({"ndcg@10": st.tuples(*[st.deferred(lambda: values_of(Interval))] * 3)}),
         "differences": st.tuples(*[st.deferred(lambda: values_of(Difference))] * 2),
+    },
+    RunsOrigin: {"model": st.builds(ModelSpec, NAMES, random_init=st.none() | st.integers(0, 9))},
+    Ensemble: {
+        "primary": PRIMARY,
+        "best": st.just(0),
+        "members": st.tuples(st.deferred(lambda: values_of(Member))),
+        **dict.fromkeys(("test", "validation"), st.fixed_dictionaries({"spearman": st.tuples(NUMBERS)})),
     },
     EpochMetrics: {"validation": BY_METRIC},
     FineTuningRun: {"primary": PRIMARY, "validation": BY_METRIC, "test": BY_METRIC},

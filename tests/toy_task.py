@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import random
 
-from layerprobe.tasks.values import Examples, Task
+from layerprobe.metrics.rouge import greedy_oracle
+from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.summaries import SummaryItems
+from layerprobe.tasks.values import Examples, Items, Task
 
+OF_EXAMPLES = tuple(name for name, kind in KINDS.items() if kind.load_items() is Examples)
+"""Kinds of texts or pairs with a number each."""
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4
 
@@ -45,15 +50,34 @@ LABELS: dict[str, tuple[str, ...]] = {
 }
 
 
+def toy_summaries(n: int, seed: int) -> SummaryItems:
+    """`n` documents of five sentences of four letters; the summary has the letters of one of them, turned round."""
+    rng = random.Random(seed)
+    documents, summaries = [], []
+    for _ in range(n):
+        sentences = tuple(" ".join(rng.sample(LETTERS[1:], N_WORDS)) for _ in range(4))
+        place = rng.randrange(5)
+        chosen = " ".join(["a", *rng.sample(LETTERS[1:], N_WORDS - 1)])
+        documents.append((*sentences[:place], chosen, *sentences[place:]))
+        summaries.append((chosen,))
+    oracle = tuple(greedy_oracle(each, summary, keep=1) for each, summary in zip(documents, summaries, strict=True))
+    return SummaryItems(documents=tuple(documents), summaries=tuple(summaries), oracle=oracle, keep=1)
+
+
+def toy_items(kind: str, n: int, seed: int) -> Items:
+    """`n` items of a kind."""
+    return toy_summaries(n, seed) if kind == "summarization" else toy_examples(kind, n, seed)
+
+
 def toy_task_of(kind: str, *, train: int = 64, validation: int = 32, test: int = 32) -> Task:
     """A task of a kind with as many examples."""
     return Task(
         name=f"toy {kind}",
         kind=kind,
-        train=toy_examples(kind, train, 1),
-        validation=toy_examples(kind, validation, 2),
-        test=toy_examples(kind, test, 3),
-        labels=LABELS[kind],
+        train=toy_items(kind, train, 1),
+        validation=toy_items(kind, validation, 2),
+        test=toy_items(kind, test, 3),
+        labels=LABELS.get(kind, ()),
         score_range=(0.0, 1.0) if kind == "sts" else None,
     )
 

@@ -22,6 +22,7 @@ from layerprobe_cli.commands import (
     confirm,
     demo,
     doctor,
+    ensemble,
     export,
     extract,
     find,
@@ -37,6 +38,7 @@ from layerprobe_cli.commands import (
     run,
     scan,
     score,
+    summarize,
     sweep,
 )
 from layerprobe_cli.options import Command, expanded
@@ -99,7 +101,7 @@ def _unwrapped(command: Callable[..., None]) -> str:
 PANELS = {
     "The whole study": (run, find, demo, doctor),
     "Stages": (extract, compare, predict, scan, finetune, confirm, report),
-    "More scores": (score, across, retrieve, metrics, profile),
+    "More scores": (score, across, retrieve, summarize, metrics, ensemble, profile),
     "Training": (sweep, chain, adapt, pretrain, export),
     "The paper": (reproduce, bench_predictors),
 }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from layerprobe.prediction.values import DropPrediction
     from layerprobe.report.data import LayerRow
     from layerprobe.retrieval.values import RetrievalScores
-    from layerprobe.scoring.values import LayerScores
+    from layerprobe.scoring.values import LayerMeans, LayerScores
     from layerprobe.study.values import Finding, Study
 
 
@@ -232,6 +232,22 @@ def print_scores(scores: LayerScores, model: ModelDescription) -> None:
         values = [f"{by_layer[layer]:.2f}" if measured else "" for by_layer in scores.metrics.values()]
         rows.append([str(layer), millions(parameters), *values, "best" if layer == scores.best_layer else ""])
     print_table(header, rows)
+
+
+def print_layer_means(result: LayerMeans) -> None:
+    """Print the best two layers, averaged in each way, beside the best single one."""
+    from layerprobe.metrics.names import metric_title
+    from layerprobe.scoring.values import FORMS
+
+    title = metric_title(result.primary)
+    rows = [[f"layer {result.layer}", f"{result.validation:.2f}", f"{result.test:.2f}", "", ""]]
+    for mean in result.means:
+        bounds = "" if mean.gain is None else f"{mean.gain.interval[0]:+.2f} to {mean.gain.interval[1]:+.2f}"
+        what = f"layers {mean.layers[0]} and {mean.layers[1]} {FORMS[mean.form]}"
+        rows.append([what, f"{mean.validation:.2f}", f"{mean.test:.2f}", f"{mean.test - result.test:+.2f}", bounds])
+    typer.echo("")
+    print_table(("embedding", f"validation {title}", f"test {title}", "gain", "interval"), rows)
+    typer.echo(result.sentence)
 
 
 def print_retrieval(by_model: Sequence[RetrievalScores]) -> None:

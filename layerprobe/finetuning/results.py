@@ -3,20 +3,22 @@
 Knows files and their checksums; knows nothing of how a run is made.
 """
 
+import contextlib
 import logging
 from pathlib import Path
 from typing import TypeVar
 
-from layerprobe.errors import DamagedStoreError
+from layerprobe.errors import DamagedStoreError, StoreError
+from layerprobe.files import make_directory
 from layerprobe.finetuning.outputs import OUTPUTS, RunOutputs, read_outputs, write_outputs
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, RunsOrigin
 from layerprobe.kept import read_kept, write_kept
 from layerprobe.versions import versions
 
 logger = logging.getLogger(__name__)
 
 R = TypeVar("R", FineTuningRun, JointRun)
-RESULT, FAILED = "result.json", "failed.json"
+RESULT, FAILED, ORIGIN = "result.json", "failed.json", "origin.json"
 
 
 def load_finished(kind: type[R], directory: Path) -> R | None:
@@ -57,6 +59,28 @@ def load_failure(directory: Path) -> FailedRun | None:
         logger.warning("%s: the run is done again", error)
         return None
     return failed if failed is not None and failed.versions == versions() else None
+
+
+def keep_origin(folder: Path, origin: RunsOrigin) -> None:
+    """Write beside the runs of a folder what they are of, where it is not there; a disk that refuses is passed over."""
+    try:
+        if read_origin(folder) == origin:
+            return
+    except DamagedStoreError as error:
+        logger.warning("%s: it is written again", error)
+    with contextlib.suppress(StoreError):  # runs are read without it, and those that are made meet the same disk
+        make_directory(folder)
+        write_kept(folder / ORIGIN, origin, root=folder.parent)
+
+
+def read_origin(folder: Path) -> RunsOrigin | None:
+    """Return what the runs of a folder are of; None where an older layerprobe made them, which did not write it.
+
+    Raises:
+        DamagedStoreError: If it is not as it was written.
+        StoreError: If the disk does not let it be read.
+    """
+    return read_kept(RunsOrigin, folder / ORIGIN, root=folder.parent)
 
 
 def runs_root(directory: Path) -> Path:

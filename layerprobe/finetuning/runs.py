@@ -21,10 +21,19 @@ from layerprobe.files import inside, make_directory, remove_leftovers, store_err
 from layerprobe.finetuning.epochs import forget_epochs
 from layerprobe.finetuning.joint import fine_tune_jointly
 from layerprobe.finetuning.outputs import RunOutputs
-from layerprobe.finetuning.results import FAILED, R, load_failure, load_finished, runs_root, save_failure, save_finished
+from layerprobe.finetuning.results import (
+    FAILED,
+    R,
+    keep_origin,
+    load_failure,
+    load_finished,
+    runs_root,
+    save_failure,
+    save_finished,
+)
 from layerprobe.finetuning.saved import has_model, saving_model
 from layerprobe.finetuning.tmft import fine_tune
-from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.serialisation import digest
 from layerprobe.tasks.values import Task
@@ -38,6 +47,8 @@ class RunFolder:
     """The runs of one model, task and protocol: a directory a layer and seed; StoreError if the disk fails."""
 
     path: Path
+    origin: RunsOrigin | None = None
+    """Written beside the runs, where it is known."""
 
     @classmethod
     def of(
@@ -50,6 +61,7 @@ class RunFolder:
         computed_on: str,
         batch_tokens: int | None = None,
         attn: str = "auto",
+        origin: RunsOrigin | None = None,
     ) -> RunFolder:
         """Return the folder under `root` that is named by everything the numbers depend on.
 
@@ -58,7 +70,12 @@ class RunFolder:
         """
         given = [*([] if batch_tokens is None else [batch_tokens]), *([] if attn == "auto" else [attn])]
         key = [FINETUNING_VERSION, checkpoint.identity, computed_on, task.digest, protocol, *given]
-        return cls(path=inside(root, root / "runs" / digest(key)[:32]))
+        return cls(path=inside(root, root / "runs" / digest(key)[:32]), origin=origin)
+
+    def keep_origin(self) -> None:
+        """Write what the runs are of beside them, where it is known and not there yet."""
+        if self.origin is not None:
+            keep_origin(self.path, self.origin)
 
     def run_path(self, layer: int, seed: int) -> Path:
         """Return the directory of one run."""
@@ -180,6 +197,7 @@ def load_or_run(
         StoreError: If the result cannot be written.
     """
     directory = folder.run_path(layer, seed)
+    folder.keep_origin()
 
     def make(encoder: Encoder, save_to: Path | None) -> tuple[FineTuningRun, RunOutputs]:
         return fine_tune(
@@ -224,6 +242,7 @@ def load_or_run_jointly(
 ) -> JointRun | None:
     """Return one joint run, read or made now; as `load_or_run`."""
     directory = folder.joint_path(weighting, seed)
+    folder.keep_origin()
 
     def make(encoder: Encoder, save_to: Path | None) -> tuple[JointRun, RunOutputs]:
         return fine_tune_jointly(

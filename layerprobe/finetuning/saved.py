@@ -150,7 +150,7 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
             "with --save-models"
         )
     try:
-        origin, joint = _read_origin(directory, root=root), _is_joint(result)
+        origin, joint = _read_origin(directory, root=root), is_joint(result)
         read: FineTuningRun | JointRun | None = (
             read_kept(JointRun, result, root=root) if joint else read_kept(FineTuningRun, result, root=root)
         )
@@ -166,7 +166,8 @@ def load_saved_run(directory: Path, layer: int | None = None) -> SavedRun | None
     return SavedRun(path=directory / MODEL, run=read, origin=origin, joint=joint)
 
 
-def _is_joint(result: Path) -> bool:
+def is_joint(result: Path) -> bool:
+    """Return whether a run's result is that of a joint run."""
     with store_errors("read", result), contextlib.suppress(DataError):
         content, _ = parsed(read_document(result))
         return isinstance(content, dict) and "weighting" in content

@@ -20,11 +20,12 @@ from layerprobe.errors import DataError, LayerProbeError, StoreError, TrainingEr
 from layerprobe.finetuning.confirmation import confirmation, layers_to_confirm
 from layerprobe.finetuning.items import RunItems, run_items
 from layerprobe.finetuning.runs import RunFolder, fine_tune_layers, load_or_run_jointly, loaded_once
-from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, Weighting
+from layerprobe.finetuning.values import Confirmation, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.pool import Lost
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import Progress, notebook_bar, part_of, silent
 from layerprobe.ray_pool import ray_pooled
+from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
 from layerprobe.tasks.values import Task, check_task
 
@@ -293,7 +294,15 @@ def items_of(
 
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
-    """Return the folder in which `finetune` keeps its runs."""
+    """Return the folder in which `finetune` keeps its runs, with what they are of."""
+    model = ModelSpec(checkpoint.name, random_init=checkpoint.random_init, display_name=checkpoint.display_name)
+    origin = RunsOrigin(
+        model=model,
+        model_digest=digest(checkpoint.identity),
+        task=task.name,
+        task_digest=task.digest,
+        prompt=options.prompt,
+    )
     return RunFolder.of(
         Store(options.cache_dir).root,
         checkpoint,
@@ -302,6 +311,7 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
         computed_on=computed_on(options),
         batch_tokens=options.batch_tokens,
         attn=options.attn,
+        origin=origin,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from layerprobe.display import Shown, brief
+from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary
@@ -63,6 +64,22 @@ class Protocol:
             f"pooling by one of {typing.get_args(Pooling)}": self.pooling in typing.get_args(Pooling),
         }
         check_protocol(self, own, example="example")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunsOrigin:
+    """What all runs of a folder are of: one model and one task."""
+
+    model: ModelSpec
+    """The pretrained model as it was asked for."""
+    model_digest: str
+    """Of what its numbers depend on."""
+    task: str
+    """Name of the data."""
+    task_digest: str
+    """Of all its texts and targets, without the prompt."""
+    prompt: str
+    """Put before every text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,9 @@ NDCG_10 = Metric(title="nDCG@10")
 MRR = Metric(title="MRR")
 MRR_10 = Metric(title="MRR@10")
 RECALL_10 = Metric(title="recall@10")
+ROUGE_1 = Metric(title="ROUGE-1")
+ROUGE_2 = Metric(title="ROUGE-2")
+ROUGE_L = Metric(title="ROUGE-L")
 
 METRICS: Registry[Metric] = Registry(
     "layerprobe.metrics",
@@ -44,6 +47,9 @@ METRICS: Registry[Metric] = Registry(
         "mrr": "layerprobe.metrics.names:MRR",
         "mrr@10": "layerprobe.metrics.names:MRR_10",
         "recall@10": "layerprobe.metrics.names:RECALL_10",
+        "rouge-1": "layerprobe.metrics.names:ROUGE_1",
+        "rouge-2": "layerprobe.metrics.names:ROUGE_2",
+        "rouge-l": "layerprobe.metrics.names:ROUGE_L",
     },
 )
 

@@ -29,6 +29,13 @@ TERMS = {
     " asked for.",
     "Block-step": "What it costs to train one block, or the embeddings, in one run: a run truncated at layer l costs"
     " l + 1, a scan as much as a run of the whole model. A sweep is every layer with every seed.",
+    "Ensemble": "A weighted average of what several fine-tuned models, or several layers of one, output for an item;"
+    " the weights are chosen on the validation split. Layers of one scan share their blocks, so that only the deepest"
+    " is paid for.",
+    "ROUGE": "How many words (1), pairs of neighbouring words (2) and words in the same order (L) a summary and the"
+    " chosen sentences have in common, as F1.",
+    "Oracle summary": "Sentences that are added one after another as long as ROUGE-1 and ROUGE-2 rise, with the summary"
+    " at hand: about the most that a choice of sentences can score.",
     # diagnostics
     "Copies": "Rows that are equal to an earlier row; they match in every model and raise similarity.",
     "Mean cosine": "Of two different texts. Near 1 all embeddings point the same way; CKA takes that direction out,"

@@ -8,12 +8,13 @@ import plotly.graph_objects as go
 from layerprobe.display import from_layer
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.metrics.names import metric_title
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import distinct_names, short_name
 from layerprobe.pages import numbers
 from layerprobe.pages.charts import Look, area, line
 from layerprobe.pages.markup import element
 from layerprobe.pages.parts import Row, definitions, facts_table, section, table
-from layerprobe.pages.style import FURTHER, INTERVAL, MODEL, layer_axis, styled, text
+from layerprobe.pages.style import FAINT, FURTHER, INTERVAL, MODEL, layer_axis, styled, text
 from layerprobe.pages.tables import csv_text
 from layerprobe.pages.values import Figure, Page, Part
 from layerprobe.prediction.sentence import highest_and_last
@@ -23,13 +24,14 @@ from layerprobe.readings.values import LayerCurve
 from layerprobe.report.figures.scores import zero_shot_line
 from layerprobe.report.sections.provenance import model_facts
 from layerprobe.retrieval.values import RetrievalScores
-from layerprobe.scoring.values import AcrossTasks, LayerScores
+from layerprobe.scoring.values import FORMS, AcrossTasks, LayerMean, LayerMeans, LayerScores, SummaryScores
 from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
 
 METHODS = {
     "cosine": "By the cosine of the two embeddings of a pair, without any fine-tuning.",
     "probe": "By a linear model on the frozen embeddings, fitted on the train split.",
+    "centrality": "By the mean cosine of a sentence with the others of its document: the highest are the summary.",
 }
 
 # ---- before fine-tuning ---------------------------------------------------------------------------------
@@ -102,6 +104,168 @@ def _best(scores: LayerScores) -> str:
 
 def _model(model: ModelDescription | None) -> tuple[Part, ...]:
     return () if model is None else (facts_table("Model", ("Model",), [model_facts(model)]),)
+
+
+# ---- means of layers ------------------------------------------------------------------------------------
+
+
+def layer_means_page(result: LayerMeans) -> Page:
+    """Return the page of means of two layers as embeddings."""
+    name, title = short_name(result.model.name), metric_title(result.primary)
+    best = max(result.means, key=lambda mean: mean.validation)
+    layers = range(result.first_layer, result.first_layer + len(result.by_layer))
+    figure = go.Figure(
+        go.Heatmap(
+            z=_square(result, best),
+            x=[str(layer) for layer in layers],
+            y=[str(layer) for layer in layers],
+            colorbar={"title": {"text": f"Validation {title} × 100"}},
+            hovertemplate="layers %{x} and %{y}: %{z:.2f}<extra></extra>",
+        )
+    )
+    figure.update_xaxes(title="Layer", type="category").update_yaxes(title="Layer", type="category")
+    finding = f"On the validation split layers {best.layers[0]} and {best.layers[1]} {FORMS[best.form]} score highest."
+    rows = [
+        (
+            ("What", f"layers {mean.layers[0]} and {mean.layers[1]} {FORMS[mean.form]}"),
+            (f"Validation {title}", numbers.number(mean.validation)),
+            (f"Test {title}", numbers.number(mean.test)),
+            ("Gain", numbers.signed(mean.test - result.test)),
+            ("Interval of the gain", "–" if mean.gain is None else numbers.interval(mean.gain.interval)),
+        )
+        for mean in result.means
+    ]
+    alone = (
+        ("What", f"layer {result.layer} alone"),
+        (f"Validation {title}", numbers.number(result.validation)),
+        (f"Test {title}", numbers.number(result.test)),
+        ("Gain", "–"),
+        ("Interval of the gain", "–"),
+    )
+    return Page(
+        title=f"{name} on {result.task}: means of layers",
+        overline=f"layerprobe · means of layers without fine-tuning · {result.task}",
+        heading=name,
+        lead=(result.sentence,),
+        sections=(
+            section(
+                "pairs",
+                "Every two layers",
+                Figure("pairs", styled(figure), finding, "On the diagonal single layers."),
+                METHODS[result.method],
+            ),
+            section("means", "The best two layers", table("The best two layers", [alone, *rows])),
+        ),
+        provenance=_model(result.model),
+        terms=("Layer", "Zero-shot"),
+        data=to_json(result),
+        data_label="Means of layers",
+        table=csv_text(
+            ("form", "first", "second", "validation"),
+            (
+                *(("alone", layer, layer, score) for layer, score in zip(layers, result.by_layer, strict=True)),
+                *(
+                    (mean.form, *pair, score)
+                    for mean in result.means
+                    for pair, score in zip(result.pairs, mean.by_pair, strict=True)
+                ),
+            ),
+        ),
+        table_label="Every two layers",
+        stem="layerprobe-layer-means",
+    )
+
+
+def _square(result: LayerMeans, mean: LayerMean) -> list[list[float]]:
+    """Return the validation scores of every two layers as a map, with single layers on its diagonal."""
+    scores = dict(zip(result.pairs, mean.by_pair, strict=True))
+    layers = range(result.first_layer, result.first_layer + len(result.by_layer))
+    return [
+        [result.by_layer[a - result.first_layer] if a == b else scores[min(a, b), max(a, b)] for b in layers]
+        for a in layers
+    ]
+
+
+# ---- summaries ------------------------------------------------------------------------------------------
+
+
+def summaries_page(result: SummaryScores) -> Page:
+    """Return the page of extractive summaries by layer."""
+    name, title = short_name(result.model.name), metric_title(result.primary)
+    layers = range(result.first_layer, result.model.n_layers)
+    figure = go.Figure()
+    for (colour, _, dash), method in zip([(MODEL, INTERVAL, "solid"), *FURTHER], result.methods, strict=False):
+        scores = from_layer(result.first_layer, method.test[result.primary])
+        texts = [f"{method.name}<br>layer {i}: {numbers.number(score)}" for i, score in enumerate(scores)]
+        marker = {"size": 8, "color": colour}
+        figure.add_trace(line(scores, name=method.name, colour=colour, dash=dash, marker=marker, texts=texts))
+    for label, scored, dash in (("first sentences", result.lead, "dash"), ("oracle", result.oracle, "dot")):
+        value = scored[result.primary]
+        texts = [f"{label}: {numbers.number(value)}"] * result.model.n_layers
+        figure.add_trace(line([value] * result.model.n_layers, name=label, colour=FAINT, dash=dash, texts=texts))
+    layer_axis(figure, result.model.n_layers)
+    figure.update_yaxes(title=f"Test {title} × 100")
+    rows = (
+        (
+            ("Layer", str(layer)),
+            *(
+                cell
+                for method in result.methods
+                for cell in (
+                    (f"{method.name}: {title}", numbers.number(method.test[result.primary][layer])),
+                    (f"{method.name}: less the first sentences", _bounds(method.gains[layer])),
+                )
+            ),
+        )
+        for layer in layers
+    )
+    baselines = (
+        (("What", label), *((metric_title(metric), numbers.number(value)) for metric, value in scored.items()))
+        for label, scored in (("first sentences", result.lead), ("oracle", result.oracle))
+    )
+    return Page(
+        title=f"{name} on {result.task}: summaries",
+        overline=f"layerprobe · extractive summaries without fine-tuning · {result.task}",
+        heading=name,
+        lead=(result.sentence,),
+        sections=(
+            section(
+                "summaries",
+                f"{title} by layer",
+                Figure(
+                    "summaries",
+                    styled(figure),
+                    f"The first sentences score {numbers.number(result.lead[result.primary])}, the oracle "
+                    f"{numbers.number(result.oracle[result.primary])}.",
+                    "The oracle chooses with the summary at hand.",
+                ),
+                table("First sentences and oracle", baselines),
+            ),
+            section("layers", "Table of layers", table("Table of layers", rows), kind="dense"),
+        ),
+        provenance=(
+            *_model(result.model),
+            definitions({"Documents": f"{result.documents:,}", "Sentences chosen of each": str(result.keep)}),
+        ),
+        terms=("Layer", "ROUGE", "Oracle summary"),
+        data=to_json(result),
+        data_label="Summaries",
+        table=csv_text(
+            ("method", "layer", "metric", "test"),
+            (
+                (method.name, layer, metric, scores[layer])
+                for method in result.methods
+                for metric, scores in method.test.items()
+                for layer in layers
+            ),
+        ),
+        table_label="Table of layers",
+        stem="layerprobe-summaries",
+    )
+
+
+def _bounds(gain: CrossedInterval | None) -> str:
+    return "–" if gain is None else f"{numbers.signed(gain.value)} {numbers.interval(gain.interval)}"
 
 
 # ---- several tasks --------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """How well untrained embeddings do a task, layer by layer."""
 
+import itertools
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -8,10 +9,16 @@ from layerprobe.encoders.values import ModelDescription
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import check_primary, metric_title
 from layerprobe.metrics.seeds import best_of
+from layerprobe.metrics.values import CrossedInterval
 from layerprobe.names import short_name
 from layerprobe.serialisation import RARE
 
-ScoreMethod = Literal["cosine", "probe"]
+MeanForm = Literal["unit", "plain"]
+"""Of the embeddings of two layers: each divided by its norm, so that both count alike, or as they are."""
+FORMS = {"unit": "at unit norm", "plain": "as they are"}
+ScoreMethod = Literal["cosine", "probe", "centrality"]
+Centrality = Literal["degree", "centroid"]
+"""Of a sentence in its document: the mean cosine with the others, or the cosine with the mean of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -23,7 +30,8 @@ class LayerScores(Shown):
     split: str
     """validation or test."""
     method: ScoreMethod
-    """cosine of the two embeddings of a pair, or probe: a linear model fitted on the embeddings of the train split."""
+    """cosine of the two embeddings of a pair; probe: a linear model fitted on the embeddings of the train split; or
+    centrality of sentences in their document."""
     primary: str
     """The metric that chooses a layer."""
     metrics: dict[str, tuple[float, ...]]
@@ -56,6 +64,145 @@ class LayerScores(Shown):
         """What it says, in one line."""
         what = f"{metric_title(self.primary)} x 100 by {self.method} on {self.split}"
         return f"{what}, best at layer {self.best_layer}: {brief(from_layer(self.first_layer, self.scores))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerMean:
+    """The mean of two layers as an embedding, the two that score best on the validation split."""
+
+    form: MeanForm
+    layers: tuple[int, int]
+    validation: float
+    """The primary metric, x 100."""
+    test: float
+    """The primary metric, x 100."""
+    gain: CrossedInterval | None
+    """Test score less that of the best single layer, over test items; None where nothing is known of its error."""
+    by_pair: tuple[float, ...]
+    """The primary metric on validation of every two layers, x 100, in the order of `LayerMeans.pairs`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class LayerMeans(Shown):
+    """Means of every two layers as embeddings, without fine-tuning, held against the best single layer."""
+
+    page_function: ClassVar[str] = "layerprobe.report.scores:layer_means_page"
+
+    model: ModelDescription
+    task: str
+    """As the user gave it."""
+    kind: str
+    method: ScoreMethod
+    primary: str
+    """The metric that chooses layers."""
+    first_layer: int
+    """The first layer that is not left out."""
+    layer: int
+    """The single layer with the highest primary metric on the validation split."""
+    by_layer: tuple[float, ...]
+    """The primary metric of single layers on validation, x 100, from the first layer on."""
+    validation: float
+    """Of the single layer, x 100."""
+    test: float
+    """Of the single layer, x 100."""
+    means: tuple[LayerMean, ...]
+    """One a form."""
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Every two layers."""
+        layers = range(self.first_layer, self.first_layer + len(self.by_layer))
+        return tuple(itertools.combinations(layers, 2))
+
+    @property
+    def sentence(self) -> str:
+        """What the better mean by validation gains, and how surely."""
+        best, title = max(self.means, key=lambda mean: mean.validation), metric_title(self.primary)
+        form = FORMS[best.form]
+        spread, verdict = "no interval", "whether that is a gain is not known"
+        if best.gain is not None:
+            low, high = best.gain.interval
+            spread = f"{best.gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new {best.gain.unit}s"
+            verdict = "a gain" if low > 0 else "a loss" if high < 0 else "no gain is shown"
+        return (
+            f"The mean of layers {best.layers[0]} and {best.layers[1]} {form} scores {best.test:.2f} on test, "
+            f"{best.test - self.test:+.2f} {title} x 100 against layer {self.layer}, the best single one by validation "
+            f"({spread}): {verdict}."
+        )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{short_name(self.model.name)} on {self.task}: {self.sentence}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummaryMethod:
+    """One way to choose the sentences of a summary, by every layer."""
+
+    name: str
+    """degree or centroid, without labels; probe: logistic regression on a sentence's frozen embedding."""
+    validation: tuple[float, ...]
+    """The primary metric by layer, x 100."""
+    test: dict[str, tuple[float, ...]]
+    """By metric and layer, x 100."""
+    gains: tuple[CrossedInterval | None, ...]
+    """By layer: the primary metric on test less that of the first sentences, over documents; None where nothing is
+    known of its error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class SummaryScores(Shown):
+    """Extractive summaries from frozen sentence embeddings, beside the first sentences and the oracle."""
+
+    page_function: ClassVar[str] = "layerprobe.report.scores:summaries_page"
+
+    model: ModelDescription
+    task: str
+    """As the user gave it."""
+    primary: str
+    """The metric that chooses layer and method."""
+    documents: int
+    """Of the test split."""
+    keep: int
+    """Sentences that are chosen of each."""
+    first_layer: int
+    """The first layer that is not left out."""
+    lead: dict[str, float]
+    """Of the first sentences on test by metric, x 100."""
+    oracle: dict[str, float]
+    """Of the sentences that a greedy search with the summary at hand chooses, x 100."""
+    methods: tuple[SummaryMethod, ...]
+
+    @property
+    def best(self) -> tuple[SummaryMethod, int]:
+        """The method and layer with the highest primary metric on the validation split, the earlier of equals."""
+        layers = range(self.first_layer, len(self.methods[0].validation))
+        return max(
+            ((method, layer) for method in self.methods for layer in layers),
+            key=lambda each: each[0].validation[each[1]],
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What the best of it by validation scores against the first sentences and the oracle."""
+        (method, layer), title = self.best, metric_title(self.primary)
+        score, lead = method.test[self.primary][layer], self.lead[self.primary]
+        gain, spread, verdict = method.gains[layer], "no interval", "whether that differs is not known"
+        if gain is not None:
+            low, high = gain.interval
+            spread = f"{gain.level:.0%} interval {low:+.2f} to {high:+.2f} over new documents"
+            verdict = "better" if low > 0 else "worse" if high < 0 else "no difference is shown"
+        first = "first sentence" if self.keep == 1 else f"first {self.keep} sentences"
+        return (
+            f"By validation {method.name} at layer {layer} is best: {title} {score:.2f} on test, {score - lead:+.2f} "
+            f"against the {first} ({spread}): {verdict}. The oracle has {self.oracle[self.primary]:.2f}."
+        )
+
+    @property
+    def summary(self) -> str:
+        """What it says, in one line."""
+        return f"{short_name(self.model.name)} on {self.task}: {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ from layerprobe.export.run import export_model
 from layerprobe.extraction.embed import embed_layers
 from layerprobe.extraction.embeddings import extract
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.results import load_failure, load_finished, save_failure
+from layerprobe.finetuning.results import load_failure, load_finished, read_origin, save_failure
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol
@@ -252,6 +252,9 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
         found = [load_failure(folder / each) for each in marks]
         return None if None in found else to_dict(found)
 
+    def load_origin(folder: Path) -> Any:
+        return to_dict(read_origin((folder / single[0]).parent))
+
     def result_of(names: list[str]) -> tuple[str, str]:
         return f"{names[0]}/result.json", f"{names[1]}/result.json"
 
@@ -287,6 +290,13 @@ def _runs(root: Path, checkpoint: Any) -> list[Kind]:
             read=load_models,
             swaps=((f"{single[0]}/model", f"{single[2]}/model"),),
             links=(f"{single[0]}/model",),
+        ),
+        Kind(
+            name="origin.json",
+            pattern="runs/*/origin.json",
+            root=root,
+            read=load_origin,
+            links=(f"{Path(single[0]).parent.as_posix()}/origin.json",),
         ),
         Kind(
             name="failed.json",

@@ -33,6 +33,8 @@ COMMANDS = (
     "score",
     "across",
     "retrieve",
+    "ensemble",
+    "summarize",
     "pretrain",
     "adapt",
     "scan",

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from layerprobe.tasks.kinds.kind import OWN
 from tests.toy_kind import toy_kind
 
 from .conftest import QUICK, Layerprobe
@@ -48,7 +49,7 @@ def in_a_process(folder: Path, *arguments: str | Path) -> str:
 
 
 def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tmp_path: Path) -> None:
-    assert "|classification|broken|regression]" in in_a_process(tmp_path, "score", "--help")
+    assert f"|{[*OWN][-1]}|broken|regression]" in in_a_process(tmp_path, "score", "--help")
     table = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "regression")
     assert "Pearson" in table
     assert "toy fit" in table

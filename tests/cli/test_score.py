@@ -91,3 +91,16 @@ def test_the_best_layer_is_that_of_the_study(layerprobe: Layerprobe, pair: tuple
     best = predicted["prediction"]["baselines"]["best zero-shot layer"]
     assert by_layer[best] == max(by_layer)
     assert scores["split"] == "validation"
+
+
+def test_means_of_layers(layerprobe: Layerprobe, pair: tuple[Path, Path], pairs_file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "means.html"
+    done = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--report", page)
+    assert done.code == 0, done.err
+    assert "The mean of layers" in done.out
+    assert "Every two layers" in page.read_text()
+    kept = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--json").json
+    assert [mean["form"] for mean in kept["means"]["means"]] == ["unit", "plain"]
+    assert kept["scores"]["metrics"]["spearman"][kept["means"]["layer"]] == kept["means"]["test"]
+    refused = layerprobe("score", pair[0], "-t", pairs_file, "--layer-means", "--split", "validation")
+    assert (refused.code, "the validation split chooses the layers" in refused.err) == (2, True)

@@ -24,7 +24,7 @@ from layerprobe.training.saved_steps import SavedSteps
 from tests.finetuning.finished import outputs_of
 from tests.finetuning.sweeps import folder_of
 from tests.models import tiny_model, tiny_tokenizer
-from tests.toy_task import toy_task_of
+from tests.toy_task import OF_EXAMPLES, toy_task_of
 
 # so fast that an early epoch can be the best one
 PROTOCOL = Protocol(learning_rate=3e-2, epochs=4, batch_size=8)
@@ -96,7 +96,7 @@ def weights_of(directory: Path) -> bytes:
 
 
 @pytest.mark.parametrize("joint", [False, True], ids=["truncated", "joint"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OF_EXAMPLES)
 def test_a_run_killed_in_each_epoch_gives_the_same_numbers(
     dropping: Path, tmp_path: Path, trained: list[int], kind: str, joint: bool
 ) -> None:

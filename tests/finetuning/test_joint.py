@@ -172,10 +172,9 @@ def test_outputs_have_the_scores_of_the_run(encoder: Encoder, kind: str) -> None
     task = toy_task_of(kind)
     run, outputs = fine_tune_jointly(encoder, task, protocol=dataclasses.replace(SHORT, epochs=1))
     for layer in range(4):
-        targets = np.array(task.test.targets)
-        scored = evaluate_outputs(kind, outputs.of(layer), targets, threshold=run.thresholds[layer])
+        scored = evaluate_outputs(kind, outputs.of(layer), task.test.gold, threshold=run.thresholds[layer])
         assert scored.metrics == run.test[layer]
-        validation = evaluate_outputs(kind, outputs.of(layer, "validation"), np.array(task.validation.targets))
+        validation = evaluate_outputs(kind, outputs.of(layer, "validation"), task.validation.gold)
         assert validation.metrics == run.validation[layer]
 
 

@@ -23,7 +23,7 @@ from layerprobe.serialisation import from_json, to_json
 from layerprobe.tasks.evaluation import Evaluation
 from layerprobe.tasks.kinds.kind import KINDS
 from tests.finetuning.finished import evaluated, tuned
-from tests.toy_task import toy_task_of
+from tests.toy_task import OF_EXAMPLES, toy_task_of
 
 LABELLED = ("paraphrase", "entailment", "classification")
 rng = np.random.default_rng(0)
@@ -84,7 +84,7 @@ def test_classification_sees_one_text() -> None:
     assert value_of(criterion, gold, pairs=False) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OF_EXAMPLES)
 def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
     criterion = loss_for(kind, n_labels=3)
     v = None if kind == "classification" else V
@@ -93,7 +93,7 @@ def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
 
 
 def test_only_classes_have_a_head() -> None:
-    sizes = {kind: sum(p.numel() for p in loss_for(kind, n_labels=2).parameters()) for kind in KINDS}
+    sizes = {kind: sum(p.numel() for p in loss_for(kind, n_labels=2).parameters()) for kind in OF_EXAMPLES}
     assert sizes == {"sts": 0, "paraphrase": 0, "entailment": 2 * 9 + 2, "classification": 2 * 3 + 2}
 
 

@@ -34,8 +34,8 @@ def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_
     assert outputs is not None
     splits: tuple[Split, Split] = ("validation", "test")
     for split, metrics in zip(splits, (run.validation, run.test), strict=True):
-        targets = np.array(task.split(split).targets)
-        assert evaluate_outputs(kind, outputs.of(2, split), targets, threshold=run.threshold).metrics == metrics
+        gold = task.split(split).gold
+        assert evaluate_outputs(kind, outputs.of(2, split), gold, threshold=run.threshold).metrics == metrics
 
 
 def test_outputs_are_those_of_the_best_epoch(encoder: Encoder) -> None:

@@ -29,6 +29,7 @@ from layerprobe.tasks.values import Examples, Task
 from tests.finetuning.finished import tuned
 from tests.finetuning.test_tmft import numbers, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
+from tests.toy_task import OF_EXAMPLES
 
 # Lengths from 3 to 12 tokens; the two texts of a pair are not of one length.
 WORDS = ("a", "b c", "d e f", "g h i j", "k l m n o p", "q r s t u v w x y z")
@@ -95,7 +96,7 @@ def widths(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
 # ---- the gradient -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", OF_EXAMPLES)
 @pytest.mark.parametrize("batch_tokens", [1, 30, None])
 def test_groups_add_up_to_the_gradient_of_the_batch(
     encoder: Encoder, kind: str, batch_tokens: int | None, monkeypatch: pytest.MonkeyPatch

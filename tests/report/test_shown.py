@@ -159,7 +159,7 @@ CASES: dict[str, Callable[[], Shown]] = {
     "profile": profile,
     "sweep": lambda: RESULT,
 }
-ELSEWHERE = {"ChainResult", "LabResult", "Bench"}
+ELSEWHERE = {"ChainResult", "LabResult", "Bench", "Ensemble", "LayerMeans", "SummaryScores"}
 """Results that take training: tested where their tests train."""
 
 

@@ -12,11 +12,12 @@ import pytest
 
 import layerprobe
 from layerprobe.errors import DataError
-from layerprobe.finetuning.losses import Loss
+from layerprobe.finetuning.losses import Criterion, Loss
 from layerprobe.metrics.names import metric_title
 from layerprobe.scoring.probes import Probe
 from layerprobe.tasks.kinds.kind import KINDS, OWN, detect_kind
 from tests.toy_kind import toy_kind
+from tests.toy_task import OF_EXAMPLES
 
 
 @pytest.fixture
@@ -33,10 +34,17 @@ def test_a_kind_holds_together(name: str) -> None:
     kind = KINDS[name]
     assert kind.name == name
     assert all(metric_title(metric) for metric in kind.metrics)
-    assert issubclass(kind.load_loss(), Loss)
-    assert kind.zero_shot == "cosine" or kind.probe is not None
-    assert kind.pairs or kind.zero_shot == "probe"
+    assert issubclass(kind.load_loss(), Criterion)
+    assert (kind.zero_shot == "own") == (kind.load_untrained() is not None)
+    assert kind.zero_shot != "probe" or kind.probe is not None
     assert isinstance(kind.load_probe(), Probe | None)
+
+
+@pytest.mark.parametrize("name", OF_EXAMPLES)
+def test_perfect_outputs_score_1(name: str) -> None:
+    kind = KINDS[name]
+    assert issubclass(kind.load_loss(), Loss)
+    assert kind.pairs or kind.zero_shot == "probe"
     classes = kind.labelled and kind.threshold is None
     perfect = (np.eye(3), np.arange(3.0)) if classes else (np.array([0.0, 0.0, 1.0]), np.array([0.0, 0.0, 1.0]))
     scores = kind.score(*perfect, *([] if kind.threshold is None else [kind.threshold(*perfect)]))

@@ -66,7 +66,9 @@ def finetune(
             save_models=save_models,
             progress=progress,
         )
-    directories = saved_models(checkpoint, runs, task, options=options) if save_models else []
+    made = saved_models(checkpoint, runs, task, options=options)
+    output.notes((f"the runs are in {made[0].parent}",), ())
+    directories = made if save_models else []
     layer_outcomes = outcomes(runs, items_of(checkpoint, runs, task, options=options), level=level)
     if output.json:
         listed = [to_dict(run) for run in runs]

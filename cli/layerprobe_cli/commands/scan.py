@@ -71,8 +71,8 @@ def scan(
             progress=progress,
         )
     failures = [f"layer {failed.layer} is left out: {failed.message}" for run in runs for failed in run.failures]
-    output.notes(task.notes, (*task.warnings, *failures))
     directories = scan_models(checkpoint, runs, task, options=options)
+    output.notes((*task.notes, f"the runs are in {directories[0].parent}"), (*task.warnings, *failures))
     by_layer = [
         (run.truncated(layer), directory)
         for run, directory in zip(runs, directories, strict=True)

@@ -7,7 +7,7 @@ import typer
 
 from layerprobe_cli.options import Extraction, FailBelow, Model, Report, TaskSource
 from layerprobe_cli.output import Output
-from layerprobe_cli.tables import check_threshold, print_scores
+from layerprobe_cli.tables import check_threshold, print_layer_means, print_scores
 
 
 def score(
@@ -17,6 +17,14 @@ def score(
     report: Report,
     output: Output,
     split: Annotated[Literal["validation", "test"], typer.Option(help="What is scored.")] = "test",
+    layer_means: Annotated[
+        bool,
+        typer.Option(
+            "--layer-means",
+            help="Also score the mean of every two layers as an embedding, at unit norm and as they are; validation "
+            "chooses, test says what that gains.",
+        ),
+    ] = False,
     fail_below: FailBelow = None,
 ) -> None:
     """Score each layer on a task without fine-tuning.
@@ -26,17 +34,26 @@ def score(
 
     Example:  [bold]layerprobe score google-bert/bert-base-cased -t stsb[/bold]
     """
+    if layer_means and split != "test":
+        raise typer.BadParameter("expected --split test with --layer-means: the validation split chooses the layers")
     task = source.load()
 
     # only now: an error in the data needs no torch
+    from layerprobe.scoring.layer_means import layer_means as average_layers
     from layerprobe.scoring.zero_shot import score as score_layers
 
     with output.progress() as progress:
-        scores, embeddings = score_layers(
-            extraction.resolve(model), task, split=split, options=extraction.options(), progress=progress
-        )
+        checkpoint, options = extraction.resolve(model), extraction.options()
+        scores, embeddings = score_layers(checkpoint, task, split=split, options=options, progress=progress)
+        means = average_layers(checkpoint, task, options=options, progress=progress) if layer_means else None
     output.notes(task.notes, (*task.warnings, *embeddings.warnings))
     about = {"model": embeddings.model, "task": task.name, "kind": task.kind, "scores": scores}
-    output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about)
-    report.write(output, "layerprobe.report.scores:scores_page", scores, model=embeddings.model, task=task.name)
+    if means is None:
+        output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about)
+        report.write(output, "layerprobe.report.scores:scores_page", scores, model=embeddings.model, task=task.name)
+    else:
+        output.result(scores, functools.partial(print_scores, model=embeddings.model), as_json=about | {"means": means})
+        if not output.json:
+            print_layer_means(means)
+        report.write(output, "layerprobe.report.scores:layer_means_page", means)
     check_threshold(fail_below, scores.scores[-1], f"the last layer scores {scores.scores[-1]:.2f}")

@@ -16,4 +16,5 @@ CLASSIFICATION = Kind(
     probe="layerprobe.scoring.probes:LOGISTIC",
     one_target=True,
     detects=lambda cells: True,
+    averages="probabilities",
 )

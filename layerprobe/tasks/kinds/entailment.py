@@ -16,4 +16,5 @@ ENTAILMENT = Kind(
     probe="layerprobe.scoring.probes:LOGISTIC",
     one_target=True,
     detects=lambda cells: True,  # what paraphrase and sts leave
+    averages="probabilities",
 )

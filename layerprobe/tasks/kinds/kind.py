@@ -93,6 +93,9 @@ class Kind:
     """Whether a file or folder can only be of this kind, where the user names none; asked where there is a loader."""
     untrained: str | None = None
     """What scores frozen embeddings, where that is neither cosines nor a probe: as `layerprobe.scoring.zero_shot`."""
+    averages: Literal["values", "probabilities"] | None = None
+    """How outputs of several models become one: their mean, or that of the softmax of logits, whose last axis is the
+    classes. None where a mean says nothing, as of places in a text: such runs make no ensemble."""
     detects: Callable[[AbstractSet[str]], bool] = _never
     """Whether a file with these distinct targets is of this kind, where the user names none."""
 
@@ -166,6 +169,7 @@ OWN = {
     "paraphrase": "layerprobe.tasks.kinds.paraphrase:PARAPHRASE",
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
+    "summarization": "layerprobe.tasks.kinds.summarization:SUMMARIZATION",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 

@@ -34,4 +34,5 @@ PARAPHRASE = Kind(
     classes=("0", "1"),
     read_label=binary_label,
     detects=is_binary,
+    averages="values",
 )

@@ -40,4 +40,5 @@ STS = Kind(
     probe="layerprobe.scoring.probes:RIDGE",
     target_columns=(*SCORE_COLUMNS, *LABEL_COLUMNS),
     detects=_are_scores,
+    averages="values",
 )

@@ -1,0 +1,253 @@
+"""Means of two layers as one embedding: all pairs of layers scored untrained, the pair chosen on validation.
+
+Source: the mean of two layers: Li et al. 2020 (BERT-flow, EMNLP), Huang et al. 2021 (WhiteningBERT, Findings of EMNLP).
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.checks import LEVEL, check_level
+from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.errors import DataError, DegenerateLayerError
+from layerprobe.extraction.embeddings import Embeddings, extract_split
+from layerprobe.metrics.correlation import DIGITS
+from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.names import Split
+from layerprobe.metrics.seeds import best_of
+from layerprobe.metrics.values import CrossedInterval
+from layerprobe.progress import Progress, notebook_bar
+from layerprobe.scoring.probes import Probe
+from layerprobe.scoring.values import LayerMean, LayerMeans, MeanForm
+from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs, item_influences
+from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.links import links_of
+from layerprobe.tasks.values import Examples, Task, check_task
+
+Array = NDArray[np.float64]
+Embedded = NDArray[np.float32]
+Pair = tuple[int, int]
+Outputs = Callable[[MeanForm, Pair], tuple[Array, Array]]
+"""Form and two layers, which can be one -> outputs for the validation and the test split."""
+
+CHUNK = 2**22
+"""Numbers of embeddings in float64 at once."""
+
+
+def layer_means(
+    model: ModelLike,
+    task: Task,
+    *,
+    level: float = LEVEL,
+    options: Options = DEFAULT_OPTIONS,
+    progress: Progress = notebook_bar,
+) -> LayerMeans:
+    """Score the mean of every two layers as an embedding, without fine-tuning, and hold the best against one layer.
+
+    A text's embedding is (a / |a| + b / |b|) / 2 of layers a and b, or (a + b) / 2 as they are. Norms grow with depth
+    in many models, so that as they are the deeper layer decides; at unit norm both count alike. Both are scored, by the
+    cosines of pairs or the probe of the kind, as `zero_shot` scores a layer. The pair of layers and the single layer it
+    is held against have the highest primary metric on the validation split; the gain is on test, with its interval
+    over test items.
+
+    By cosines no mean is ever made: the inner products of all layers of the two texts of a pair give all of them.
+
+    Raises:
+        ModelError: If the model cannot be loaded or truncated.
+        DataError: If it is no task, its kind is scored by neither cosines nor a probe, or a layer cannot be scored.
+        StoreError: If the store cannot be written.
+    """
+    check_task(task)
+    check_level(level)
+    kind = KINDS[task.kind]
+    if kind.zero_shot == "own":
+        raise DataError(f"expected a task that is scored by cosines or by a probe, got one of kind {task.kind}")
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    splits: tuple[Split, ...] = ("validation", "test") if kind.zero_shot == "cosine" else get_args(Split)
+    embedded = {each: extract_split(checkpoint, task, each, options=options, progress=progress) for each in splits}
+    test = embedded["test"]
+    outputs = _by_probe(embedded, task) if kind.zero_shot == "probe" else _by_cosines(embedded, task)
+    layers = range(test.first_layer, test.n_layers)
+    if len(layers) < 2:
+        raise DataError(f"expected at least two layers to average, got those of {test.model.name}")
+    averages, pairs = _Averages(task=task, outputs=outputs), list(itertools.combinations(layers, 2))
+    alone = [averages.validation("plain", (layer, layer)) for layer in layers]
+    single, means = layers[best_of(alone)], []
+    for number, form in enumerate(get_args(MeanForm)):
+        scores = []
+        for done, pair in enumerate(pairs, 1 + number * len(pairs)):
+            scores.append(averages.validation(form, pair))
+            progress(f"averaging layers of {test.model.name}", done, 2 * len(pairs))
+        best = pairs[best_of(scores)]
+        means.append(
+            LayerMean(
+                form=form,
+                layers=best,
+                validation=max(scores),
+                test=averages.tested(form, best).metrics[task.primary],
+                gain=averages.gain(form, best, single, level=level),
+                by_pair=tuple(scores),
+            )
+        )
+    return LayerMeans(
+        model=test.model,
+        task=task.name,
+        kind=task.kind,
+        method=kind.zero_shot,
+        primary=task.primary,
+        first_layer=test.first_layer,
+        layer=single,
+        by_layer=tuple(alone),
+        validation=max(alone),
+        test=averages.tested("plain", (single, single)).metrics[task.primary],
+        means=tuple(means),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Averages:
+    """What means of layers score on a task; of a layer with itself, what the layer scores."""
+
+    task: Task
+    outputs: Outputs
+
+    def validation(self, form: MeanForm, pair: Pair) -> float:
+        """Return the primary metric on the validation split, x 100."""
+        return self._chosen(form, pair).metrics[self.task.primary]
+
+    def tested(self, form: MeanForm, pair: Pair) -> Evaluation:
+        """Return the scores on the test split, at the threshold of the validation split where there is one."""
+        threshold = self._chosen(form, pair).threshold
+        return evaluate_outputs(self.task.kind, self.outputs(form, pair)[1], self.task.test.gold, threshold=threshold)
+
+    def gain(self, form: MeanForm, pair: Pair, single: int, *, level: float) -> CrossedInterval | None:
+        """Return what a pair scores more on test than a single layer, with its interval over items."""
+        both: tuple[tuple[MeanForm, Pair], ...] = ((form, pair), ("plain", (single, single)))
+        (ours, theirs), links = (self.tested(*each) for each in both), links_of(self.task.test)
+        influences = None
+        if len(self.task.test) > 1 and (links is None or links.units > 1):
+            first, second = (
+                item_influences(
+                    self.task.kind, self.outputs(*each)[1], self.task.test.gold, threshold=self._chosen(*each).threshold
+                )
+                for each in both
+            )
+            influences = (first - second)[None]
+        primary = self.task.primary
+        return crossed(
+            [ours.metrics[primary] - theirs.metrics[primary]],
+            influences,
+            links=links,
+            level=level,
+            unit=KINDS[self.task.kind].unit,
+        )
+
+    def _chosen(self, form: MeanForm, pair: Pair) -> Evaluation:
+        return evaluate_outputs(self.task.kind, self.outputs(form, pair)[0], self.task.validation.gold)
+
+
+# ---- outputs --------------------------------------------------------------------------------------------
+
+
+def _by_cosines(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
+    """Return outputs by the cosines of pairs."""
+    cosines = {split: mean_cosines(*_layers(embedded[split], task.examples(split))) for split in ("validation", "test")}
+
+    def outputs(form: MeanForm, pair: Pair) -> tuple[Array, Array]:
+        validation, test = (cosines[split][form][pair] for split in ("validation", "test"))
+        return validation, test
+
+    return outputs
+
+
+def mean_cosines(first: Sequence[Embedded], second: Sequence[Embedded]) -> dict[MeanForm, Array]:
+    """Return the cosines of the means of every two layers of two texts, from inner products alone.
+
+    With u_a the first text at layer a and v_a the second, the cosine of u_a + u_b and v_a + v_b is
+
+        (u_a v_a + u_a v_b + u_b v_a + u_b v_b) / (|u_a + u_b| |v_a + v_b|),
+
+    of which |u_a + u_b|^2 = u_a u_a + 2 u_a u_b + u_b u_b; at unit norm each product is divided by the two norms.
+
+    Args:
+        first: By layer, (n, width) of the first texts.
+        second: By layer, (n, width) of the second ones.
+
+    Returns:
+        By form, (layers, layers, n); on the diagonal the cosines of single layers.
+
+    Raises:
+        DegenerateLayerError: If a value is not finite, an embedding is zero, or a mean is.
+    """
+    layers, n = len(first), len(first[0])
+    cosines: dict[MeanForm, Array] = {form: np.empty((layers, layers, n)) for form in get_args(MeanForm)}
+    step = max(1, CHUNK // (2 * layers * first[0].shape[1]))
+    for start in range(0, n, step):
+        u, v = (
+            np.stack([side[start : start + step] for side in sides], 1).astype(np.float64) for sides in (first, second)
+        )
+        products = u @ v.swapaxes(1, 2), u @ u.swapaxes(1, 2), v @ v.swapaxes(1, 2)
+        norms = [np.sqrt(np.diagonal(each, axis1=1, axis2=2)) for each in products[1:]]
+        if not all(np.isfinite(each).all() and (each > 0).all() for each in norms):
+            raise DegenerateLayerError("expected finite embeddings that are not zero, got others: no cosine is defined")
+        cosines["plain"][..., start : start + step] = _of_sums(*products)
+        units = [
+            each / (left[:, :, None] * right[:, None, :])
+            for each, left, right in zip(products, (norms[0], *norms), (norms[1], *norms), strict=True)
+        ]
+        cosines["unit"][..., start : start + step] = _of_sums(*units)
+    return cosines
+
+
+def _of_sums(across: Array, of_first: Array, of_second: Array) -> Array:
+    """Return cosines of sums of two layers, (layers, layers, n), from the (n, layers, layers) inner products."""
+    own = np.diagonal(across, axis1=1, axis2=2)
+    dots = own[:, :, None] + own[:, None, :] + across + across.swapaxes(1, 2)
+    squares = []
+    for products in (of_first, of_second):
+        lengths = np.diagonal(products, axis1=1, axis2=2)
+        squares.append(lengths[:, :, None] + lengths[:, None, :] + 2 * products)
+    if min(float(each.min()) for each in squares) <= 0:
+        raise DegenerateLayerError("expected means of layers that are not zero, got two layers that cancel out")
+    cosines: Array = (dots / np.sqrt(squares[0] * squares[1])).round(DIGITS).transpose(1, 2, 0)
+    return cosines
+
+
+def _by_probe(embedded: Mapping[Split, Embeddings], task: Task) -> Outputs:
+    """Return outputs by the probe of the kind, fitted on the train split; those of the last mean are kept."""
+    probe: Probe = KINDS[task.kind].load_probe()
+    sides = {split: _layers(embedded[split], task.examples(split)) for split in get_args(Split)}
+    targets, n = np.array(task.examples("train").targets), len(task.validation)
+
+    def features(split: Split, form: MeanForm, pair: Pair) -> NDArray[Any]:
+        u, *v = (_mean(side, form, pair) for side in sides[split] if side)
+        return probe.features(u, v[0] if v else None)
+
+    @functools.lru_cache(maxsize=1)
+    def outputs(form: MeanForm, pair: Pair) -> tuple[Array, Array]:
+        rest = np.concatenate([features(split, form, pair) for split in ("validation", "test")])
+        both = probe.fit(features("train", form, pair), targets, rest)
+        return both[:n], both[n:]
+
+    return outputs
+
+
+def _mean(layers: Sequence[Embedded], form: MeanForm, pair: Pair) -> Embedded:
+    a, b = (layers[layer] for layer in pair)
+    if form == "unit" and pair[0] != pair[1]:
+        a, b = (each / np.linalg.norm(each, axis=1, keepdims=True) for each in (a, b))
+    mean: Embedded = (a + b) / np.float32(2)
+    return mean
+
+
+def _layers(embeddings: Embeddings, examples: Examples) -> tuple[list[Embedded], list[Embedded]]:
+    """Return by layer the embeddings of first texts, and of second ones, none where there are none."""
+    sides = [embeddings.rows(side) for side in examples.sides]
+    first, *second = ([embeddings.measured(layer)[rows] for layer in range(embeddings.n_layers)] for rows in sides)
+    return first, second[0] if second else []

@@ -1,0 +1,66 @@
+"""layerprobe summarize, and documents with summaries through the other commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.toy_task import toy_summaries
+
+from .conftest import QUICK, Layerprobe
+
+
+@pytest.fixture(scope="session")
+def articles(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hundred documents of five sentences, one of which is the summary."""
+    toys, path = toy_summaries(100, 0), tmp_path_factory.mktemp("summaries") / "articles.jsonl"
+    rows = zip(toys.documents, toys.summaries, strict=True)
+    path.write_text("".join(json.dumps({"document": list(a), "summary": list(b)}) + "\n" for a, b in rows))
+    return path
+
+
+def test_a_table_beside_lead_and_oracle(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "summaries.html"
+    done = layerprobe("summarize", pair[0], "-t", articles, "--report", page)
+    assert done.code == 0, done.err
+    header, _, *rows = done.out.splitlines()
+    assert header.split()[:3] == ["layer", "degree", "less"]
+    assert [row.split()[0] for row in rows[:4]] == ["0", "1", "2", "3"]
+    assert [row.split()[0] for row in rows if row.startswith(("lead", "oracle"))] == ["lead", "oracle"]
+    assert "The oracle chooses with the summary at hand" in page.read_text()
+    result = layerprobe("summarize", pair[0], "-t", articles, "--json").json
+    assert [each["name"] for each in result["methods"]] == ["degree", "centroid", "probe"]
+    other = layerprobe("summarize", pair[0], "-t", articles, "--kind", "classification")
+    assert other.code == 1
+
+
+def test_it_is_a_kind_of_task_like_the_others(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path
+) -> None:
+    source = ("-t", articles)
+    scored = layerprobe("score", pair[0], *source, "--prompt", "a ")
+    assert "ROUGE-L" in scored.out
+    tuned = layerprobe("finetune", pair[0], *source, *QUICK, "--layers", "1,2", "--save-models")
+    assert "test ROUGE-L" in tuned.out
+    directory = next(line for line in tuned.out.splitlines() if "layer-001-seed-0" in line)
+    exported = layerprobe("export", directory.strip(), tmp_path / "out")
+    assert exported.code == 0, exported.err
+    averaged = layerprobe("ensemble", Path(directory.strip()).parent)
+    assert "average" in averaged.out, averaged.err
+    refused = layerprobe("score", pair[0], *source, "--layer-means")
+    assert "expected a task that is scored by cosines or by a probe" in refused.error
+
+
+def test_run_and_confirm(layerprobe: Layerprobe, pair: tuple[Path, Path], articles: Path, tmp_path: Path) -> None:
+    quick = ("--epochs", "1", "--seeds", "2", "--learning-rate", "1e-3")
+    done = layerprobe("run", pair[0], "-r", pair[1], "-t", articles, *quick, "-o", tmp_path / "study")
+    assert done.code == 0, done.err
+    assert "ROUGE-L x 100" in done.out
+    confirmed = layerprobe("confirm", pair[0], "-r", pair[1], "-t", articles, *quick)
+    assert confirmed.code == 0, confirmed.err
+    scanned = layerprobe("scan", pair[0], "-t", articles, "--epochs", "1", "--json")
+    assert set(scanned.json["runs"][0]["test"][0]) == {"rouge-l", "rouge-1", "rouge-2"}
