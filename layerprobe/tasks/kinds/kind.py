@@ -166,6 +166,7 @@ OWN = {
     "paraphrase": "layerprobe.tasks.kinds.paraphrase:PARAPHRASE",
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
+    "image classification": "layerprobe.tasks.kinds.image_classification:IMAGE_CLASSIFICATION",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 
