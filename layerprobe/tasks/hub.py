@@ -110,8 +110,8 @@ def split_table(name: str, split: Any) -> Table:
     check_size(name, cells=split.num_rows * len(split.features), unpacked=split.data.nbytes)
     if images := [column for column, feature in split.features.items() if type(feature).__name__ == "Image"]:
         raise TaskError(
-            f"{name} has images in {images[0]!r}: download its Parquet files, with `hf download --repo-type dataset`, and "
-            "give their folder"
+            f"{name} has images in {images[0]!r}: download its Parquet files, with `hf download --repo-type dataset`, "
+            "and give their folder"
         )
     columns: dict[str, list[Any]] = split.to_dict()
     for column, feature in split.features.items():

@@ -122,7 +122,7 @@ class SplitQuality:
     """About the smallest difference between two layers that the split could show, see `visible_difference`."""
 
     def rows(self, what: str) -> tuple[tuple[str, str], ...]:
-        """Return what was counted, with its values as text, for a table; `what` is read of an example: text or image."""
+        """Return what was counted, with its values as text, for a table; `what` an example is of: text or image."""
         targets = ", ".join(f"{name}: {n:,}" for name, n in self.targets)
         return (
             (f"{self.split}: examples", f"{self.n:,}"),
