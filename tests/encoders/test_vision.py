@@ -141,9 +141,9 @@ def test_models_and_items_that_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_model_that_hides_patches_at_random_is_refused() -> None:
-    model = AutoModel.from_config(AutoConfig.for_model("vit_mae", **SIZES))
+    model = AutoModel.from_config(AutoConfig.for_model("vit_mae", **{**SIZES, "image_size": 32}))
     with pytest.raises(UnsupportedArchitectureError, match="two passes over one image differ"):
-        load_encoder((model, processor()), device="cpu")
+        load_encoder((model, processor(32)), device="cpu")
 
 
 @pytest.mark.parametrize(
