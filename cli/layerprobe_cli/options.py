@@ -34,7 +34,14 @@ if TYPE_CHECKING:
     from layerprobe.retrieval.values import RetrievalTask
     from layerprobe.tasks.values import Task, TaskSettings
 
-Model = Annotated[str, typer.Argument(help="Hub id, id@revision, or a local folder.", show_default=False)]
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="Hub id, id@revision, or a local folder. Of CLIP and its kin, images go to the image tower and texts to "
+        "the text tower; an ending :image or :text chooses.",
+        show_default=False,
+    ),
+]
 PAPER = Protocol()
 LORA_LEARNING_RATE = 2e-4
 """Adapters need a higher rate than all weights, about ten times as high."""
@@ -255,7 +262,8 @@ class TaskSource:
             "-t",
             autocompletion=tasks,
             help="Sentence pairs with scores or labels, or texts with labels: a CSV, TSV, JSONL or Parquet file, a "
-            "folder with train, dev and test files, stsb, or the hub id of a data set.",
+            "folder with train, dev and test files, stsb, or the hub id of a data set. Images: a folder for each "
+            "class, in train, val and test or not, or a Parquet file of them.",
             show_default=False,
         ),
     ] = None
@@ -325,6 +333,7 @@ class TaskSource:
     skip_empty: Annotated[bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell.")] = (
         False
     )
+    skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Go on without images that do not open.")] = False
 
     @property
     def format(self) -> Format:
@@ -359,6 +368,7 @@ class TaskSource:
             quotes=self.quotes,
             header=self.header,
             skip_empty=self.skip_empty,
+            skip_broken=self.skip_broken,
         )
 
     def load(self) -> Task:
@@ -388,7 +398,12 @@ class TextSource(TaskSource):
 
     texts: Annotated[
         Path | None,
-        option("Data", help="Texts without scores: a text file with one a line, or a table.", show_default=False),
+        option(
+            "Data",
+            help="Texts without scores: a text file with one a line, or a table; or images: a folder, a Parquet file, "
+            "or a table of their paths, with captions or without.",
+            show_default=False,
+        ),
     ] = None
 
     documents: Annotated[
@@ -424,6 +439,7 @@ class TextSource(TaskSource):
             documents=self.documents,
             format=self.format,
             skip_empty=self.skip_empty,
+            skip_broken=self.skip_broken,
         )
         # a text that is in several documents counts for the first
         documents = None

@@ -37,7 +37,11 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> Grap
             equal torch for the model.
         StoreError: If the graph cannot be written.
     """
+    if encoder.modality == "image" and options.backend in ("auto", "torch"):
+        return None
     name = options.backend if options.backend != "auto" else _kept_choice(encoder, checkpoint, options)
+    if encoder.modality == "image":
+        raise ModelError(f"expected the backend torch for images, got {name}")
     if name == "torch":
         return None
     ENGINES[name].check(encoder.device.type, dtype_name(options))

@@ -60,7 +60,7 @@ def zoo_entry(
         DataError: If a reference is the model itself.
         LayerProbeError: If any stage cannot be done; see the stages.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     texts = task.test.texts[:TEXTS]
     tested = extract(checkpoint, texts, options=options, progress=progress)
@@ -127,7 +127,7 @@ def tuned_layers(
     Raises:
         LayerProbeError: As `finetune` and `scan`.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     layers = range(count_blocks(checkpoint.config) + 1)
     joint = [
         run

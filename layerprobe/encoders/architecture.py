@@ -21,6 +21,7 @@ from transformers import (
 )
 
 from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.images import Modality
 
 
 def check_supported(config: PreTrainedConfig) -> None:
@@ -38,13 +39,19 @@ def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
     """Return the error for a model whose layers cannot be had by cutting off its blocks."""
     return UnsupportedArchitectureError(
         f"{name} cannot be truncated layer by layer: {reason}; "
-        "expected an encoder that is a plain stack of blocks, such as BERT, ELECTRA or ModernBERT"
+        "expected an encoder that is a plain stack of blocks, such as BERT, ModernBERT or ViT"
     )
 
 
 def _refusal(config: PreTrainedConfig) -> str | None:
     if config.is_encoder_decoder and not has_encoder_alone(config):
         return "it is an encoder-decoder whose hidden states come from two stacks"
+    stages = getattr(config, "depths", None)
+    if isinstance(stages, list | tuple):
+        blocks = ", ".join(map(str, stages))
+        return (
+            f"its blocks are in stages ({blocks}) between which grid and width change, so layers are of unequal shapes"
+        )
     if not isinstance(getattr(config, "num_hidden_layers", None), int):
         return "its configuration names no number of blocks (num_hidden_layers)"
     return None
@@ -56,9 +63,29 @@ def has_encoder_alone(config: PreTrainedConfig) -> bool:
     return alone is not None and alone is not known_class(config)
 
 
+def modality(config: PreTrainedConfig) -> Modality:
+    """Return what the model of `config` reads."""
+    return "image" if getattr(known_class(config), "main_input_name", "") == "pixel_values" else "text"
+
+
+def towers_of(config: PreTrainedConfig) -> dict[Modality, PreTrainedConfig]:
+    """Return the configurations of the towers of a model that embeds texts and images apart, such as CLIP.
+
+    There is none for a model of one tower, nor for one whose language model reads what another made of an image; and
+    no tower for texts where transformers has none as a model of its own, as for SigLIP.
+    """
+    if not hasattr(known_class(config), "get_text_features") or not hasattr(known_class(config), "get_image_features"):
+        return {}
+    parts: dict[Modality, Any] = {"text": config.text_config, "image": config.vision_config}
+    return {reads: part for reads, part in parts.items() if known_class(part) is not None}
+
+
 def count_blocks(config: PreTrainedConfig) -> int:
     """Return the number of transformer blocks."""
     return int(config.num_hidden_layers)
+
+
+_BACKBONE = ("stage_names", "out_features", "out_indices", "_out_features", "_out_indices")
 
 
 def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrainedConfig]:
@@ -75,6 +102,8 @@ def truncated_configs(config: PreTrainedConfig, layer: int) -> Iterator[PreTrain
     check_supported(config)
     check_layer(config, layer)
     n_blocks, settings = count_blocks(config), config.to_dict()
+    # which layers a vision model hands to a detector, by their numbers; the model itself reads none of it
+    settings = {name: value for name, value in settings.items() if name not in _BACKBONE}
     values = {name: _first_blocks(value, layer, n_blocks) for name, value in settings.items()}
     cut = {name: value for name, value in values.items() if value is not None}
     unclear = tuple(name for name in cut if not _follows_depth(config, name))

@@ -4,7 +4,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Union
 
 import numpy as np
 import torch
@@ -13,9 +13,15 @@ from torch import Tensor
 
 from layerprobe.errors import DataError
 
+if TYPE_CHECKING:
+    from layerprobe.encoders.vision import PreparedImages
+
 Batch = dict[str, Tensor]
 
 T = TypeVar("T", bound=np.generic)
+
+TOKEN, EXTRA = 1, 2
+"""In an attention mask, where 0 is padding: a token, and one of an image that is no patch of it, such as [CLS]."""
 
 # Texts that are tokenised at once: a tokenizer's own records of a text are far larger than its ids.
 CHUNK = 4096
@@ -50,6 +56,10 @@ class TokenizedTexts:
     def length(self, row: int) -> int:
         """Return the tokens of one text."""
         return int(self.ends[row + 1] - self.ends[row])
+
+
+Prepared = Union[TokenizedTexts, "PreparedImages"]
+"""What batches are made of."""
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], *, max_length: int, token_types: bool) -> TokenizedTexts:
@@ -103,12 +113,15 @@ def _flat(lists: Sequence[Sequence[int]], dtype: type[T]) -> NDArray[T]:
     return np.fromiter(itertools.chain.from_iterable(lists), dtype=dtype)
 
 
-def collate(texts: TokenizedTexts, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
-    """Return the texts `rows`, padded to the longest of them, as (text, token) tensors.
+def collate(texts: Prepared, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
+    """Return the texts `rows`, padded to the longest of them, as (text, token) tensors; or the pixels of images.
 
     Returns:
-        input_ids, attention_mask (1 for tokens, 0 for padding) and, where the model reads them, token_type_ids.
+        input_ids, attention_mask (1 for tokens, 0 for padding) and, where the model reads them, token_type_ids; of
+        images see `PreparedImages.collate`.
     """
+    if not isinstance(texts, TokenizedTexts):
+        return texts.collate(rows, device)
     starts, ends = texts.ends[:-1][rows], texts.ends[1:][rows]
     width = int((ends - starts).max())
     # where each place of the batch is in the ids of all texts
@@ -120,6 +133,11 @@ def collate(texts: TokenizedTexts, rows: Sequence[int], device: torch.device | s
         batch["token_type_ids"] = np.where(there, texts.types[places], texts.pad_type)
     tensors = {name: torch.from_numpy(values.astype(np.int64)) for name, values in batch.items()}
     return {name: values.to(device, non_blocking=True) for name, values in tensors.items()}
+
+
+def read_by_model(batch: Batch) -> Batch:
+    """Return what the model itself is given of a batch: images have no padding, so their mask is for pooling alone."""
+    return {"pixel_values": batch["pixel_values"]} if "pixel_values" in batch else batch
 
 
 def token_batches(lengths: Sequence[int], *, budget: int, same_length: bool = False) -> Iterator[list[int]]:

@@ -17,12 +17,14 @@ from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from layerprobe.encoders.architecture import check_layer, count_weights, pooler_option, refusal, truncated_configs
-from layerprobe.encoders.batching import Batch, TokenizedTexts, tokenize
+from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, read_by_model, tokenize
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.stack import Stack
-from layerprobe.encoders.values import ModelDescription
-from layerprobe.errors import ModelError, UnsupportedArchitectureError
+from layerprobe.encoders.values import ModelDescription, Pooling
+from layerprobe.encoders.vision import ImageReader, PreparedImages, prepare_images, probe_images
+from layerprobe.errors import DataError, ModelError, UnsupportedArchitectureError
 from layerprobe.folders import error_number
+from layerprobe.images import Modality, captions_of
 
 # Texts of unequal lengths on which a freshly loaded model is looked at.
 PROBE_TEXTS = (
@@ -38,12 +40,12 @@ DEFAULT_MAX_LENGTH = 512
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Encoder:
-    """A model with its tokenizer, ready for a forward pass."""
+    """A model with its tokenizer, or its image processor, ready for a forward pass."""
 
     model: PreTrainedModel
     """The bare encoder, in evaluation mode."""
     tokenizer: Any
-    """Its Hugging Face tokenizer."""
+    """Its Hugging Face tokenizer, or image processor."""
     description: ModelDescription
     """What it is."""
     max_length: int | None
@@ -58,6 +60,18 @@ class Encoder:
     """Whether a text's states are the same alone and in a padded batch."""
     rewritten: bool
     """Whether a short text changed the model for good, as it does BigBird, whose attention is sparse until then."""
+    reader: ImageReader | None = None
+    """What makes pixels of images; None where the model reads texts."""
+
+    @property
+    def modality(self) -> Modality:
+        """What it reads."""
+        return "text" if self.reader is None else "image"
+
+    @property
+    def probes(self) -> Sequence[str]:
+        """Texts or images on which it is looked at."""
+        return PROBE_TEXTS if self.reader is None else probe_images()
 
     @property
     def n_layers(self) -> int:
@@ -65,17 +79,31 @@ class Encoder:
         return self.description.n_layers
 
     def limit(self, max_length: int | None = None) -> int:
-        """Return at how many tokens texts are cut where `max_length`, by default 512, is asked for."""
+        """Return at how many tokens texts are cut where `max_length`, by default 512, is asked for; images are not."""
+        if self.reader is not None:
+            return self.reader.n_tokens
         wanted = DEFAULT_MAX_LENGTH if max_length is None else max_length
         return wanted if self.max_length is None else min(wanted, self.max_length)
 
-    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenizedTexts:
-        """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512.
+    def check_pooling(self, pooling: Pooling) -> None:
+        """Raise DataError if an image has no such token."""
+        if self.reader is not None and (pooling == "last" or (pooling == "cls" and not self.reader.n_extra)):
+            what = "no token comes last in an image" if pooling == "last" else f"{self.description.name} has no [CLS]"
+            raise DataError(f"expected pooling by mean{', cls' * (pooling == 'last')} or max, got {pooling}: {what}")
+
+    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> TokenizedTexts | PreparedImages:
+        """Return `texts` as token ids, cut at the model's own limit or `max_length`, by default 512; or images.
+
+        Of images with captions, a model of texts is given the captions.
 
         Raises:
-            DataError: If the maximum length leaves no room for words, or a text has no token.
+            DataError: If the maximum length leaves no room for words, or a text has no token; if they are texts and the
+                model reads images, or the other way round.
             ModelError: If the tokenizer knows words that the model does not.
         """
+        if self.reader is not None:
+            return prepare_images(self.reader, texts)
+        texts = captions_of(texts)
         with model_errors(self.description.name, "tokenizing", advice="take another checkpoint, or drop odd texts"):
             return tokenize_for(self.model, self.tokenizer, texts, max_length=self.limit(max_length))
 
@@ -132,16 +160,16 @@ def reads_token_types(model: PreTrainedModel) -> bool:
 def is_rewritten_by(model: PreTrainedModel, batch: Batch) -> bool:
     """Run a batch; return whether the model is made of other modules then."""
     before = [type(module) for module in model.modules()]
-    model(**batch)
+    model(**read_by_model(batch))
     return [type(module) for module in model.modules()] != before
 
 
 @torch.inference_mode()
 def is_padding_invariant(model: PreTrainedModel, alone: list[Batch], together: Batch) -> bool:
     """Return whether every text has the same last states alone as in the padded batch."""
-    states = model(**together).last_hidden_state
+    states = model(**read_by_model(together)).last_hidden_state
     for row, batch in enumerate(alone):
-        single = model(**batch).last_hidden_state[0]
+        single = model(**read_by_model(batch)).last_hidden_state[0]
         padded = states[row][together["attention_mask"][row].bool()]
         if (single - padded).abs().max() > PADDING_TOLERANCE * single.abs().max().clamp(min=1):
             return False
@@ -196,7 +224,7 @@ class TruncatedEncoder(nn.Module):
         if self.reads_input_of_block:
             return next(self.stack.states(self.model, batch, name=self.name))
         with model_errors(self.name, f"a forward pass of the first {self.layer} blocks"):
-            return self.model(**batch).last_hidden_state  # type: ignore[no-any-return]
+            return self.model(**read_by_model(batch)).last_hidden_state  # type: ignore[no-any-return]
 
     def save(self, directory: str | Path, tokenizer: Any) -> None:
         """Write a Hugging Face checkpoint with its tokenizer.
@@ -253,7 +281,7 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
         nn.Module.to(shorter, encoder.model.device, encoder.model.dtype)
         shorter.train(False)
         if encoder.rewritten:
-            _run(shorter)
+            _run(shorter, encoder)
     return shorter
 
 
@@ -295,14 +323,17 @@ def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:
     """Return a model without any block, or None where that cannot be built or does not run."""
     try:
         shorter = _truncated(encoder, 0)
-        _run(shorter)
+        _run(shorter, encoder)
     except Exception:  # whatever goes wrong where a first block was taken for granted
         return None
     return shorter
 
 
 @torch.inference_mode()
-def _run(model: PreTrainedModel) -> None:
-    """Run a single token through a model."""
+def _run(model: PreTrainedModel, encoder: Encoder) -> None:
+    """Run a single token, or image, through a shorter model of an encoder."""
+    if encoder.reader is not None:
+        model(**read_by_model(collate(encoder.tokenize(encoder.probes[:1]), [0], model.device)))
+        return
     token = torch.ones((1, 1), dtype=torch.long, device=model.device)
     model(input_ids=token, attention_mask=token)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.batching import Batch, collate
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder
+from layerprobe.encoders.batching import Batch, collate, read_by_model
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 
 TRUNCATION_TOLERANCE = 1e-4
 """Of the largest feature of a layer."""
@@ -35,9 +35,10 @@ class FirstUse:
             raise refusal(name, self.reason)
 
 
-def probe_batch(encoder: Encoder, *, n_texts: int = len(PROBE_TEXTS), max_length: int | None = None) -> Batch:
-    """Return texts of unequal lengths on which a model is looked at."""
-    return collate(encoder.tokenize(PROBE_TEXTS[:n_texts], max_length=max_length), range(n_texts), encoder.device)
+def probe_batch(encoder: Encoder, *, n_texts: int | None = None, max_length: int | None = None) -> Batch:
+    """Return texts of unequal lengths, or images, on which a model is looked at."""
+    probes = encoder.probes[:n_texts]
+    return collate(encoder.tokenize(probes, max_length=max_length), range(len(probes)), encoder.device)
 
 
 @torch.inference_mode()
@@ -98,7 +99,7 @@ def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> boo
     mask = batch["attention_mask"].bool()
     tail = [encoder.model.get_submodule(path) for path in encoder.stack.tail]
     try:
-        handed = encoder.model(**batch, output_hidden_states=True).hidden_states
+        handed = encoder.model(**read_by_model(batch), output_hidden_states=True).hidden_states
         normed = [torch.nn.Sequential(*tail)(state) for state in handed[:-1]]
     except Exception:  # models raise anything; then there are none
         return False

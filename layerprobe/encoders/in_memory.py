@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from layerprobe.encoders.architecture import empty_model
+from layerprobe.encoders.architecture import empty_model, known_class
+from layerprobe.encoders.vision import is_image_processor
 from layerprobe.errors import ModelError
 
 _UNSAID = ("_name_or_path", "transformers_version", "dtype", "architectures")
@@ -27,20 +28,23 @@ class SentenceTransformerLike(Protocol):
 
 
 LoadedModel = tuple[PreTrainedModel, Any] | SentenceTransformerLike
-"""A loaded model and its tokenizer, or a `SentenceTransformer`."""
+"""A loaded model and its tokenizer or image processor, or a `SentenceTransformer`."""
 
 
 def is_loaded(model: object) -> TypeGuard[LoadedModel]:
     """Return whether this is a model that is loaded, with its tokenizer."""
     if isinstance(model, tuple):
-        return len(model) == 2 and isinstance(model[0], PreTrainedModel) and hasattr(model[1], "get_vocab")
+        if len(model) != 2 or not isinstance(model[0], PreTrainedModel):
+            return False
+        return hasattr(model[1], "get_vocab") or is_image_processor(model[1])
     return isinstance(_first_model(model), PreTrainedModel) and hasattr(model, "tokenizer")
 
 
 def parts_of(model: LoadedModel) -> tuple[PreTrainedModel, Any]:
     """Return a loaded model without what is on top of its encoder, and its tokenizer."""
     whole, tokenizer = model if isinstance(model, tuple) else (_first_model(model), model.tokenizer)
-    bare = whole.base_model
+    # what DINOv3 calls its base model is its list of blocks
+    bare = whole if type(whole) is known_class(whole.config) else whole.base_model
     return bare if isinstance(bare, PreTrainedModel) else whole, tokenizer
 
 

@@ -26,18 +26,31 @@ from layerprobe.encoders.architecture import (
     count_parameters,
     empty_model,
     known_class,
+    modality,
     pooler_option,
+    refusal,
+    towers_of,
 )
-from layerprobe.encoders.batching import collate
+from layerprobe.encoders.batching import Prepared, collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.stack import find_stack
 from layerprobe.encoders.values import ModelDescription, check_attn
-from layerprobe.errors import ModelError
+from layerprobe.encoders.vision import (
+    ImageReader,
+    is_image_processor,
+    load_image_processor,
+    n_patches,
+    prepare_images,
+    probe_images,
+    processor_digest,
+)
+from layerprobe.errors import DataError, ModelError
 from layerprobe.files import from_home, known_sha256, sha256_of
 from layerprobe.folders import SUMS, folder_problems
+from layerprobe.images import Modality, Readable
 from layerprobe.names import is_generic, short_name
 
 logger = logging.getLogger(__name__)
@@ -51,6 +64,8 @@ WEIGHT_FILES = ("model*.safetensors", "pytorch_model*.bin")
 NO_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 IN_MEMORY = "(in memory)"
 """The source of a model that was given loaded; no folder and no hub id is called so."""
+TOWERS: dict[str, Modality] = {":text": "text", ":image": "image"}
+"""What the name of a model with two towers can end in."""
 NO_NETWORK = {"ConnectError", "ConnectionError", "LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectTimeout"}
 
 
@@ -66,6 +81,7 @@ class Checkpoint:
     """Resolved commit, or the content digest of a local folder."""
     config: PreTrainedConfig
     tokenizer: Any
+    """Or the image processor."""
     tokenizer_digest: str
     """sha256 of everything that decides what the model is given."""
     random_init: int | None
@@ -76,6 +92,10 @@ class Checkpoint:
     """What every from_pretrained call is given."""
     loaded: PreTrainedModel | None = None
     """The encoder itself where it was given loaded; None: weights are read from the source."""
+    modality: Modality = "text"
+    """What it reads."""
+    towers: tuple[Modality, ...] = ()
+    """What the towers of the model read, of which this is one; empty for a model of one tower."""
 
     @property
     def label(self) -> str:
@@ -106,18 +126,43 @@ ModelLike = str | os.PathLike[str] | ModelSpec | Checkpoint | LoadedModel
 loaded: `(model, tokenizer)` of transformers, or a `SentenceTransformer`, of which its model and tokenizer are taken."""
 
 
-def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> Checkpoint:
+def resolve_checkpoint(
+    model: ModelLike, *, trust_remote_code: bool = False, items: Readable | None = None
+) -> Checkpoint:
     """Return a model's configuration and tokenizer, without its weights, at a commit that no longer moves.
 
     Code that comes with the checkpoint runs where `trust_remote_code` says so. A checkpoint comes back as it is. A
     loaded model is known by its content, so that what is kept of it is found again; it is never changed.
 
+    Of a model of two towers, such as CLIP, the image tower is taken for images and the text tower for texts and where
+    `items` does not say what it is for; a name that ends in `:image` or `:text` says which.
+
+    Args:
+        model: A name, a folder, a `ModelSpec`, a checkpoint or a loaded model.
+        trust_remote_code: Whether its own code runs.
+        items: What it is to read; None where that is not known.
+
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
         UnsupportedArchitectureError: If its blocks cannot be cut off one by one.
+        DataError: If it reads texts and the items are images, or the other way round.
     """
+    checkpoint = _resolved(model, trust_remote_code, items)
+    if items not in (None, "captioned", checkpoint.modality):
+        other = "an image encoder, such as ViT, DINOv2 or CLIP" if items == "image" else "a text encoder, such as BERT"
+        raise DataError(
+            f"{checkpoint.label} reads {checkpoint.modality}s, got {items}s: give {checkpoint.modality}s, or {other}"
+        )
+    return checkpoint
+
+
+def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None) -> Checkpoint:
+    wanted: Modality | None = "image" if items == "captioned" else items
     if isinstance(model, Checkpoint):
-        return model
+        if wanted in (None, model.modality) or wanted not in model.towers:
+            return model
+        trust_remote_code = model.options["trust_remote_code"]
+        model = ModelSpec(model.name, random_init=model.random_init, display_name=model.display_name)
     if is_loaded(model):
         return _loaded_checkpoint(*parts_of(model))
     if not isinstance(model, (str, os.PathLike, ModelSpec)):
@@ -127,6 +172,7 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
         )
     spec = model if isinstance(model, ModelSpec) else ModelSpec(os.fspath(model))
     name = spec.full_name
+    asked = next((tower for ending, tower in TOWERS.items() if name.endswith(ending)), None)
     source, revision = split_name(name)
     with one_line_errors(name), quiet_transformers():
         # the configuration of transformers 5.23 does not say its commit; the hub's cache has a folder for every one
@@ -137,18 +183,32 @@ def resolve_checkpoint(model: ModelLike, *, trust_remote_code: bool = False) -> 
         # configuration, tokenizer and weights all come from this commit
         options = {"revision": commit, "trust_remote_code": trust_remote_code}
         config = AutoConfig.from_pretrained(source, **options)
+        towers = towers_of(config)
+        if asked and asked not in towers:
+            raise ModelError(
+                f"{source} has no {asked} tower of its own: expected its name without {name[-len(asked) - 1 :]}"
+            )
+        if towers:
+            chosen = asked or wanted
+            config = towers[chosen if chosen in towers else min(towers, key="image".__eq__)]
         check_supported(config)
-        tokenizer = _load_tokenizer(name, source, options)
+        reads = modality(config)
+        load = load_image_processor if reads == "image" else _load_tokenizer
+        tokenizer = load(name, source, options)
+    if getattr(config, "vision_use_head", False):
+        config.vision_use_head = False  # a pooler by another name
     return Checkpoint(
         name=name,
         source=source,
         revision=commit or folder_digest(Path(source)),
         config=config,
         tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
+        tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
         random_init=spec.random_init,
         display_name=spec.display_name or (_name_of_folder(Path(source)) if is_folder else None),
         options=options,
+        modality=reads,
+        towers=() if asked else tuple(towers),
     )
 
 
@@ -161,17 +221,22 @@ def _name_of_folder(source: Path) -> str | None:
 def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any) -> Checkpoint:
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     check_supported(model.config)
-    tokenizer = _usable(name, copy.deepcopy(tokenizer))
+    tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
+    if is_image_processor(tokenizer) != (reads == "image"):
+        needed = "an image processor" if reads == "image" else "a tokenizer"
+        raise ModelError(f"{name} reads {reads}s: expected {needed} beside it, got a {type(tokenizer).__name__}")
+    tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
     return Checkpoint(
         name=name,
         source=IN_MEMORY,
         revision=content_digest(model),
         config=copy.deepcopy(model.config),
         tokenizer=tokenizer,
-        tokenizer_digest=_tokenizer_digest(tokenizer),
+        tokenizer_digest=processor_digest(tokenizer) if reads == "image" else _tokenizer_digest(tokenizer),
         random_init=None,
         options={"revision": None, "trust_remote_code": has_own_code(model.config)},
         loaded=model,
+        modality=reads,
     )
 
 
@@ -211,13 +276,18 @@ def load_encoder(
         else:
             load = _load_encoder_weights if checkpoint.random_init is None else _random_model
         model = load(checkpoint, config)
-    model.config.use_cache = False
     nn.Module.to(model, place).train(False)
-    max_length = _max_length(tokenizer, model)
-    with model_errors(checkpoint.label, "tokenizing"):
-        probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
-    together = collate(probe, range(len(PROBE_TEXTS)), place)
-    alone = [collate(probe, [row], place) for row in range(len(PROBE_TEXTS))]
+    reader, max_length = None, None
+    if checkpoint.modality == "image":
+        reader = _image_reader(model, tokenizer, name=checkpoint.label)
+        probe: Prepared = prepare_images(reader, probe_images())
+    else:
+        model.config.use_cache = False
+        max_length = _max_length(tokenizer, model)
+        with model_errors(checkpoint.label, "tokenizing"):
+            probe = tokenize_for(model, tokenizer, PROBE_TEXTS, max_length=min(64, max_length or 64))
+    together = collate(probe, range(len(probe)), place)
+    alone = [collate(probe, [row], place) for row in range(len(probe))]
     with model_errors(checkpoint.label, "a forward pass"):
         rewritten = is_rewritten_by(model, alone[0])  # before all else is looked at
     stack = find_stack(model, together, n_blocks=count_blocks(config), name=checkpoint.label)
@@ -248,16 +318,44 @@ def load_encoder(
         stack=stack,
         padding_invariant=padding_invariant,
         rewritten=rewritten,
+        reader=reader,
     )
 
 
+@torch.inference_mode()
+def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> ImageReader:
+    """Look at one image for the tokens that a model makes of it.
+
+    Raises:
+        UnsupportedArchitectureError: If it does not make one state a patch of pixels alone.
+    """
+    reader = ImageReader(processor=processor, name=name, n_tokens=0, n_extra=0)
+    with model_errors(name, "preprocessing an image"):
+        given = processor(images=[probe_images()[0].read()], return_tensors="pt")
+    if others := sorted(set(given) - {"pixel_values"}):
+        raise refusal(name, f"beside pixels it reads {', '.join(others)}, so images have unequal numbers of tokens")
+    pixels = given["pixel_values"][:1].float().to(model.device)
+    with model_errors(name, "a forward pass"):
+        states, again = (model(pixel_values=pixels).last_hidden_state for _ in range(2))
+    if not torch.equal(states, again):
+        raise refusal(name, "two passes over one image differ, as where patches are hidden at random")
+    if states.ndim != 3:
+        raise refusal(name, f"it makes a grid of {'x'.join(map(str, states.shape[1:]))} numbers of an image")
+    reader.n_tokens = states.shape[1]
+    patches = n_patches(model.config, pixels)
+    reader.n_extra = max(0, reader.n_tokens - patches) if patches else 0
+    return reader
+
+
 def split_name(name: str) -> tuple[str, str | None]:
-    """Return the folder or hub id and the revision in `name`; ~ is the user's home.
+    """Return the folder or hub id and the revision in `name`, without a tower; ~ is the user's home.
 
     Examples:
         >>> split_name("google/electra-base-discriminator@main")
         ('google/electra-base-discriminator', 'main')
     """
+    if name.endswith(tuple(TOWERS)):
+        name = name.rpartition(":")[0]
     if name.startswith("~"):
         name = str(from_home(name))
     if Path(name).is_dir():

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from layerprobe.encoders.batching import TOKEN
 from layerprobe.encoders.values import Pooling
 
 
@@ -11,14 +12,16 @@ def pool(states: Tensor, attention_mask: Tensor, how: Pooling) -> Tensor:
 
     Args:
         states: (text, token, feature).
-        attention_mask: (text, token), 1 for tokens and 0 for padding on either side.
-        how: mean over the tokens, cls (the first token), max over the tokens, or the last token.
+        attention_mask: (text, token), 1 for tokens and 0 for padding on either side; of an image 1 for patches and 2
+            for the tokens before them.
+        how: mean over the tokens, cls (the first token), max over the tokens, or the last token. Of an image, mean and
+            max are over its patches.
 
     Returns:
         (text, feature) float32.
     """
     states = states.float()
-    inside = attention_mask.bool()
+    inside = attention_mask.bool() if how in ("cls", "last") else attention_mask == TOKEN
     # filled, not multiplied by 0: a state at padding may be infinite or NaN
     if how == "mean":
         return states.masked_fill(~inside.unsqueeze(-1), 0).sum(dim=1) / inside.sum(dim=1, keepdim=True)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from layerprobe.encoders.architecture import refusal
-from layerprobe.encoders.batching import Batch
+from layerprobe.encoders.batching import Batch, read_by_model
 from layerprobe.encoders.failures import model_errors
 
 
@@ -48,7 +48,7 @@ class Stack:
             ModelError: If the model's own code fails.
         """
         tail = [model.get_submodule(path) for path in self.tail]
-        width = batch["input_ids"].shape[1]
+        width = batch["attention_mask"].shape[1]
         inputs: list[Any] = []
         before_tail: list[Tensor] = []
         with contextlib.ExitStack() as hooks:
@@ -59,7 +59,7 @@ class Stack:
                 hook = _before(lambda args, kwargs: before_tail.append(args[0]))
                 hooks.enter_context(tail[0].register_forward_pre_hook(hook, with_kwargs=True))
             with model_errors(name, "a forward pass"):
-                output = model(**batch, output_hidden_states=self.blocks is None)
+                output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
                 last: Tensor = output.last_hidden_state
         for state in inputs if self.blocks else output.hidden_states[:-1]:
             if not raw:
@@ -93,12 +93,12 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
         for hook in record.hooks(model):
             hooks.enter_context(hook)
         with model_errors(name, "a forward pass"):
-            last: Tensor = model(**batch).last_hidden_state
+            last: Tensor = model(**read_by_model(batch)).last_hidden_state
     blocks = record.blocks(n_blocks)
     states = record.states(blocks) if blocks else _handed_out(model, batch, name)
     if len(states) != n_blocks:
         raise refusal(name, f"none of its lists of modules runs once for each of its {n_blocks} blocks")
-    size, width = batch["input_ids"].shape
+    size, width = batch["attention_mask"].shape
     shapes = list(dict.fromkeys(tuple(state.shape) if isinstance(state, Tensor) else () for state in states))
     stack = _laid_out(Stack(blocks=blocks), shapes[0], size, width)
     if len(shapes) > 1 or stack is None:
@@ -116,7 +116,7 @@ def find_stack(model: PreTrainedModel, batch: Batch, *, n_blocks: int, name: str
 def _handed_out(model: PreTrainedModel, batch: Batch, name: str) -> list[Any]:
     """Return the hidden states that transformers hands out, without the last."""
     with model_errors(name, "a forward pass"):
-        return list(model(**batch, output_hidden_states=True).hidden_states or ())[:-1]
+        return list(model(**read_by_model(batch), output_hidden_states=True).hidden_states or ())[:-1]
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from typing import Any
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import Options, computed_on
 from layerprobe.errors import ModelError, WorkerError
+from layerprobe.images import Readable
 from layerprobe.ray_pool import RayCluster
 
 
@@ -25,14 +26,14 @@ def on_ray(options: Options) -> Options:
     return replace(options, device=resolve_device(options.device).type)
 
 
-def same_model(model: ModelLike, identity: dict[str, Any], options: Options) -> Checkpoint:
+def same_model(model: ModelLike, identity: dict[str, Any], options: Options, *, items: Readable = "text") -> Checkpoint:
     """Resolve a model where its work is shared.
 
     Raises:
         WorkerError: If it cannot be resolved here, or is another one than where the work was begun.
     """
     try:
-        checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+        checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=items)
     except ModelError as error:
         raise WorkerError(str(error)) from error
     if checkpoint.identity != identity:

@@ -26,6 +26,15 @@ _POOLING: dict[Pooling, tuple[str, str]] = {
     "last": ("the last token", "states[torch.arange(len(texts)), mask.shape[1] - 1 - mask.flip(1).argmax(dim=1)]"),
 }
 """In words, and as code of torch."""
+_IMAGE_POOLING: dict[Pooling, tuple[str, str]] = {
+    "mean": ("the mean over the patches", "states[:, {n}:].mean(dim=1)"),
+    "cls": ("the first token, [CLS]", "states[:, 0]"),
+    "max": ("the maximum over the patches", "states[:, {n}:].amax(dim=1)"),
+}
+"""The same of images, with {n} tokens before the patches."""
+
+
+_FOR_TEXTS = "sentence-transformers", "sentence-similarity"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +83,12 @@ def card(
     """
     called = _called(model if study is None else study.comparison.model)
     parts = (
-        _front_matter(model),
+        _front_matter(model, images=layout.n_extra is not None),
         f"# {escaped(short_name(called))}, truncated at layer {layer}",
         _summary(model, layer, layout, tuned=training is not None),
-        _use(layout, loader=loader, padding_invariant=padding_invariant, fresh_pooler=fresh_pooler),
+        _use(layout, loader=loader, padding_invariant=padding_invariant, fresh_pooler=fresh_pooler)
+        if layout.n_extra is None
+        else _use_images(layout, loader=loader),
         None if training is None else _training(training),
         None if study is None else _evidence(study, layer),
         f"Written by layerprobe {__version__}.",
@@ -123,12 +134,14 @@ def _is_on_hub(model: ModelDescription) -> bool:
     return not model.revision.startswith("sha256:")
 
 
-def _front_matter(model: ModelDescription) -> str:
-    hub_id = (model.source or model.name).partition(" (random init")[0].partition("@")[0]
+def _front_matter(model: ModelDescription, *, images: bool) -> str:
+    hub_id = (model.source or model.name).partition(" (random init")[0].removesuffix(":image").removesuffix(":text")
+    hub_id = hub_id.partition("@")[0]
+    library, task = ("transformers", "image-feature-extraction") if images else _FOR_TEXTS
     data = ModelCardData(
-        library_name="sentence-transformers",
-        pipeline_tag="sentence-similarity",
-        tags=["sentence-transformers", "sentence-similarity", "feature-extraction", "layerprobe", "truncated"],
+        library_name=library,
+        pipeline_tag=task,
+        tags=[library, task, *(() if images else ("feature-extraction",)), "layerprobe", "truncated"],
         # a local folder is no model that anyone else could look up
         base_model=hub_id if _is_on_hub(model) else None,
     )
@@ -146,8 +159,8 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
         f"- **Layer:** {layer} of {model.n_blocks}: the embeddings {kept}"
         + ("" if model.norm == "none" else ", then the model's final norm"),
         f"- **Parameters:** {after:,} instead of {before:,} ({saved:.1%} less; no pooler, which nothing here uses)",
-        f"- **Embedding:** {_POOLING[layout.pooling][0]}, {layout.width} features; compared by cosine",
-        f"- **Length:** texts are cut at {layout.max_length} tokens",
+        f"- **Embedding:** {_words(layout)[0]}, {layout.width} features; compared by cosine",
+        *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]
     if layout.prompt:
         prompt = escaped(json.dumps(layout.prompt, ensure_ascii=False))
@@ -158,6 +171,28 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
     elif not tuned:
         lines.append("- **Weights:** those of the base model; not fine-tuned")
     return "\n".join(lines)
+
+
+def _words(layout: Layout) -> tuple[str, str]:
+    """Return what the pooling is in words, and as code of torch."""
+    words, code = (_POOLING if layout.n_extra is None else _IMAGE_POOLING)[layout.pooling]
+    return words, code.format(n=layout.n_extra) if layout.n_extra is not None else code
+
+
+def _use_images(layout: Layout, *, loader: str) -> str:
+    code = _code(
+        "import torch",
+        "from PIL import Image",
+        f"from transformers import AutoImageProcessor, {loader}",
+        "",
+        'images = [Image.open("an_image.png").convert("RGB")]',
+        'processor = AutoImageProcessor.from_pretrained("path/to/this/folder")',
+        f'model = {loader}.from_pretrained("path/to/this/folder").eval()',
+        "with torch.inference_mode():",
+        '    states = model(**processor(images=images, return_tensors="pt")).last_hidden_state',
+        f"embeddings = {_words(layout)[1]}",
+    )
+    return f"## Use\n\n{code}"
 
 
 def _use(layout: Layout, *, loader: str, padding_invariant: bool, fresh_pooler: bool) -> str:

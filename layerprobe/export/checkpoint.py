@@ -9,16 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from layerprobe.encoders.batching import collate
-from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, TruncatedEncoder, reads_token_types
+from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_types
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.layout import MODULES, Layout, read_layout, write_layout
+from layerprobe.export.layout import IMAGES, MODULES, Layout, read_layout, write_layout
 from layerprobe.files import from_home
 from layerprobe.folders import folder_errors, new_folder
+from layerprobe.images import ImageItem, prompted
 
 # Largest difference of any feature of an embedding after loading back.
 TOLERANCE = 1e-5
@@ -70,7 +72,8 @@ def check_target(out: Path, *, overwrite: bool, source: Path | None = None) -> P
             return target
     if not overwrite:
         raise DataError(f"{out} is there and not empty: choose another folder, or replace it with --overwrite")
-    if not all((target / name).is_file() for name in ("config.json", MODULES)):
+    names = {name for name in ("config.json", MODULES, IMAGES) if (target / name).is_file()}
+    if "config.json" not in names or len(names) < 2:
         raise DataError(f"{out} holds no exported model, so it is not replaced: choose another folder")
     if source is not None and target in (real := Path(os.path.realpath(source)), *real.parents):
         raise DataError(f"{out} holds the model itself, so it is not replaced: choose another folder")
@@ -88,6 +91,9 @@ def _write_model(encoder: Encoder, layer: int, folder: Path, *, max_length: int)
     mode = (folder / "config.json").stat().st_mode
     for weights in folder.glob("*.safetensors"):
         weights.chmod(mode)  # safetensors lets nobody but the owner read them
+    if encoder.modality == "image":
+        _change_json(folder / "config.json", drop=("_name_or_path", "auto_map"))
+        return
     names = list(tokenizer.model_input_names)
     if not reads_token_types(truncated.model):
         # GPT-2 and XLM would look the ids up among their words
@@ -135,7 +141,7 @@ def _verify(encoder: Encoder, layer: int, folder: Path, layout: Layout) -> float
 @torch.inference_mode()
 def _embeddings_of_layer(encoder: Encoder, layer: int, layout: Layout) -> NDArray[np.float32]:
     """Return the embeddings of the probe texts as extraction has them, from the whole model."""
-    tokens = encoder.tokenize([layout.prompt + text for text in PROBE_TEXTS], max_length=layout.max_length)
+    tokens = encoder.tokenize(prompted(layout.prompt, encoder.probes), max_length=layout.max_length)
     embeddings = []
     for rows in _batches(encoder):
         batch = collate(tokens, rows, encoder.device)
@@ -149,15 +155,26 @@ def _embeddings_of_folder(written: Encoder, layout: Layout) -> NDArray[np.float3
     """Return the same as any user of the folder would have them: whatever the tokenizer gives goes to the model."""
     embeddings = []
     for rows in _batches(written):
-        texts = [layout.prompt + PROBE_TEXTS[row] for row in rows]
+        texts = prompted(layout.prompt, [written.probes[row] for row in rows])
         with model_errors(written.description.name, "a forward pass"):
+            if written.modality == "image":
+                images = [item.read() for item in texts if isinstance(item, ImageItem)]
+                states = written.model(**written.tokenizer(images=images, return_tensors="pt")).last_hidden_state
+                embeddings.append(_as_the_card_says(states, layout))
+                continue
             batch = written.tokenizer(texts, padding=True, truncation=True, return_tensors="pt")
             states = written.model(**batch).last_hidden_state
         embeddings.append(pool(states, batch["attention_mask"], layout.pooling))
     return torch.cat(embeddings).numpy()
 
 
+def _as_the_card_says(states: Tensor, layout: Layout) -> Tensor:
+    """Return the embeddings of images of (image, token, feature) states in words that the card has, too."""
+    patches = states[:, layout.n_extra :]
+    return states[:, 0] if layout.pooling == "cls" else patches.mean(1) if layout.pooling == "mean" else patches.amax(1)
+
+
 def _batches(encoder: Encoder) -> Iterator[list[int]]:
     """Yield one batch of all probe texts, or one each where padding would change them."""
-    rows = list(range(len(PROBE_TEXTS)))
+    rows = list(range(len(encoder.probes)))
     return iter([rows] if encoder.padding_invariant else [[row] for row in rows])

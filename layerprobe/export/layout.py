@@ -19,6 +19,7 @@ MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
 INPUT = "sentence_bert_config.json"
 POOLING = "1_Pooling/config.json"
+IMAGES = "embedding.json"
 _MODES: dict[Pooling, str] = {
     "cls": "pooling_mode_cls_token",
     "mean": "pooling_mode_mean_tokens",
@@ -40,14 +41,22 @@ class Layout:
     """Tokens a text at most, special tokens included."""
     prompt: str
     """Put before every text."""
+    n_extra: int | None = None
+    """Of a model of images: tokens before the patches, which mean and max leave out; None for one of texts."""
 
 
 def write_layout(folder: Path, layout: Layout) -> None:
     """Write what sentence-transformers needs beside a checkpoint: modules, pooling, length, prompt, similarity.
 
+    Of a model of images, how its states become an embedding, for whoever reads it.
+
     Raises:
         OSError: If a file cannot be written.
     """
+    if layout.n_extra is not None:
+        # sentence-transformers would take a mean over all tokens, [CLS] and registers with them
+        _write(folder / IMAGES, {"pooling": layout.pooling, "width": layout.width, "tokens_before": layout.n_extra})
+        return
     kind = "sentence_transformers.models"
     modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
     _write(
@@ -76,6 +85,10 @@ def read_layout(folder: Path) -> Layout:
         DataError: If a file is missing or is not one that `write_layout` writes.
     """
     try:
+        if (folder / IMAGES).is_file():
+            said = _read(folder / IMAGES)
+            sizes = {"width": int(said["width"]), "n_extra": int(said["tokens_before"])}
+            return Layout(pooling=said["pooling"], max_length=0, prompt="", **sizes)
         pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)
         (mode,) = (mode for mode, key in _MODES.items() if pooling[key])
         name = settings["default_prompt_name"]

@@ -86,7 +86,11 @@ def export_model(
         width=encoder.description.hidden_size,
         max_length=encoder.limit(options.max_length),
         prompt=options.prompt,
+        n_extra=None if encoder.reader is None else encoder.reader.n_extra,
     )
+    encoder.check_pooling(layout.pooling)
+    if layout.prompt and layout.n_extra is not None:
+        raise DataError(f"expected no prompt for images, got {layout.prompt!r}")
     text = card(
         described,
         layer,

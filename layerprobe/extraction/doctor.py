@@ -8,9 +8,10 @@ from layerprobe.backends.choice import survey
 from layerprobe.backends.values import BackendSurvey
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
-from layerprobe.encoders.loading import ModelLike, load_encoder, resolve_checkpoint
+from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.values import ModelDescription
+from layerprobe.encoders.vision import ImageReader
 from layerprobe.tasks.quality import DataQuality
 
 PADDING = {
@@ -60,6 +61,7 @@ def examine(encoder: Encoder) -> Diagnosis:
     Truncation is checked at every layer, in float32: the truncated model's states must equal the full model's.
     Whether states are finite is checked in the precision that the encoder computes in.
     """
+    encoder_input = () if encoder.reader is None else (_images(encoder.reader),)
     batch = probe_batch(encoder)
     states = list(encoder.layer_states(batch))
     errors = truncation_errors(encoder, states, batch)
@@ -72,13 +74,34 @@ def examine(encoder: Encoder) -> Diagnosis:
     return Diagnosis(
         model=model,
         checks=(
+            *encoder_input,
             Check(name="layers", passed=len(states) == model.n_layers, finding=layers),
             Check(name="norm", passed=True, finding=NORMS[model.norm]),
-            Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),
+            *(
+                ()
+                if encoder_input
+                else (Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),)
+            ),
             _truncation(encoder, errors),
             Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}"),
         ),
     )
+
+
+def _images(reader: ImageReader) -> Check:
+    extra = "no token before them: pooling by mean or max"
+    if reader.n_extra:
+        others = f" and {reader.n_extra - 1} other" + "s" * (reader.n_extra > 2) if reader.n_extra > 1 else ""
+        extra = f"[CLS]{others} before them, which mean and max leave out"
+    finding = f"{type(reader.processor).__name__}; {reader.n_tokens - reader.n_extra} patches an image, {extra}"
+    return Check(name="images", passed=True, finding=finding)
+
+
+def _towers(checkpoint: Checkpoint) -> Check:
+    this, others = checkpoint.modality, [tower for tower in checkpoint.towers if tower != checkpoint.modality]
+    finding = f"this is the {this} tower, which {this}s are given to"
+    finding += "".join(f"; {tower}s are given to the {tower} tower ({checkpoint.name}:{tower})" for tower in others)
+    return Check(name="towers", passed=True, finding=finding)
 
 
 def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
@@ -103,4 +126,8 @@ def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis
     # not by `load`, which refuses what is to be examined
     encoder = load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
     diagnosis = examine(encoder)
-    return replace(diagnosis, backends=survey(encoder, checkpoint, options)) if diagnosis.healthy else diagnosis
+    if checkpoint.towers:
+        diagnosis = replace(diagnosis, checks=(_towers(checkpoint), *diagnosis.checks))
+    if not diagnosis.healthy or encoder.modality == "image":
+        return diagnosis
+    return replace(diagnosis, backends=survey(encoder, checkpoint, options))

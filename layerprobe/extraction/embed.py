@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.backends.graph import Graph
-from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
@@ -44,7 +44,7 @@ class TokenMeasures:
 
 def embed_layers(
     encoder: Encoder,
-    texts: TokenizedTexts,
+    texts: Prepared,
     *,
     pooling: Pooling = "mean",
     batch_tokens: int | None = None,
@@ -58,7 +58,7 @@ def embed_layers(
 
     Args:
         encoder: A loaded encoder.
-        texts: What its tokenizer made of the texts; see `Encoder.tokenize`.
+        texts: What its tokenizer made of the texts, or images; see `Encoder.tokenize`.
         pooling: mean, cls, max or last.
         batch_tokens: Tokens a batch, padding included; 1,024 on a CPU and 32,768 elsewhere by default.
         progress: Called with the tokens that are done, and all.
@@ -77,7 +77,7 @@ def embed_layers(
 
 def embed_and_measure(
     encoder: Encoder,
-    texts: TokenizedTexts,
+    texts: Prepared,
     *,
     pooling: Pooling = "mean",
     batch_tokens: int | None = None,
@@ -103,6 +103,8 @@ Layers = Callable[[Batch], Tensor]
 
 
 def _by_torch(encoder: Encoder, pooling: Pooling, measures: Sequence[TokenMeasure] = ()) -> Layers:
+    encoder.check_pooling(pooling)
+
     def layers(batch: Batch) -> Tensor:
         mask = batch["attention_mask"]
         with encoder.precision():
@@ -120,7 +122,7 @@ def _by_torch(encoder: Encoder, pooling: Pooling, measures: Sequence[TokenMeasur
 
 def _embedded(
     encoder: Encoder,
-    texts: TokenizedTexts,
+    texts: Prepared,
     layers: Layers,
     batch_tokens: int | None,
     progress: Progress,
@@ -156,9 +158,7 @@ def _embedded(
     return result
 
 
-def _collated(
-    texts: TokenizedTexts, batches: Iterator[list[int]], device: torch.device
-) -> Iterator[tuple[list[int], Batch]]:
+def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.device) -> Iterator[tuple[list[int], Batch]]:
     """Yield rows and their batch on the device; for CUDA, the next one is put together meanwhile.
 
     On a CPU that takes half a percent of the time of a pass, and a thread would share the pass's core.
@@ -208,7 +208,7 @@ class _Copy:
 @torch.inference_mode()
 def _computed(layers: Layers, batch: Batch) -> Tensor:
     """Run one batch; one that does not fit the device's memory is halved."""
-    n_texts = len(batch["input_ids"])
+    n_texts = len(batch["attention_mask"])
     try:
         return layers(batch)
     except torch.OutOfMemoryError:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from layerprobe.backends.choice import graph_of
 from layerprobe.backends.graph import Graph
-from layerprobe.encoders.batching import TokenizedTexts
+from layerprobe.encoders.batching import Prepared
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
@@ -25,6 +25,7 @@ from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesErr
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.on_ray import embed_on_ray
 from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
+from layerprobe.images import prompted, readable_as
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
 from layerprobe.progress import Progress, notebook_bar, part_of
@@ -154,7 +155,7 @@ def extract(
         StoreError: If the store cannot be written, or the disk has no room.
     """
     distinct = distinct_texts(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     cluster = None if ray is None else ray_cluster(ray, options, Store(options.cache_dir).root, workers=workers)
     return _extracted(checkpoint, [distinct], options, progress, foreseen, cluster)
 
@@ -234,7 +235,7 @@ def extract_split(
         ModelError: If the model cannot be loaded or truncated.
         StoreError: If the store cannot be written.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     return _extracted(checkpoint, [task.texts(), task.split(split).texts], options, progress)
 
 
@@ -255,7 +256,7 @@ def measure_tokens(
         StoreError: If the store cannot be written.
     """
     distinct = distinct_texts(texts)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     found, encoder = first_use(checkpoint, options)
     store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, found)
     name = digest([TOKENS_VERSION, key.fingerprint])
@@ -429,9 +430,9 @@ def _tokenized(
     shards: Sequence[tuple[int, int, int]],
     options: Options,
     background: ThreadPoolExecutor,
-) -> Iterator[TokenizedTexts]:
+) -> Iterator[Prepared]:
     """Yield the tokens of every shard; the next one is tokenised meanwhile."""
-    ahead = collections.deque[Future[TokenizedTexts]]()
+    ahead = collections.deque[Future[Prepared]]()
     for _, start, stop in shards:
         ahead.append(background.submit(_tokenize, encoder, texts[start:stop], options))
         if len(ahead) > 1:
@@ -440,8 +441,8 @@ def _tokenized(
         yield last.result()
 
 
-def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> TokenizedTexts:
-    return encoder.tokenize([options.prompt + text for text in texts], max_length=options.max_length)
+def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> Prepared:
+    return encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
 
 
 def _warnings(stored: StoredEmbeddings) -> list[str]:

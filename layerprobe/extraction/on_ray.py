@@ -15,6 +15,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, same_model
 from layerprobe.errors import DataError, LayerProbeError, ModelError, StoreError, WorkerError
 from layerprobe.extraction.embed import embed_layers
+from layerprobe.images import Readable, prompted, readable_as
 from layerprobe.pool import Lost
 from layerprobe.progress import Progress, silent
 from layerprobe.ray_pool import RayCluster, ray_pooled
@@ -48,6 +49,7 @@ def embed_on_ray(
         computed_on=computed_on(options),
         directory=directory.absolute(),
         manifest=manifest,
+        items=readable_as(texts),
     )
     pending = writer.pending
     whole, done = sum(stop - start for _, start, stop in pending), 0
@@ -80,6 +82,7 @@ class _Setting:
     computed_on: str
     directory: Path
     manifest: Manifest
+    items: Readable
     threads: int = 1
 
 
@@ -90,7 +93,7 @@ class _Worker:
         check_computes(setting.options, setting.computed_on)
         torch.set_num_threads(min(setting.threads, torch.get_num_threads()))
         self.setting = setting
-        checkpoint = same_model(setting.model, setting.identity, setting.options)
+        checkpoint = same_model(setting.model, setting.identity, setting.options, items=setting.items)
         self.encoder = load(checkpoint, setting.options)
         try:
             self.graph = graph_of(self.encoder, checkpoint, setting.options)
@@ -101,7 +104,7 @@ class _Worker:
         """Return what is to be noted of a shard, or why there is none."""
         (index, texts), options = shard, self.setting.options
         try:
-            tokens = self.encoder.tokenize([options.prompt + text for text in texts], max_length=options.max_length)
+            tokens = self.encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
             layers = embed_layers(
                 self.encoder,
                 tokens,

@@ -12,6 +12,7 @@ from layerprobe.encoders.encoder import DEFAULT_MAX_LENGTH
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.images import captions_of, readable_as
 from layerprobe.names import short_name
 from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality
 from layerprobe.tasks.values import Task, TextSplit
@@ -41,8 +42,12 @@ def data_quality(
     Raises:
         ModelError: If the model or its tokenizer cannot be loaded.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     own, texts = (task_quality(data), data.texts(split)) if isinstance(data, Task) else (text_quality(data), data)
+    items = readable_as(texts)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=items)
+    if checkpoint.modality == "image":
+        return own
+    texts = captions_of(texts)
     limit = min(max_length or options.max_length or DEFAULT_MAX_LENGTH, checkpoint.tokenizer.model_max_length)
     with model_errors(checkpoint.label, "tokenizing"):
         tokens = token_quality(checkpoint.tokenizer, texts, limit=limit, model=short_name(checkpoint.label))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from layerprobe.encoders.batching import Batch, TokenizedTexts
+from layerprobe.encoders.batching import Batch, Prepared
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.pooling import pool
 from layerprobe.encoders.values import Pooling
@@ -27,7 +27,7 @@ from layerprobe.tasks.values import Items, Task
 class PreparedItems:
     """The items of a split as token ids, and as what a criterion trains on: examples, usually one an item."""
 
-    texts: TokenizedTexts
+    texts: Prepared
     """The distinct ones."""
     sides: tuple[NDArray[np.int64], ...]
     """(example,) each: rows in `texts` of the first texts, the second ones, and so on."""

@@ -99,7 +99,7 @@ def plan_tuning(
     check_task(task)
     protocol = agreed(protocol, options)
     check_precision(options)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     encoder = load(checkpoint, options)
     prompted, n_blocks = with_prompt(task, options.prompt), encoder.n_layers - 1
     return TuningPlan(

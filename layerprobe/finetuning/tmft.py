@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, padded_groups, token_batches
+from layerprobe.encoders.batching import Batch, Prepared, collate, padded_groups, token_batches
 from layerprobe.encoders.encoder import Encoder, EveryLayer, TruncatedEncoder
 from layerprobe.encoders.failures import is_out_of_memory
 from layerprobe.encoders.values import Pooling
@@ -175,6 +175,7 @@ def train_layers(
     if encoder.autocast == torch.float16:
         raise TrainingError("expected float32 or bfloat16 to fine-tune in, got float16, whose small gradients vanish")
     _check_splits(task)
+    encoder.check_pooling(protocol.pooling)
     began = time.perf_counter()
     if encoder.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(encoder.device)
@@ -405,7 +406,7 @@ class FineTuner:
 def embed(
     encoder: Encoder,
     model: TruncatedEncoder | EveryLayer,
-    texts: TokenizedTexts,
+    texts: Prepared,
     rows: Sequence[int],
     protocol: Protocol,
 ) -> list[Tensor]:
@@ -416,7 +417,7 @@ def embed(
 def read_layers(
     encoder: Encoder,
     model: TruncatedEncoder | EveryLayer,
-    texts: TokenizedTexts,
+    texts: Prepared,
     rows: Sequence[int],
     readers: Sequence[Reader],
     pooling: Pooling,

@@ -63,7 +63,7 @@ def finetune(
     protocol = agreed(protocol, options)
     check_precision(options)
     seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
@@ -109,7 +109,7 @@ def scan(
     check_task(task)
     protocol = agreed(protocol, options)
     check_precision(options)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     prompted = with_prompt(task, options.prompt)
     load_once = loaded_once(lambda: load(checkpoint, options), prompted, protocol)
     seeds, runs = list(dict.fromkeys(check_seeds(seeds))), []
@@ -186,7 +186,9 @@ class _Scan:
         check_computes(setting.options, setting.computed_on)
         torch.set_num_threads(min(setting.threads, torch.get_num_threads()))
         self.setting = setting
-        self.checkpoint = same_model(setting.model, setting.identity, setting.options)
+        self.checkpoint = same_model(
+            setting.model, setting.identity, setting.options, items=setting.arguments["task"].readable
+        )
 
     def __call__(self, seed: int) -> LayerProbeError | Literal[True]:
         """Return True when the run is there, or why there is none."""
@@ -205,7 +207,7 @@ def scan_models(
     model: ModelLike, runs: Sequence[JointRun], task: Task, *, options: Options = DEFAULT_OPTIONS
 ) -> list[Path]:
     """Return the directory of every run that `scan` made with the same arguments; the checkpoint is `model` in it."""
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].joint_path(run.weighting, run.seed) for run in runs]
 
@@ -241,7 +243,7 @@ def confirm(
     """
     check_task(task)
     check_level(level)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     n_blocks = count_blocks(checkpoint.config)
     planned = None if all_seeds else len(set(seeds))
 
@@ -269,7 +271,7 @@ def saved_models(
 
     `export_model` takes such a directory.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     folders = {run.protocol: run_folder(checkpoint, task, run.protocol, options) for run in runs}
     return [folders[run.protocol].run_path(run.layer, run.seed) for run in runs]
 

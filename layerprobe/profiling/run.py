@@ -41,6 +41,8 @@ def profile(
         DataError: If it has no such layer, or cannot read texts so long.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    if checkpoint.modality == "image":
+        raise DataError(f"expected a model that reads texts to profile, got {checkpoint.label}, which reads images")
     chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else layers
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")

@@ -7,6 +7,7 @@ from layerprobe.checks import LEVEL
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.errors import DataError
+from layerprobe.images import readable_as
 from layerprobe.progress import Progress, silent
 from layerprobe.readings.registry import READINGS
 from layerprobe.readings.source import Source
@@ -42,6 +43,10 @@ def read_curves(
     for name in names:
         READINGS.check(name)
     readings = {name: READINGS[name] for name in READINGS if name in names}
+    if readable_as(texts) != "text":
+        readings = {name: reading for name, reading in readings.items() if reading.needs not in ("two views", "views")}
+        if names and not readings:
+            raise DataError(f"expected texts for {', '.join(names)}, whose words can be left out, got images")
     needs = {reading.needs: name for name, reading in readings.items()}
     if "labels" in needs and task is None:
         raise DataError(f"expected a task for {needs['labels']}, got texts alone")
@@ -53,7 +58,7 @@ def read_curves(
     if needs.keys() & {"two views", "views"} and len(set(texts)) == 1:
         raise DataError("expected at least two texts to tell their views apart, got one")
     source = Source(
-        checkpoint=resolve_checkpoint(model, trust_remote_code=options.trust_remote_code),
+        checkpoint=resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(texts)),
         texts=texts,
         task=task,
         level=level,

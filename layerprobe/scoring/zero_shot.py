@@ -114,7 +114,7 @@ def score(
         StoreError: If the store cannot be written.
     """
     check_task(task)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     kind = KINDS[task.kind]
     if (own := kind.load_untrained()) is not None:
         scores: LayerScores = own(checkpoint, task, split=split, options=options, progress=progress)

@@ -7,6 +7,7 @@ from pathlib import Path
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.names import short_name
 from layerprobe.study.values import Finding, Provenance, Study
+from layerprobe.tasks.kinds.kind import KINDS
 
 
 def next_commands(study: Study) -> tuple[str, ...]:
@@ -41,7 +42,9 @@ def run_command(study: Study) -> str:
 
 
 def serve_commands(study: Study) -> dict[str, str]:
-    """Return how others serve the folder that `next_commands` writes, by their names."""
+    """Return how others serve the folder that `next_commands` writes, by their names; none of images, see its card."""
+    if KINDS[study.provenance.task_kind].unit == "image":
+        return {}
     folder = folder_name(study.comparison.model.name, study.kept_layer)
     prompt = study.provenance.settings.get("prompt")
     python = f'SentenceTransformer("{folder}").encode(["A sentence."])'

@@ -105,7 +105,7 @@ def find(
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds)
     protocol = agreed(protocol, options)
     check_precision(options)
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     search = _Search(
         checkpoint,
         search_folds(task, seeds, cross_validation),

@@ -26,7 +26,7 @@ def search_begun(
     Raises:
         ModelError: If there is no such model.
     """
-    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
     return any(run_folder(checkpoint, fold, agreed(protocol, options), options).path.glob(f"*/{RESULT}"))
 

@@ -18,6 +18,7 @@ from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
 from layerprobe.extraction.embeddings import distinct_texts, extract
 from layerprobe.extraction.readability import data_quality
+from layerprobe.images import readable_as
 from layerprobe.metrics.names import metric_title
 from layerprobe.names import short_names
 from layerprobe.prediction.baselines import fixed_fraction, last_layer
@@ -90,7 +91,8 @@ def predict(
     references = as_models(reference)
     rule = chosen_rule(rule, texts, labelled=task is not None, referenced=bool(references))
     checkpoint, *bases = (
-        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code) for each in (model, *references)
+        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code, items=readable_as(texts))
+        for each in (model, *references)
     )
     quality = data_quality(checkpoint, data, split=split, options=options)
     embedded, *others = (extract(each, texts, options=options, progress=progress) for each in (checkpoint, *bases))
@@ -155,8 +157,11 @@ def as_models(models: References) -> tuple[ModelLike, ...]:
 
 
 def default_rule(texts: Sequence[str]) -> str:
-    """Return the rule for texts like these: another one where most have no second word that could be left out."""
-    n_several = sum(len(text.split()) > 1 for text in texts)
+    """Return the rule for texts like these: another one where most have no second word that could be left out.
+
+    That is the one for images, too.
+    """
+    n_several = sum(len(text.split()) > 1 for text in texts) if readable_as(texts) == "text" else 0
     return DEFAULT_RULE if 2 * n_several >= len(texts) else WORDLESS_RULE
 
 

@@ -88,7 +88,8 @@ def run(
         check_precision(options)
         SearchSettings(tolerance=tolerance, budget=budget, seeds=seeds, level=level)  # refused before any work
     checkpoint, *bases = (
-        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code) for each in (model, *as_models(reference))
+        resolve_checkpoint(each, trust_remote_code=options.trust_remote_code, items=task.readable)
+        for each in (model, *as_models(reference))
     )
     check_layers(checkpoint, layers)
     if bases:

@@ -119,7 +119,7 @@ def task_of(
         TaskError: If a split has too few examples, or all of one score or label; if a score is out of the range, or
             fits no usual range; if there are too many classes, or another split has one that the train split lacks.
     """
-    splits, drawn = _with_all_splits(splits, ratios, seed)
+    splits, drawn = _with_all_splits(kind, splits, ratios, seed)
     for role in SPLITS:
         _check_split(kind, role, splits[role])
     labels: tuple[str, ...] = ()
@@ -143,7 +143,7 @@ def task_of(
 
 
 def _with_all_splits(
-    splits: Mapping[str, list[Row]], ratios: Sequence[float], seed: int
+    kind: str, splits: Mapping[str, list[Row]], ratios: Sequence[float], seed: int
 ) -> tuple[Mapping[str, list[Row]], list[str]]:
     drawn = [role for role in SPLITS if role == "train" or role not in splits]
     if drawn == ["train"]:
@@ -153,9 +153,11 @@ def _with_all_splits(
     parts = split_by_ratio([row.pair for row in train], shares, seed=seed)
     filled = {**splits, **{role: [train[i] for i in part] for role, part in zip(drawn, parts, strict=True)}}
     sizes = ", ".join(f"{len(filled[role])} {role}" for role in drawn)
-    pairs = bool(train) and train[0].second is not None
-    equal = "copies of a pair, turned round or not, are in one split" if pairs else "copies of a text are in one split"
-    return filled, [f"split {len(train)} {_unit(pairs)}s at random with seed {seed} into {sizes}; {equal}"]
+    pairs, unit = bool(train) and train[0].second is not None, KINDS[kind].unit
+    equal = f"copies of a {unit}, turned round or not, are in one split"
+    if not pairs:
+        equal = f"copies of {'an' if unit[0] in 'aeiou' else 'a'} {unit} are in one split"
+    return filled, [f"split {len(train)} {unit}s at random with seed {seed} into {sizes}; {equal}"]
 
 
 def _check_split(kind: str, role: str, rows: Sequence[Row]) -> None:

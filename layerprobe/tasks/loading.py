@@ -45,6 +45,7 @@ class TaskSource:
     test: object = None
     format: Format
     skip_empty: bool = False
+    skip_broken: bool = False
 
 
 DATA = "data"
@@ -63,6 +64,7 @@ def load_task(
     test: object = None,
     format: Format | None = None,
     skip_empty: bool = False,
+    skip_broken: bool = False,
     name: str | None = None,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
@@ -89,6 +91,7 @@ def load_task(
         test: A file with the test split, or what is in memory.
         format: How files are written, where that is not to be found out; the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
+        skip_broken: Leave images out that do not open; otherwise they are an error.
         name: What the task is called; by default the source, or `data`.
 
     Raises:
@@ -115,6 +118,7 @@ def load_task(
                 test=test,
                 format=format or Format(),
                 skip_empty=skip_empty,
+                skip_broken=skip_broken,
             )
         )
         return task
@@ -155,9 +159,10 @@ def load_texts(
     documents: str | None = None,
     format: Format | None = None,
     skip_empty: bool = False,
+    skip_broken: bool = False,
     name: str | None = None,
 ) -> TextFile:
-    """Load texts without scores.
+    """Load texts without scores; or images, and images with their captions, see `layerprobe.tasks.images.load_images`.
 
     Control characters become spaces, and texts are cut to 100,000 characters; the warnings count them.
 
@@ -169,6 +174,7 @@ def load_texts(
         documents: The column of a table that says which document a text is from.
         format: How the file is written, where that is not to be found out.
         skip_empty: Leave empty texts out; otherwise they are an error.
+        skip_broken: Leave images out that do not open; otherwise they are an error.
         name: What messages call it; by default the file, or `data`.
 
     Returns:
@@ -178,6 +184,19 @@ def load_texts(
         TaskError: If the file or a column is not what it should be, or texts are empty, or there are none.
     """
     file = from_home(source) if isinstance(source, (str, Path)) else None
+    from layerprobe.tasks.images import load_images, recognises  # which load tasks by what is here
+
+    if file is not None and not is_on_hub(file) and recognises(file):
+        if documents is not None:
+            raise TaskError(f"expected no documents with images, got {documents}: those of one image are one document")
+        return load_images(
+            file,
+            columns=columns,
+            format=format,
+            skip_broken=skip_broken,
+            skip_empty=skip_empty,
+            name=name or str(source),
+        )
     if file is None or is_on_hub(file):
         check_format(name or source, format or Format(), ("decimal",))
         tables = tables_of(source, name or DATA) if file is None else hub_tables(str(source))

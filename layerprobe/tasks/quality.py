@@ -8,9 +8,12 @@ import statistics
 import typing
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
+from layerprobe.images import readable_as
 from layerprobe.metrics.names import Split
+from layerprobe.serialisation import RARE
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.texts import count
 from layerprobe.tasks.values import Examples, Items, Task
@@ -118,13 +121,13 @@ class SplitQuality:
     visible: float
     """About the smallest difference between two layers that the split could show, see `visible_difference`."""
 
-    def rows(self) -> tuple[tuple[str, str], ...]:
-        """Return what was counted, with its values as text, for a table."""
+    def rows(self, what: str) -> tuple[tuple[str, str], ...]:
+        """Return what was counted, with its values as text, for a table; `what` an example is of: text or image."""
         targets = ", ".join(f"{name}: {n:,}" for name, n in self.targets)
         return (
             (f"{self.split}: examples", f"{self.n:,}"),
             (f"{self.split}: copies of earlier ones", f"{self.copies:,}"),
-            *(() if self.split == "train" else ((f"{self.split}: texts in train too", f"{self.in_train:,}"),)),
+            *(() if self.split == "train" else ((f"{self.split}: {what}s in train too", f"{self.in_train:,}"),)),
             (f"{self.split}: targets", targets),
             *((("test: smallest visible difference", f"{self.visible:.1f} points"),) if self.split == "test" else ()),
         )
@@ -141,7 +144,9 @@ class DataQuality:
     splits: tuple[SplitQuality, ...] = ()
     """Of a task; none for texts without labels."""
     tokens: TokenQuality | None = None
-    """None where no model was asked."""
+    """None where no model was asked, or the model reads images."""
+    what: Literal["text", "image"] = field(default="text", metadata=RARE)
+    """What there is in the data."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -160,8 +165,11 @@ class DataQuality:
 
     def rows(self) -> tuple[tuple[str, str], ...]:
         """Return what was counted, with its values as text, for a table."""
-        own = (("distinct texts", f"{self.n_texts:,}"), *((("copies", f"{self.copies:,}"),) if self.copies else ()))
-        splits = (row for split in self.splits for row in split.rows())
+        own = (
+            (f"distinct {self.what}s", f"{self.n_texts:,}"),
+            *((("copies", f"{self.copies:,}"),) if self.copies else ()),
+        )
+        splits = (row for split in self.splits for row in split.rows(self.what))
         return (*own, *(self.tokens.rows() if self.tokens else ()), *splits)
 
 
@@ -170,6 +178,7 @@ def task_quality(task: Task) -> DataQuality:
     return DataQuality(
         n_texts=len(task.texts()),
         copies=0,
+        what="image" if task.readable == "image" else "text",
         splits=tuple(_split_quality(task, split) for split in typing.get_args(Split)),
     )
 
@@ -177,7 +186,8 @@ def task_quality(task: Task) -> DataQuality:
 def text_quality(texts: Sequence[str]) -> DataQuality:
     """Return what is in texts without labels."""
     n_texts = len(set(texts))
-    return DataQuality(n_texts=n_texts, copies=len(texts) - n_texts)
+    what: Literal["text", "image"] = "image" if readable_as(texts) == "image" else "text"
+    return DataQuality(n_texts=n_texts, copies=len(texts) - n_texts, what=what)
 
 
 def visible_difference(n: int, *, labelled: bool) -> float:

@@ -25,4 +25,5 @@ def load_settings(settings: TaskSettings) -> Task:
         seed=settings.split_seed,
         format=settings.format,
         skip_empty=settings.skip_empty,
+        skip_broken=settings.skip_broken,
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from layerprobe.errors import DataError
+from layerprobe.images import Readable, prompted, readable_as
 from layerprobe.metrics.names import Split
 from layerprobe.serialisation import digest
 from layerprobe.tasks.formats import Format
@@ -130,7 +131,7 @@ class Examples(Items):
 
     def prompted(self, prompt: str) -> "Examples":
         """Return the examples with the prompt before every text."""
-        first, *second = (tuple(prompt + text for text in side) for side in self.sides)
+        first, *second = (tuple(prompted(prompt, side)) for side in self.sides)
         return replace(self, first=first, second=second[0] if second else None)
 
     @property
@@ -215,6 +216,11 @@ class Task:
         return tuple(dict.fromkeys(text for name in splits for text in self.split(name).texts))
 
     @property
+    def readable(self) -> Readable:
+        """What its items are."""
+        return readable_as(self.train.sides[0] if self.train.sides else ())
+
+    @property
     def primary(self) -> str:
         """The metric by which epochs and layers are chosen."""
         return KINDS[self.kind].metrics[0]
@@ -292,6 +298,8 @@ class TaskSettings:
     """Whether the first row names the columns; detected by default."""
     skip_empty: bool = False
     """Whether rows with an empty cell are left out; they are an error otherwise."""
+    skip_broken: bool = False
+    """Whether images that do not open are left out; they are an error otherwise."""
 
     @property
     def format(self) -> Format:

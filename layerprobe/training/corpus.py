@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from layerprobe.encoders.batching import TokenizedTexts
+from layerprobe.encoders.batching import Prepared, TokenizedTexts
 from layerprobe.errors import DataError
 from layerprobe.progress import Progress, silent
 
@@ -54,13 +54,14 @@ class Corpus:
 
 
 def tokenize_corpus(
-    tokenize: Callable[[list[str]], TokenizedTexts], texts: Sequence[str], *, progress: Progress = silent
+    tokenize: Callable[[list[str]], Prepared], texts: Sequence[str], *, progress: Progress = silent
 ) -> Corpus:
     """Return `texts` as token ids; what `tokenize` raises is passed on."""
     parts, lengths, n_cut = [np.zeros(0, dtype=np.int32)], [0], 0
     padding, side = 0, "right"
     for start in range(0, len(texts), CHUNK):
         tokenized = tokenize(list(texts[start : start + CHUNK]))
+        assert isinstance(tokenized, TokenizedTexts)
         parts.append(tokenized.ids)
         lengths += tokenized.lengths
         n_cut += tokenized.n_truncated

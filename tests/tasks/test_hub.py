@@ -114,3 +114,9 @@ def test_without_network_the_message_is_one_line(tmp_path):
     assert run.stdout.count("\n") == 1
     assert run.stdout.startswith("cannot load 'no-such/data', which is no file, from the Hub: ")
     assert "HF_HUB_OFFLINE is set" in run.stdout
+
+
+def test_images_of_the_hub_are_to_be_downloaded(hub):
+    hub["splits"] = {"train": split(8).add_column("image", [None] * 8).cast_column("image", datasets.Image())}
+    with pytest.raises(TaskError, match="some/pictures train has images in 'image': download its Parquet files"):
+        load_task("some/pictures")

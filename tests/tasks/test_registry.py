@@ -92,5 +92,5 @@ def test_nothing_else_names_a_kind() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Constant) and node.value in OWN
     }
-    own = {f"layerprobe/tasks/kinds/{name}.py" for name in OWN}
+    own = {f"layerprobe/tasks/kinds/{name.replace(' ', '_')}.py" for name in OWN}
     assert naming == own | {"layerprobe/tasks/kinds/kind.py"} | DEFAULTS

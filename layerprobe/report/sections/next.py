@@ -16,7 +16,7 @@ def next_steps(study: Study) -> Section:
     served = (
         join(element("h3", name), commands(*command.splitlines())) for name, command in serve_commands(study).items()
     )
-    return section("next", heading, _export(study), block, *served, _served(study))
+    return section("next", heading, _export(study), block, *served, _served(study) if serve_commands(study) else None)
 
 
 def _export(study: Study) -> Markup:

@@ -170,6 +170,7 @@ OWN = {
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
     "summarization": "layerprobe.tasks.kinds.summarization:SUMMARIZATION",
+    "image classification": "layerprobe.tasks.kinds.image_classification:IMAGE_CLASSIFICATION",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 

@@ -1,0 +1,177 @@
+"""Images -> pixels, by the model's own processor, a batch at a time. Knows processors and grids; runs no model."""
+
+import functools
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+
+from layerprobe.encoders.batching import EXTRA, TOKEN, Batch
+from layerprobe.encoders.failures import first_sentence, model_errors
+from layerprobe.errors import DataError, ModelError
+from layerprobe.images import ImageItem, pillow
+
+PIXEL_MEMORY = 2**29
+"""Bytes of pixels that a reader keeps for the next epoch."""
+N_PROBES = 4
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class ImageReader:
+    """What makes the pixels of a model from images, and how many tokens the model makes of them.
+
+    The pixels of images that are read a second time, as in training, are kept as far as `PIXEL_MEMORY` goes.
+    """
+
+    processor: Any
+    """The model's own image processor, on Pillow and numpy whatever else is installed."""
+    name: str
+    """Of the model, for its errors."""
+    n_tokens: int
+    """Tokens of an image; 0 where that is not known yet."""
+    n_extra: int
+    """Those that are no patch of the image, at the beginning: [CLS], the token of a distilled model, registers."""
+    _seen: set[str] = field(default_factory=set)
+    _kept: dict[str, Tensor] = field(default_factory=dict)
+    _n_bytes: int = 0
+
+    def pixels(self, item: ImageItem) -> Tensor:
+        """Return the pixels of an image, (channel, row, column) float32.
+
+        Raises:
+            DataError: If it does not open.
+            ModelError: If the processor fails.
+        """
+        kept = self._kept.get(item.sha256)
+        if kept is not None:
+            return kept
+        image = item.read()
+        with model_errors(self.name, f"preprocessing {item.place}", advice="leave this image out"):
+            pixels: Tensor = self.processor(images=[image], return_tensors="pt")["pixel_values"][0].float()
+        size = pixels.numel() * pixels.element_size()
+        if item.sha256 in self._seen and self._n_bytes + size <= PIXEL_MEMORY:
+            self._kept[item.sha256] = pixels
+            self._n_bytes += size
+        self._seen.add(item.sha256)
+        return pixels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PreparedImages:
+    """Images from which batches of pixels are made as they are needed: memory holds no more than a batch of them."""
+
+    images: tuple[ImageItem, ...]
+    reader: ImageReader
+
+    @property
+    def n_truncated(self) -> int:
+        """Images are never cut at a number of tokens."""
+        return 0
+
+    @property
+    def padding_side(self) -> str:
+        """Of images nothing is padded."""
+        return "right"
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of every image: of all the same number."""
+        return [self.reader.n_tokens] * len(self.images)
+
+    def length(self, row: int) -> int:
+        """Return the tokens of one image."""
+        return self.reader.n_tokens
+
+    def collate(self, rows: Sequence[int], device: torch.device | str = "cpu") -> Batch:
+        """Return the pixels of images, (image, channel, row, column), and the mask of their tokens.
+
+        Raises:
+            DataError: If an image does not open.
+            ModelError: If the processor fails, or makes pixels of unequal sizes.
+        """
+        pixels = [self.reader.pixels(self.images[row]) for row in rows]
+        if len({each.shape for each in pixels}) > 1:
+            sizes = " and ".join(sorted({"x".join(map(str, each.shape)) for each in pixels})[:2])
+            raise ModelError(
+                f"the image processor of {self.reader.name} makes {sizes} pixels of images of unequal sizes: expected "
+                "one that crops or resizes all to one size"
+            )
+        mask = torch.full((len(pixels), self.reader.n_tokens), TOKEN)
+        mask[:, : self.reader.n_extra] = EXTRA
+        batch = {"pixel_values": torch.stack(pixels), "attention_mask": mask}
+        return {name: values.to(device, non_blocking=True) for name, values in batch.items()}
+
+
+def prepare_images(reader: ImageReader, items: Sequence[str]) -> PreparedImages:
+    """Return images to make batches of.
+
+    Raises:
+        DataError: If one is no image.
+    """
+    if texts := [item for item in items if not isinstance(item, ImageItem)]:
+        raise DataError(f"{reader.name} reads images, got the text {texts[0][:60]!r}: give images, or a text model")
+    return PreparedImages(images=tuple(item for item in items if isinstance(item, ImageItem)), reader=reader)
+
+
+@functools.cache
+def probe_images() -> tuple[ImageItem, ...]:
+    """Return four images of noise, of unequal sizes, on which a freshly loaded model is looked at."""
+    rng, items = np.random.default_rng(0), []
+    for number in range(N_PROBES):
+        file = io.BytesIO()
+        noise = rng.integers(0, 256, (24 + 8 * number, 40, 3), dtype=np.uint8)
+        pillow().fromarray(noise).save(file, "PNG")
+        items.append(ImageItem.of_bytes(file.getvalue(), place=f"probe {number + 1}"))
+    return tuple(items)
+
+
+def n_patches(config: Any, pixels: Tensor) -> int | None:
+    """Return the patches that a model of `config` makes of an image; None where its configuration does not say."""
+    size = getattr(config, "patch_size", None)
+    height, width = (size, size) if isinstance(size, int) else size if isinstance(size, list | tuple) else (0, 0)
+    if not height or not width:
+        return None
+    return int((pixels.shape[-2] // height) * (pixels.shape[-1] // width))
+
+
+def load_image_processor(name: str, source: str, options: dict[str, Any]) -> Any:
+    """Return a model's own image processor, on Pillow.
+
+    Raises:
+        DataError: If Pillow is not installed.
+        ModelError: If there is none, or it cannot be loaded.
+    """
+    try:
+        pillow()
+    except DataError as error:
+        raise ModelError(str(error)) from error
+    auto: Any = transformers.AutoImageProcessor
+    try:
+        return auto.from_pretrained(source, backend="pil", **options)
+    except Exception as error:  # transformers raises anything here, from OSError to TypeError
+        raise ModelError(
+            f"the image processor of {name} cannot be loaded: {first_sentence(error)}; expected "
+            "preprocessor_config.json beside the model"
+        ) from error
+
+
+def is_image_processor(value: object) -> bool:
+    """Return whether this is an image processor of transformers."""
+    return hasattr(value, "image_processor_type") or "ImageProcessor" in type(value).__name__
+
+
+def processor_digest(processor: Any) -> str:
+    """Return a sha256 of everything that decides which pixels a model is given."""
+    settings = {name: value for name, value in processor.to_dict().items() if not name.startswith("_")}
+    text = json.dumps([type(processor).__name__, settings], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

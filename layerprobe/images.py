@@ -1,0 +1,221 @@
+"""An image as an item of data: known by its bytes, read when it is needed. Knows files and Pillow, no model.
+
+An item stands wherever a text stands, in tasks, splits, links and the store: it is a string of its content's digest.
+"""
+
+import functools
+import hashlib
+import io
+import os
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from layerprobe.errors import DataError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Modality = Literal["text", "image"]
+"""What a model reads."""
+Readable = Literal["text", "image", "captioned"]
+"""What items are: texts, images, or images with their captions, which models of both kinds read."""
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+"""Of files that are taken for images."""
+SIXTEEN_BITS = ("I", "I;16", "I;16B", "I;16L")
+"""Pillow's modes of greyscale images with 16 bits."""
+INSTALL = "expected Pillow, which opens images, to be installed: pip install 'layerprobe[images]'"
+
+
+class ImageItem(str):
+    """An image, or an image with its caption: a string of its digest, which says what it is and not where it lies.
+
+    Two items are equal where their images, and captions, are; so copies are found as copies of texts are. An image
+    model reads the image; a text model reads the caption, where there is one.
+
+    Examples:
+        >>> ImageItem.of_bytes(b"pixels", place="a.png") == ImageItem.of_bytes(b"pixels", place="b.png")
+        True
+    """
+
+    __slots__ = ("caption", "data", "file", "place", "sha256")
+
+    sha256: str
+    """Of the bytes of the file."""
+    place: str
+    """What messages call it."""
+    file: Path | None
+    """Where the bytes are; None where they are in memory."""
+    data: bytes | memoryview | None
+    """The bytes, where they are in no file of their own."""
+    caption: str | None
+    """What is said of it."""
+
+    def __new__(
+        cls,
+        sha256: str,
+        *,
+        place: str,
+        file: Path | None = None,
+        data: bytes | memoryview | None = None,
+        caption: str | None = None,
+    ) -> Self:
+        """Make the item of a digest, whose bytes are in a file or given."""
+        item = super().__new__(cls, f"image {sha256}" + ("" if caption is None else f" {caption}"))
+        item.sha256, item.place, item.file, item.data, item.caption = sha256, place, file, data, caption
+        return item
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        data = None if self.data is None else bytes(self.data)  # a view of a file of this process alone
+        made = functools.partial(type(self), place=self.place, file=self.file, data=data, caption=self.caption)
+        return made, (self.sha256,)
+
+    def __repr__(self) -> str:
+        return f"<ImageItem {self.place}>"
+
+    @classmethod
+    def of_file(cls, file: Path, *, caption: str | None = None) -> Self:
+        """Return the item of a file.
+
+        Raises:
+            DataError: If it cannot be read.
+        """
+        return cls(hashlib.sha256(_bytes_of(file)).hexdigest(), place=str(file), file=file, caption=caption)
+
+    @classmethod
+    def of_bytes(cls, data: bytes | memoryview, *, place: str, caption: str | None = None) -> Self:
+        """Return the item of the bytes of a file."""
+        return cls(hashlib.sha256(data).hexdigest(), place=place, data=data, caption=caption)
+
+    def read(self) -> "Image":
+        """Return the image, in RGB and the right way up.
+
+        Raises:
+            DataError: If it does not open, or has changed since it was listed.
+        """
+        data = self.data if self.file is None else _bytes_of(self.file)
+        assert data is not None
+        if hashlib.sha256(data).hexdigest() != self.sha256:
+            raise DataError(f"{self.place} has changed since it was listed: run the command again")
+        return decoded(data, self.place)
+
+
+def _bytes_of(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as error:
+        raise DataError(f"{file} cannot be read: {error.strerror or error}") from error
+
+
+def pillow() -> Any:
+    """Return Pillow's module `Image`.
+
+    Raises:
+        DataError: If Pillow is not installed.
+    """
+    try:
+        from PIL import Image, ImageOps  # noqa: F401
+    except ImportError as error:
+        raise DataError(INSTALL) from error
+    return Image
+
+
+def decoded(data: bytes | memoryview, place: str) -> "Image":
+    """Return the image in a file's bytes, in RGB and the right way up, as the processors of transformers take it.
+
+    Turned as its EXIF data say; palettes and greys become RGB, transparency is dropped. Greys of 16 bits are divided by
+    257: Pillow, and with it transformers, would make white of all above 255.
+
+    Raises:
+        DataError: If it does not open, is cut off, or has more pixels than Pillow takes for safe.
+    """
+    pil = pillow()
+    from PIL import ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pil.DecompressionBombWarning)
+            image = pil.open(io.BytesIO(data))
+        image.load()
+        if image.mode == "F":
+            raise DataError(f"{place} has floating-point pixels of no known range: save it with 8 bits a channel")
+        image = ImageOps.exif_transpose(image)
+        return (_eight_bits(image) if image.mode in SIXTEEN_BITS else image).convert("RGB")
+    except DataError:
+        raise
+    except (pil.DecompressionBombWarning, pil.DecompressionBombError):
+        raise DataError(
+            f"{place} has more than the {pil.MAX_IMAGE_PIXELS:,} pixels that Pillow takes for safe: make it smaller"
+        ) from None
+    except Exception as error:  # what bytes lead Pillow to: OSError, SyntaxError, ValueError, struct.error
+        reason = " ".join(str(error).split())
+        reason = "its bytes are those of no format that Pillow knows" if "cannot identify" in reason else reason
+        raise DataError(f"{place} does not open as an image: {reason[:120]}") from error
+
+
+def _eight_bits(image: "Image") -> Any:
+    import numpy as np
+
+    return pillow().fromarray((np.asarray(image).astype(np.int64) // 257).clip(0, 255).astype(np.uint8))
+
+
+def readable_as(items: Sequence[str]) -> Readable:
+    """Return what items are.
+
+    Raises:
+        DataError: If some are images and others are texts.
+    """
+    listed = items if isinstance(items, tuple | list) else items[:1]  # `SpooledTexts` hold nothing but texts
+    kinds = {_readable_as(item) for item in listed}
+    if len(kinds) > 1:
+        raise DataError(
+            f"expected texts, images, or images with captions, got {' and '.join(sorted(kinds))} in one list"
+        )
+    return next(iter(kinds), "text")
+
+
+def _readable_as(item: str) -> Readable:
+    if not isinstance(item, ImageItem):
+        return "text"
+    return "image" if item.caption is None else "captioned"
+
+
+def prompted(prompt: str, items: Sequence[str]) -> Sequence[str]:
+    """Return items whose texts, or captions, begin with the prompt.
+
+    Raises:
+        DataError: If a prompt is to stand before an image.
+    """
+    return [_prompted(prompt, item) for item in items] if prompt else items
+
+
+def _prompted(prompt: str, item: str) -> str:
+    if not isinstance(item, ImageItem):
+        return prompt + item
+    if item.caption is None:
+        raise DataError(f"expected no prompt for images, got {prompt!r}")
+    return ImageItem(item.sha256, place=item.place, file=item.file, data=item.data, caption=prompt + item.caption)
+
+
+def captions_of(items: Sequence[str]) -> Sequence[str]:
+    """Return what a text model reads of items.
+
+    Raises:
+        DataError: If one is an image without a caption.
+    """
+    kind = readable_as(items)
+    if kind == "image":
+        raise DataError("expected texts, got images without captions")
+    return items if kind == "text" else [item.caption or "" for item in items if isinstance(item, ImageItem)]
+
+
+def is_image_file(path: str | os.PathLike[str]) -> bool:
+    """Return whether a file is taken for an image, by its name.
+
+    Examples:
+        >>> is_image_file("photo.JPG"), is_image_file("notes.txt")
+        (True, False)
+    """
+    return Path(path).suffix.lower() in SUFFIXES

@@ -1,0 +1,74 @@
+"""Images through the command line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from layerprobe_cli.main import app
+from typer.testing import CliRunner
+
+from tests.images import digit_folder, save_towers, save_vision
+from tests.models import save_tiny
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LAYERPROBE_CACHE", str(tmp_path / "cache"))
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, [str(each) for each in arguments], env={"COLUMNS": "200"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_doctor_says_what_a_model_makes_of_images(tmp_path: Path) -> None:
+    digits = digit_folder(tmp_path / "digits", 40, classes=(0, 1))
+    code, out, err = run("doctor", save_vision("dinov2-registers", tmp_path / "model"), "-t", digits)
+    assert code == 0, err
+    assert "4 patches an image, [CLS] and 2 others before them, which mean and max leave out" in out
+    assert "padding" not in out
+    assert "distinct images" in out
+    assert "40 images of 8 x 8 pixels" in err
+    code, out, _ = run("doctor", save_towers("clip", tmp_path / "clip"), "--json")
+    towers = json.loads(out)["checks"][0]["finding"]
+    assert towers.startswith("this is the text tower, which texts are given to; images are given to the image tower")
+    assert towers.endswith(":image)")
+
+
+def test_scores_and_a_page(tmp_path: Path) -> None:
+    digits, page = digit_folder(tmp_path / "digits", 60, classes=(0, 1)), tmp_path / "page.html"
+    code, out, err = run("score", save_vision("vit", tmp_path / "vit"), "-t", digits, "--json", "--report", page)
+    assert code == 0, err
+    assert len(json.loads(out)["scores"]) == 4
+    assert page.is_file()
+
+
+def test_predict_reads_the_effective_rank(tmp_path: Path) -> None:
+    digits = digit_folder(tmp_path / "digits", 60, classes=(0, 1))
+    code, out, err = run("predict", save_vision("vit", tmp_path / "vit"), "-t", digits)
+    assert code == 0, err
+    assert "effective rank" in out
+    code, _, err = run("metrics", tmp_path / "vit", "-t", digits, "--json")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize("command", ["score", "finetune", "find", "predict"])
+def test_a_text_model_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
+    digits = digit_folder(tmp_path / "digits", 60, classes=(0, 1))
+    code, _, err = run(command, save_tiny("bert", tmp_path / "bert"), "-t", digits)
+    assert code == 1
+    assert err.strip().splitlines()[-1].startswith("error: ")
+    assert "reads texts, got images: give texts, or an image encoder, such as ViT, DINOv2 or CLIP" in err
+
+
+def test_broken_images(tmp_path: Path) -> None:
+    digits = digit_folder(tmp_path / "digits", 12)
+    (digits / "0" / "broken.png").write_bytes(b"no image")
+    model = save_vision("siglip", tmp_path / "siglip")
+    code, _, err = run("extract", model, "--texts", digits)
+    assert code == 1
+    assert "1 of 13 images do not open" in err
+    assert "broken.png" in err
+    code, _, err = run("extract", model, "--texts", digits, "--skip-broken")
+    assert code == 0, err
+    assert "left out 1 of 13 images" in err
