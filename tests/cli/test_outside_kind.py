@@ -38,7 +38,7 @@ def graded(tmp_path: Path) -> Path:
 def in_a_process(folder: Path, *arguments: str | Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "layerprobe_cli.main", *map(str, arguments)],
-        env={**os.environ, "LAYERPROBE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"},
+        env={**os.environ, "LAYERPROBE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "400"},
         capture_output=True,
         text=True,
         timeout=300,
