@@ -73,11 +73,6 @@ class Items(abc.ABC):
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
 
     @property
-    def n_outputs(self) -> int:
-        """How many outputs of a model there are for them: by default one an item."""
-        return len(self)
-
-    @property
     def one_target(self) -> bool:
         """Whether all items have the same target, so that no correlation and no precision is defined."""
         return False
