@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 from layerprobe.errors import DataError, LayerProbeError
 from layerprobe.files import from_home
 from layerprobe.inputs import SETTINGS, read_document
-from layerprobe.tasks.tables import SUFFIXES
+from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
 from layerprobe.tasks.values import TaskSettings
 
 T = TypeVar("T")
@@ -249,7 +249,11 @@ def source_from(folder: Path | None, name: str) -> str:
     """Return a file or folder with its path, and anything else, such as a hub id, as it is."""
     if folder is None or not name:
         return name
-    is_path = name.startswith((".", "~")) or Path(name).suffix.lower() in SUFFIXES or (folder / name).exists()
+    is_path = (
+        name.startswith((".", "~"))
+        or Path(name).suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES)
+        or (folder / name).exists()
+    )
     return path_from(folder, name) if is_path else name
 
 

@@ -28,6 +28,8 @@ PROBE_VERSION = 1
 """Of logistic regression on frozen embeddings."""
 STS_PROBE_VERSION = 1
 """Of ridge regression on frozen pairs."""
+WORD_PROBE_VERSION = 1
+"""Of logistic regression on frozen token states."""
 FINETUNING_VERSION = 3
 """Of the loop that fine-tunes truncated models."""
 ADAPTATION_VERSION = 1

@@ -29,7 +29,7 @@ def scored(outputs, targets):
     return {"pearson": pearson(outputs, targets), "fit": 1 - float(error)}
 
 
-class Regression(Loss):
+class Grading(Loss):
     def __init__(self, *, width, n_labels):
         super().__init__(width=width, n_labels=n_labels)
         self.head = nn.Linear(width, 1)
@@ -41,26 +41,26 @@ class Regression(Loss):
         return F.mse_loss(outputs, targets)
 
 
-REGRESSION = Kind(
-    name="regression",
+GRADING = Kind(
+    name="grading",
     pairs=False,
     labelled=False,
     metrics=("pearson", "fit"),
     score=scored,
-    loss="toy_plugin:Regression",
+    loss="toy_plugin:Grading",
     zero_shot="probe",
     probe="layerprobe.scoring.probes:RIDGE",
     target_columns=("grade",),
     detects=lambda cells: "0.5" in cells,
 )
-BROKEN = Kind(**{name: getattr(REGRESSION, name) for name in Kind.__slots__} | {"loss": "toy_plugin:Missing"})
+BROKEN = Kind(**{name: getattr(GRADING, name) for name in Kind.__slots__} | {"loss": "toy_plugin:Missing"})
 """
 
 
 @contextlib.contextmanager
 def toy_kind(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Iterator[None]:
-    """A package with the kinds regression and broken and a metric of its own."""
-    install(monkeypatch, folder, KINDS, TOY, {"regression": "REGRESSION", "broken": "BROKEN"})
+    """A package with the kinds grading and broken and a metric of its own."""
+    install(monkeypatch, folder, KINDS, TOY, {"grading": "GRADING", "broken": "BROKEN"})
     install(monkeypatch, folder, METRICS, "from toy_plugin import FIT", {"fit": "FIT"}, package="toy_metric")
     yield
     monkeypatch.undo()

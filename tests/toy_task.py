@@ -7,6 +7,7 @@ import random
 from layerprobe.metrics.rouge import greedy_oracle
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.summaries import SummaryItems
+from layerprobe.tasks.tagged import TaggedSentences
 from layerprobe.tasks.values import Examples, Items, Task
 
 OF_EXAMPLES = tuple(name for name, kind in KINDS.items() if kind.load_items() is Examples)
@@ -29,6 +30,22 @@ def toy_pairs(n: int, seed: int) -> Examples:
     return Examples(first=first_ones, second=second_ones, targets=scores)
 
 
+TAGS = {"entities": ("O", "B-x", "I-x"), "tags": ("rest", "a or b", "c or d")}
+
+
+def toy_sentences(kind: str, n: int, seed: int) -> TaggedSentences:
+    """`n` sentences of four to six letters: entities begin with a or b, and c or d may go on with them."""
+    rng, words, tags = random.Random(seed), [], []
+    for _ in range(n):
+        letters = rng.choices("abcdefgh", k=rng.randint(4, 6))
+        places = [1 if letter in "ab" else 2 if letter in "cd" else 0 for letter in letters]
+        if kind == "entities":
+            places = [2 if tag == 2 and i and places[i - 1] == 1 else tag % 2 for i, tag in enumerate(places)]
+        words.append(tuple(letters))
+        tags.append(tuple(places))
+    return TaggedSentences(words=tuple(words), tags=tuple(tags), labels=TAGS[kind])
+
+
 def toy_examples(kind: str, n: int, seed: int) -> Examples:
     """`n` examples: a paraphrase shares half of its letters; three classes of overlap; an a or b, or none."""
     pairs = toy_pairs(n, seed)
@@ -36,6 +53,9 @@ def toy_examples(kind: str, n: int, seed: int) -> Examples:
         return pairs
     if kind == "classification":
         targets = tuple(float(any(letter in "ab" for letter in text)) for text in pairs.first)
+        return Examples(first=pairs.first, second=None, targets=targets)
+    if kind == "regression":
+        targets = tuple(sum(letter < "h" for letter in text.split()) / N_WORDS for text in pairs.first)
         return Examples(first=pairs.first, second=None, targets=targets)
     borders = (0.5,) if kind == "paraphrase" else (0.25, 0.75)
     targets = tuple(float(sum(score >= border for border in borders)) for score in pairs.targets)
@@ -46,7 +66,9 @@ LABELS: dict[str, tuple[str, ...]] = {
     "sts": (),
     "paraphrase": ("0", "1"),
     "entailment": ("no", "some", "much"),
+    "regression": (),
     "classification": ("without", "with"),
+    **TAGS,
 }
 
 
@@ -66,6 +88,8 @@ def toy_summaries(n: int, seed: int) -> SummaryItems:
 
 def toy_items(kind: str, n: int, seed: int) -> Items:
     """`n` items of a kind."""
+    if kind in TAGS:
+        return toy_sentences(kind, n, seed)
     return toy_summaries(n, seed) if kind == "summarization" else toy_examples(kind, n, seed)
 
 
@@ -78,7 +102,7 @@ def toy_task_of(kind: str, *, train: int = 64, validation: int = 32, test: int =
         validation=toy_items(kind, validation, 2),
         test=toy_items(kind, test, 3),
         labels=LABELS.get(kind, ()),
-        score_range=(0.0, 1.0) if kind == "sts" else None,
+        score_range=None if KINDS[kind].labelled or kind not in OF_EXAMPLES else (0.0, 1.0),
     )
 
 

@@ -19,7 +19,7 @@ def names_of(place: str) -> Callable[[str], list[str]]:
 def tasks(incomplete: str) -> list[str]:
     """Return the tasks that have a name, and the data files and folders on the way to one."""
     from layerprobe.tasks.hub import ALIASES
-    from layerprobe.tasks.tables import SUFFIXES
+    from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES
 
     typed, _, start = incomplete.rpartition("/")
     folder = Path(f"{typed}/" if "/" in incomplete else ".").expanduser()
@@ -29,5 +29,9 @@ def tasks(incomplete: str) -> list[str]:
         entries = []
     way = f"{typed}/" if "/" in incomplete else ""
     paths = [f"{way}{entry.name}/" for entry in entries if entry.is_dir()]
-    paths += [f"{way}{entry.name}" for entry in entries if entry.suffix.lower() in SUFFIXES and entry.is_file()]
+    paths += [
+        f"{way}{entry.name}"
+        for entry in entries
+        if entry.suffix.lower() in (*SUFFIXES, *CONLL_SUFFIXES) and entry.is_file()
+    ]
     return [each for each in (*ALIASES, *paths) if each.startswith(incomplete)]

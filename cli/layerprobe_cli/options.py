@@ -261,9 +261,9 @@ class TaskSource:
             "--task",
             "-t",
             autocompletion=tasks,
-            help="Sentence pairs with scores or labels, or texts with labels: a CSV, TSV, JSONL or Parquet file, a "
-            "folder with train, dev and test files, stsb, or the hub id of a data set. Images: a folder for each "
-            "class, in train, val and test or not, or a Parquet file of them.",
+            help="Sentence pairs with scores or labels, texts with labels or values, or words with tags: a CSV, TSV, "
+            "JSONL, Parquet or CoNLL file, a folder with train, dev and test files, stsb, or the hub id of a data set. "
+            "Images: a folder for each class, in train, val and test or not, or a Parquet file of them.",
             show_default=False,
         ),
     ] = None
@@ -271,7 +271,7 @@ class TaskSource:
         str | None,
         option(
             "Data",
-            help="Columns by name or number: s1,s2,score of pairs, or text,label of single texts.",
+            help="Columns by name or number: s1,s2,score of pairs, text,label of single texts, or word,tag of words.",
             show_default="detected",
         ),
     ] = None
@@ -282,7 +282,8 @@ class TaskSource:
             metavar=f"[{'|'.join(KINDS)}]",
             callback=_known_kind,
             autocompletion=names_of("layerprobe.tasks.kinds.kind:KINDS"),
-            help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
+            help="What is learnt: how similar texts are, whether they say the same, their relation, a text's value or "
+            "class, or the entities or tags of its words.",
             show_default="detected",
         ),
     ] = None

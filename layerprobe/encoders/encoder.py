@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
@@ -134,15 +136,20 @@ class Encoder:
 def tokenize_for(model: PreTrainedModel, tokenizer: Any, texts: Sequence[str], *, max_length: int) -> TokenizedTexts:
     """Return `texts` as token ids that `model` knows."""
     tokens = tokenize(tokenizer, texts, max_length=max_length, token_types=reads_token_types(model))
+    check_known(model, tokens.ids)
+    return tokens
+
+
+def check_known(model: PreTrainedModel, ids: NDArray[np.int32]) -> None:
+    """Raise ModelError if there is a token id that the model does not know."""
     n_known = getattr(model.config, "vocab_size", math.inf)
-    largest = int(tokens.ids.max(initial=0))
+    largest = int(ids.max(initial=0))
     if largest >= n_known:
         # a GPU would stop with an assertion that names nothing
         raise ModelError(
             f"the tokenizer gives token {largest} where the model knows {n_known} tokens: "
             "expected the tokenizer that the model was trained with"
         )
-    return tokens
 
 
 def reads_token_types(model: PreTrainedModel) -> bool:

@@ -139,7 +139,7 @@ def _embedded(
     done, total = 0, sum(lengths)
     behind: tuple[Sequence[int], _Copy] | None = None
     for rows, batch in _collated(texts, batches, encoder.device):
-        copy = _Copy(_computed(layers, batch))
+        copy = _Copy(in_halves(layers, batch))
         if behind is not None:
             result[:, behind[0]] = behind[1].result()
         behind = rows, copy
@@ -206,8 +206,8 @@ class _Copy:
 
 
 @torch.inference_mode()
-def _computed(layers: Layers, batch: Batch) -> Tensor:
-    """Run one batch; one that does not fit the device's memory is halved."""
+def in_halves(layers: Layers, batch: Batch) -> Tensor:
+    """Return what `layers` does of one batch; one that does not fit the device's memory is halved."""
     n_texts = len(batch["attention_mask"])
     try:
         return layers(batch)
@@ -216,5 +216,5 @@ def _computed(layers: Layers, batch: Batch) -> Tensor:
             raise
     torch.cuda.empty_cache()
     parts = (slice(n_texts // 2), slice(n_texts // 2, None))
-    halves = [_computed(layers, {name: values[part] for name, values in batch.items()}) for part in parts]
+    halves = [in_halves(layers, {name: values[part] for name, values in batch.items()}) for part in parts]
     return torch.cat(halves, dim=1)

@@ -77,6 +77,14 @@ class Criterion(nn.Module, abc.ABC):
         """Return the items as token ids, at most `max_length` a text."""
         return prepared_sides(encoder, items, max_length=max_length)
 
+    @classmethod
+    def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
+        """Return what of the splits of a task is cut at `max_length` tokens, in a line; empty where nothing is."""
+        texts = list(dict.fromkeys(text for each in items for text in each.texts))
+        n_cut = encoder.tokenize(texts, max_length=max_length).n_truncated
+        limit = encoder.limit(max_length)
+        return f"{n_cut} of {len(texts)} texts were cut at {limit} tokens in fine-tuning" if n_cut else ""
+
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return what is kept of each text of a pass: by default its pooled embedding, (text, width).
 
@@ -175,6 +183,23 @@ class CosineDecision(_Cosine):
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean binary cross entropy."""
         return F.binary_cross_entropy_with_logits(outputs, targets)
+
+
+class TextValue(Loss):
+    """w u + b, trained on its squared error against the value scaled to 0 .. 1."""
+
+    def __init__(self, *, width: int, n_labels: int) -> None:
+        super().__init__(width=width, n_labels=n_labels)
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, u: Tensor, v: Tensor | None) -> Tensor:
+        """Return the values, (n,)."""
+        values: Tensor = self.head(u)[:, 0]
+        return values
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean squared error."""
+        return F.mse_loss(outputs, targets)
 
 
 class TextClasses(Loss):

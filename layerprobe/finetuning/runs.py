@@ -36,6 +36,7 @@ from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import FailedRun, FineTuningRun, JointRun, Protocol, RunsOrigin, Weighting
 from layerprobe.progress import Progress, part_of, silent
 from layerprobe.serialisation import digest
+from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.versions import FINETUNING_VERSION, versions
 
@@ -163,13 +164,11 @@ def loaded_once(load: Callable[[], Encoder], task: Task, protocol: Protocol) -> 
 
 
 def warn_of_cut_texts(encoder: Encoder, task: Task, protocol: Protocol) -> None:
-    """Warn of texts that fine-tuning cuts."""
+    """Warn of what fine-tuning cuts."""
     splits = (task.train, task.validation, task.test)
-    texts = list(dict.fromkeys(text for examples in splits for text in examples.texts))
-    n_cut = encoder.tokenize(texts, max_length=protocol.max_length).n_truncated
-    if n_cut:
-        limit = encoder.limit(protocol.max_length)
-        logger.warning("%d of %d texts were cut at %d tokens in fine-tuning", n_cut, len(texts), limit)
+    said = KINDS[task.kind].load_loss().cut(encoder, splits, max_length=protocol.max_length)
+    if said:
+        logger.warning("%s", said)
 
 
 def load_or_run(

@@ -51,6 +51,16 @@ def correlation_influences(outputs: ArrayLike, targets: ArrayLike) -> Influences
     return {"spearman": _spearman_influences(x, y), "pearson": _pearson_influences(x, y)}
 
 
+def fit_influences(outputs: Array, targets: Array) -> Influences:
+    """Return the influences of items on the correlations and R2 of two (n,) series, see `fit_scores`.
+
+    R2 = 1 - E / V of the mean squared error E and the variance V of targets -> (E / V (y - mean)^2 - e^2) / V.
+    """
+    errors, spread = np.square(outputs - targets), np.square(targets - targets.mean())
+    of_fit = (errors.mean() / spread.mean() * spread - errors) / spread.mean()
+    return {**correlation_influences(outputs, targets), "r2": of_fit}
+
+
 def class_influences(outputs: Array, targets: Array) -> Influences:
     """Return the influences of items on macro F1 and accuracy of (n, classes) outputs, see `class_scores`.
 
@@ -73,6 +83,21 @@ def decision_influences(outputs: Array, targets: Array, threshold: float) -> Inf
         "average precision": _average_precision_influences(outputs, true),
         "accuracy": mean_influences(predicted == true),
     }
+
+
+def ratio_influences(above: ArrayLike, below: ArrayLike) -> Array:
+    """Return the influences of items on a ratio of sums, of (n,) parts of the items: n (a_i - r b_i) / sum b.
+
+    0 where the sum below is 0.
+
+    Examples:
+        >>> ratio_influences([1.0, 0.0], [1.0, 1.0]).tolist()
+        [0.5, -0.5]
+    """
+    a, b = np.asarray(above, dtype=np.float64), np.asarray(below, dtype=np.float64)
+    whole = b.sum()
+    influences: Array = len(b) * (a - a.sum() / whole * b) / whole if whole else np.zeros(len(b))
+    return influences
 
 
 def jackknife_influences(score: Callable[[NDArray[np.intp]], float], n: int, *, seed: int = 0) -> Array:
@@ -145,14 +170,8 @@ def _places(x: Array) -> tuple[Array, Callable[[Array], Array]]:
 
 
 def _f1_influences(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> Array:
-    """F1 = 2 TP / (P + T) -> n (2 tp_i - F1 (p_i + t_i)) / (P + T); 0 where there are neither."""
-    whole = int(predicted.sum()) + int(true.sum())
-    if not whole:
-        return np.zeros(len(true))
-    hits = predicted & true
-    score = 2 * int(hits.sum()) / whole
-    influences: Array = len(true) * (2.0 * hits - score * (predicted.astype(float) + true)) / whole
-    return influences
+    """F1 = 2 TP / (P + T), 0 where there are neither."""
+    return ratio_influences(2.0 * (predicted & true), predicted.astype(float) + true)
 
 
 def _average_precision_influences(outputs: Array, true: NDArray[np.bool_]) -> Array:

@@ -24,6 +24,10 @@ F1 = Metric(title="F1")
 AVERAGE_PRECISION = Metric(title="average precision")
 ACCURACY = Metric(title="accuracy")
 MACRO_F1 = Metric(title="macro F1")
+R2 = Metric(title="R2")
+ENTITY_F1 = Metric(title="entity F1")
+ENTITY_PRECISION = Metric(title="entity precision")
+ENTITY_RECALL = Metric(title="entity recall")
 NDCG_10 = Metric(title="nDCG@10")
 MRR = Metric(title="MRR")
 MRR_10 = Metric(title="MRR@10")
@@ -43,6 +47,10 @@ METRICS: Registry[Metric] = Registry(
         "average precision": "layerprobe.metrics.names:AVERAGE_PRECISION",
         "accuracy": "layerprobe.metrics.names:ACCURACY",
         "macro f1": "layerprobe.metrics.names:MACRO_F1",
+        "r2": "layerprobe.metrics.names:R2",
+        "entity f1": "layerprobe.metrics.names:ENTITY_F1",
+        "entity precision": "layerprobe.metrics.names:ENTITY_PRECISION",
+        "entity recall": "layerprobe.metrics.names:ENTITY_RECALL",
         "ndcg@10": "layerprobe.metrics.names:NDCG_10",
         "mrr": "layerprobe.metrics.names:MRR",
         "mrr@10": "layerprobe.metrics.names:MRR_10",

@@ -16,6 +16,18 @@ def correlations(outputs: Array, targets: Array) -> dict[str, float]:
     return {"spearman": spearman(outputs, targets), "pearson": pearson(outputs, targets)}
 
 
+def fit_scores(outputs: Array, targets: Array) -> dict[str, float]:
+    """Return how near (n,) outputs come to (n,) targets: correlations, and R2, the share of their variance.
+
+    R2 = 1 - sum (output - target)^2 / sum (target - mean)^2, at most 1; negative where the mean would be nearer.
+
+    Raises:
+        DataError: If outputs or targets are all the same.
+    """
+    scores = correlations(outputs, targets)
+    return {**scores, "r2": 1 - float(np.square(outputs - targets).sum() / np.square(targets - targets.mean()).sum())}
+
+
 def class_scores(outputs: Array, targets: Array) -> dict[str, float]:
     """Return how well (n, classes) outputs, of which the highest wins, tell (n,) class numbers."""
     predicted = outputs.argmax(axis=1)

@@ -162,7 +162,8 @@ def score_method(scores: LayerScores, kind: str) -> str:
     """Return how untrained embeddings were scored on a kind of task, as a sentence."""
     title, rules = capitalised(metric_title(scores.primary)), KINDS[kind]
     if scores.method == "probe":
-        probe = f"{rules.load_probe().title} on the frozen embeddings, fitted on the train split"
+        frozen = "token states" if rules.zero_shot == "own" else "embeddings"
+        probe = f"{rules.load_probe().title} on the frozen {frozen}, fitted on the train split"
         return f"{title} on the {scores.split} split of {probe}."
     if rules.threshold is None:
         return f"{title} correlation of cosine and gold score on the {scores.split} split."

@@ -15,6 +15,8 @@ Array = NDArray[np.float64]
 STEPS = 1000
 LOGIT_VARIANCE = 10.0
 """Of a probe's logits under its prior: the L2 penalty is that of weights with this variance over the features."""
+NEVER = -1e9
+"""The logit of a class that no training example has."""
 PENALTIES = tuple(10.0**power for power in range(0, 7))
 """The cross-validation chooses among them; features have a standard deviation of 1."""
 
@@ -46,6 +48,38 @@ def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray
     Each feature is divided by its standard deviation in `train`; the L2 penalty is scikit-learn's with
     C = 10 / features. Targets are class numbers; every class up to the highest must occur.
     """
+    model, mean, spread = _logistic(train, targets)
+    outputs: Array = model.predict_proba((features - mean) / spread).astype(np.float64)
+    return outputs
+
+
+def logistic_weights(
+    train: NDArray[np.float32], targets: NDArray[np.intp], n_classes: int
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Fit what `logistic_probe` does and return it as weights of the features as they are, so that others can pass by.
+
+    A class that is not among the targets is never the highest.
+
+    Returns:
+        (width, classes) and (classes,): features @ weights + bias are logits.
+    """
+    weights = np.zeros((train.shape[1], n_classes))
+    bias = np.full(n_classes, NEVER)
+    present = np.unique(targets)
+    if len(present) == 1:
+        bias[present] = 0
+    else:
+        model, mean, spread = _logistic(train, targets)
+        two = len(present) == 2  # of which scikit-learn has one row, the difference
+        rows = np.concatenate([0 * model.coef_, model.coef_]) if two else model.coef_
+        weights[:, present] = (rows / spread).T
+        bias[present] = np.append(0, model.intercept_) if two else model.intercept_
+        bias[present] -= mean @ weights[:, present]
+    return weights.astype(np.float32), bias.astype(np.float32)
+
+
+def _logistic(train: NDArray[np.float32], targets: NDArray[Any]) -> tuple[Any, NDArray[Any], NDArray[Any]]:
+    """Return logistic regression, fitted on features less their mean over their standard deviation, and these."""
     from sklearn.exceptions import ConvergenceWarning  # takes a second to load
     from sklearn.linear_model import LogisticRegression
 
@@ -56,8 +90,7 @@ def logistic_probe(train: NDArray[np.float32], targets: Array, features: NDArray
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=LOGIT_VARIANCE / train.shape[1], max_iter=STEPS)
         model.fit((train - mean) / spread, targets.astype(int))
-    outputs: Array = model.predict_proba((features - mean) / spread).astype(np.float64)
-    return outputs
+    return model, mean, spread
 
 
 def ridge_features(u: NDArray[np.float32], v: NDArray[np.float32] | None) -> Array:

@@ -141,7 +141,7 @@ def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[i
 def _looks_like_header(table: Table) -> bool:
     """Return whether the first row names a text column, or has words where all other rows have numbers."""
     first, *rest = table.rows
-    if {_plain(cell) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
+    if {plain_name(cell) for cell in first} & {*TEXT_NAMES, *itertools.chain(*SENTENCE_NAMES)}:
         return True
     numeric = (bool(rest) and all(is_number(row[i]) for row in rest) for i in range(table.width))
     return any(is_numeric and not is_number(cell) for is_numeric, cell in zip(numeric, first, strict=True))
@@ -210,18 +210,18 @@ def _known_text_columns(table: Table) -> tuple[int, ...]:
 
 
 def _named_sentences(header: Sequence[str]) -> tuple[int, int] | None:
-    names = [_plain(name) for name in header]
+    names = [plain_name(name) for name in header]
     return next(((names.index(a), names.index(b)) for a, b in SENTENCE_NAMES if {a, b} <= set(names)), None)
 
 
 def _named(header: Sequence[str], known: Sequence[str]) -> int | None:
-    names = [_plain(name) for name in header]
+    names = [plain_name(name) for name in header]
     return next((names.index(name) for name in known if name in names), None)
 
 
 def _distinct(table: Table, columns: tuple[int, ...]) -> tuple[int, ...]:
     """Return columns that were found by their names; raise TaskError if another column has the name of one."""
-    names = [_plain(name) for name in table.header or ()]
+    names = [plain_name(name) for name in table.header or ()]
     for column in columns:
         if names.count(names[column]) > 1:
             raise _twice(table, (table.header or ())[column])
@@ -232,7 +232,8 @@ def _twice(table: Table, name: str) -> TaskError:
     return TaskError(f"{table.name} has several columns {_short(name)!r}: rename them, or name columns by index from 0")
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """Return a name in lower case, without spaces, underscores and hyphens."""
     return re.sub(r"[\s_-]+", "", name).lower()
 
 
@@ -253,7 +254,7 @@ def _likely_columns(table: Table, wanted: Sequence[str]) -> list[int]:
     columns = {i: [row[i].strip() for row in rows] for i in range(table.width)}
     body = {i: cells[1:] or cells if table.header is None else cells for i, cells in columns.items()}
     numeric = [i for i in body if body[i] and all(is_number(cell) for cell in body[i] if cell)]
-    named = [] if table.header is None else [i for i, name in enumerate(table.header) if _plain(name) in ROW_NAMES]
+    named = [] if table.header is None else [i for i, name in enumerate(table.header) if plain_name(name) in ROW_NAMES]
     numbering = [*named, *(i for i in numeric if _counts_up(body[i]))]
     others = [i for i in range(table.width) if i not in numbering]
     length = {i: sum(map(len, body[i])) for i in others}

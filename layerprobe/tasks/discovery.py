@@ -24,7 +24,9 @@ def split_role(name: str) -> str | None:
     return word[1] if word[1] in ("train", "test") else "validation"
 
 
-def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -> dict[str, Path]:
+def sibling_splits(
+    train: Path, roles: Sequence[str] = ("validation", "test"), *, suffixes: Sequence[str] = SUFFIXES
+) -> dict[str, Path]:
     """Return the files of `roles` that lie beside a train file and are named like it.
 
     `en-test.csv` belongs to `en-train.csv`; where it is missing, so does a lone `en-test-annotated.csv`.
@@ -35,7 +37,7 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
     if split_role(train.stem) != "train":
         return {}
     before, after = _around(train)
-    files = [path for path in data_files(train.parent) if path.suffix == train.suffix]
+    files = [path for path in data_files(train.parent, suffixes) if path.suffix == train.suffix]
     siblings = {}
     for role in roles:
         candidates = [path for path in files if split_role(path.stem) == role and _around(path)[0] == before]
@@ -48,11 +50,11 @@ def sibling_splits(train: Path, roles: Sequence[str] = ("validation", "test")) -
     return siblings
 
 
-def folder_splits(folder: Path) -> dict[str, Path]:
+def folder_splits(folder: Path, *, suffixes: Sequence[str] = SUFFIXES) -> dict[str, Path]:
     """Return the split files of a folder, a lone file as train; raise TaskError if it is not clear which is which."""
-    files = data_files(folder)
+    files = data_files(folder, suffixes)
     if not files:
-        raise TaskError(f"{folder} has no data file: expected one of {', '.join(SUFFIXES)}")
+        raise TaskError(f"{folder} has no data file: expected one of {', '.join(suffixes)}")
     if len(files) == 1:
         return {"train": files[0]}
     roles = [(split_role(path.stem), path) for path in files]
@@ -67,10 +69,10 @@ def folder_splits(folder: Path) -> dict[str, Path]:
     return splits
 
 
-def data_files(folder: Path) -> list[Path]:
+def data_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
     """Return the files of a folder whose format is known, by name; raise TaskError if it cannot be read."""
     try:
-        return sorted(path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file())
+        return sorted(path for path in folder.iterdir() if path.suffix.lower() in suffixes and path.is_file())
     except OSError as error:
         raise TaskError(f"{folder} cannot be read: {error.strerror or error}") from error
 

@@ -8,7 +8,7 @@ from layerprobe.errors import TaskError
 from layerprobe.tasks.columns import Columns, task_columns
 from layerprobe.tasks.kinds.kind import KINDS, detect_kind
 from layerprobe.tasks.labels import class_names
-from layerprobe.tasks.scores import check_range, detect_range, parse_score, scale
+from layerprobe.tasks.scores import check_range, parse_score, scale
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table
 from layerprobe.tasks.texts import Cleaner, EmptyCells, count
@@ -126,7 +126,7 @@ def task_of(
     if KINDS[kind].labelled:
         labels, scale_note = _classes(kind, splits)
     else:
-        score_range, scale_note = _score_range([row for role in SPLITS for row in splits[role]], score_range)
+        score_range, scale_note = _score_range(kind, [row for role in SPLITS for row in splits[role]], score_range)
     number = {label: i for i, label in enumerate(labels)}
     train, validation, test = (_examples(splits[role], number, score_range) for role in SPLITS)
     return Task(
@@ -212,13 +212,14 @@ def _overlap(train: Examples, test: Examples) -> list[str]:
     return [f"{said} ({count(n_pairs, 'whole pair')})"]
 
 
-def _score_range(rows: Sequence[Row], given: tuple[float, float] | None) -> tuple[tuple[float, float], str]:
-    low, high = detect_range([row.score for row in rows]) if given is None else check_range(given)
+def _score_range(kind: str, rows: Sequence[Row], given: tuple[float, float] | None) -> tuple[tuple[float, float], str]:
+    low, high = KINDS[kind].score_range([row.score for row in rows]) if given is None else check_range(given)
     for row in rows:
         if not low <= row.score <= high:
             raise TaskError(f"{row.place}: expected a score from {low:g} to {high:g}, got {row.score:g}")
     source = "a range detected from the data" if given is None else "the range that was given"
-    return (low, high), f"scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
+    read = "" if KINDS[kind].pairs else f"read as {kind}; "
+    return (low, high), f"{read}scaled scores from {low:g} .. {high:g} to 0 .. 1, {source}"
 
 
 def _examples(rows: Sequence[Row], number: Mapping[str, int], score_range: tuple[float, float] | None) -> Examples:

@@ -10,7 +10,7 @@ from typing import Any
 from layerprobe.errors import TaskError
 from layerprobe.files import from_home
 from layerprobe.tasks.discovery import split_role
-from layerprobe.tasks.tables import SUFFIXES, Table, check_size, table_of_columns
+from layerprobe.tasks.tables import CONLL_SUFFIXES, SUFFIXES, Table, check_size, table_of_columns
 
 ALIASES = {"stsb": "sentence-transformers/stsb"}
 
@@ -28,11 +28,20 @@ def is_hub_name(source: str) -> bool:
 def is_on_hub(source: str | Path) -> bool:
     """Return whether a source is the name of a data set and no file."""
     path = from_home(source)
-    return not path.exists() and path.suffix.lower() not in SUFFIXES and is_hub_name(str(source))
+    return not path.exists() and path.suffix.lower() not in (*SUFFIXES, *CONLL_SUFFIXES) and is_hub_name(str(source))
 
 
 def hub_tables(name: str) -> dict[str, Table]:
     """Return the tables of a hub data set by train, validation and test; a lone split counts as train.
+
+    Raises:
+        TaskError: As `hub_splits`.
+    """
+    return {role: split_table(f"{name} {role}", split) for role, split in hub_splits(name).items()}
+
+
+def hub_splits(name: str) -> dict[str, Any]:
+    """Return the splits of a hub data set by train, validation and test; a lone split counts as train.
 
     Raises:
         TaskError: If it cannot be loaded, or has several splits and none is train.
@@ -44,7 +53,7 @@ def hub_tables(name: str) -> dict[str, Table]:
         by_role = {"train": next(iter(splits))}
     if "train" not in by_role:
         raise TaskError(f"{name!r} has the splits {', '.join(splits)}: expected train, validation and test")
-    return {role: split_table(f"{name} {key}", splits[key]) for role, key in by_role.items()}
+    return {role: splits[key] for role, key in by_role.items()}
 
 
 def hub_retrieval_tables(name: str, split: str) -> dict[str, Table]:

@@ -21,14 +21,23 @@ def tables_of(data: object, name: str) -> dict[str, Table]:
     Raises:
         TaskError: If it is no data, or a mapping of splits and none is train.
     """
+    return {role: table_of(part, label) for role, (label, part) in splits_of(data, name).items()}
+
+
+def splits_of(data: object, name: str) -> dict[str, tuple[str, Any]]:
+    """Return data by train, validation and test, each with its name; what is no mapping of splits counts as train.
+
+    Raises:
+        TaskError: If it is a mapping of splits and none is train.
+    """
     if not isinstance(data, Mapping) or not data or not all(_is_table(part) for part in data.values()):
-        return {"train": table_of(data, name)}
+        return {"train": (name, data)}
     splits = {role: key for key in data if (role := split_role(str(key))) is not None}
     if len(data) == 1:
         splits = {"train": next(iter(data))}
     if "train" not in splits:
         raise TaskError(f"{name} has the splits {', '.join(map(str, data))}: expected train, validation and test")
-    return {role: table_of(data[key], f"{name} {key}") for role, key in splits.items()}
+    return {role: (f"{name} {key}", data[key]) for role, key in splits.items()}
 
 
 def table_of(data: object, name: str) -> Table:
@@ -41,9 +50,9 @@ def table_of(data: object, name: str) -> Table:
     Raises:
         TaskError: If it is none of these, is empty or too large, or rows are of different lengths.
     """
-    if _is_data_set(data):
+    if is_data_set(data):
         return split_table(name, data)
-    columns = _columns(data, name)
+    columns = columns_of(data, name)
     if columns is not None:
         lengths = {column: len(values) for column, values in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -60,12 +69,13 @@ def table_of(data: object, name: str) -> Table:
 
 def _is_table(data: object) -> bool:
     """Return whether data is a table, and not a column of one."""
-    if _is_data_set(data) or _is_frame(data) or isinstance(data, Mapping):
+    if is_data_set(data) or _is_frame(data) or isinstance(data, Mapping):
         return True
     return isinstance(data, (list, tuple)) and bool(data) and isinstance(data[0], (Mapping, list, tuple))
 
 
-def _is_data_set(data: object) -> bool:
+def is_data_set(data: object) -> bool:
+    """Return whether data is a `datasets.Dataset`."""
     return "datasets" in sys.modules and isinstance(data, sys.modules["datasets"].Dataset)
 
 
@@ -73,7 +83,7 @@ def _is_frame(data: object) -> bool:
     return "pandas" in sys.modules and isinstance(data, sys.modules["pandas"].DataFrame)
 
 
-def _columns(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
+def columns_of(data: Any, name: str) -> dict[str, Sequence[Any]] | None:
     """Return the columns of what has some; None of a sequence."""
     if _is_frame(data):
         names = [str(column) for column in data.columns]

@@ -57,6 +57,18 @@ def detect_range(scores: Sequence[float]) -> tuple[float, float]:
     )
 
 
+def detect_or_observe(scores: Sequence[float]) -> tuple[float, float]:
+    """Return the range that `detect_range` does, and where scores fit no usual one, their minimum and maximum.
+
+    Examples:
+        >>> detect_or_observe([0.2, 4.8]), detect_or_observe([-20.5, 1990])
+        ((0.0, 5.0), (-20.5, 1990))
+    """
+    low, high = min(scores, default=0.0), max(scores, default=0.0)
+    fits = any(usual[0] <= low and high <= usual[1] for usual in USUAL_RANGES)
+    return detect_range(scores) if fits or low == high else (low, high)
+
+
 def check_range(score_range: tuple[float, float]) -> tuple[float, float]:
     """Return a range as floats; raise TaskError unless it is two finite numbers, the lower one first."""
     if len(score_range) != 2 or not all(map(math.isfinite, score_range)) or score_range[0] >= score_range[1]:

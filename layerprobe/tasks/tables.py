@@ -491,3 +491,5 @@ def _cell(value: Any) -> str:
 
 
 SUFFIXES = (*_WAYS, ".jsonl", ".parquet")
+CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
+"""Of files with a word a line, which are no tables."""

@@ -38,7 +38,7 @@ def graded(tmp_path: Path) -> Path:
 def in_a_process(folder: Path, *arguments: str | Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "layerprobe_cli.main", *map(str, arguments)],
-        env={**os.environ, "LAYERPROBE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "200"},
+        env={**os.environ, "LAYERPROBE_CACHE": str(folder / "cache"), "HF_HUB_OFFLINE": "1", "COLUMNS": "400"},
         capture_output=True,
         text=True,
         timeout=300,
@@ -49,8 +49,8 @@ def in_a_process(folder: Path, *arguments: str | Path) -> str:
 
 
 def test_a_process_knows_it(toy: None, pair: tuple[Path, Path], graded: Path, tmp_path: Path) -> None:
-    assert f"|{[*OWN][-1]}|broken|regression]" in in_a_process(tmp_path, "score", "--help")
-    table = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "regression")
+    assert f"|{[*OWN][-1]}|broken|grading]" in in_a_process(tmp_path, "score", "--help")
+    table = in_a_process(tmp_path, "score", pair[1], "-t", graded, "--kind", "grading")
     assert "Pearson" in table
     assert "toy fit" in table
 
@@ -61,7 +61,7 @@ def test_every_command_takes_it(
     scored = layerprobe("score", pair[1], "-t", graded, "--json")
     assert scored.code == 0, scored.err
     scores = scored.json["scores"]
-    assert (scored.json["kind"], scores["method"], scores["primary"]) == ("regression", "probe", "pearson")
+    assert (scored.json["kind"], scores["method"], scores["primary"]) == ("grading", "probe", "pearson")
     assert max(scores["metrics"]["pearson"]) > 80
     tuned = layerprobe("finetune", pair[1], "-t", graded, *QUICK, "--layers", "1", "--json").json
     assert tuple(tuned["runs"][0]["test"]) == ("pearson", "fit")
@@ -72,5 +72,5 @@ def test_every_command_takes_it(
     assert done.code == 0, done.err
     page = (tmp_path / "study" / "report.html").read_text()
     assert "Pearson on the test split of ridge regression on the frozen embeddings, fitted on the train split." in page
-    assert "(regression, sha256" in page
+    assert "(grading, sha256" in page
     assert "toy fit" in page

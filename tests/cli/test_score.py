@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from layerprobe.metrics.names import metric_title
 from layerprobe.tasks.kinds.kind import KINDS
+from layerprobe.tasks.tagged import TaggedSentences
 from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task_of
@@ -15,7 +17,7 @@ from tests.toy_task import toy_task_of
 from .conftest import Layerprobe
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-OWN = ("sts", "paraphrase", "entailment", "classification")
+OWN = ("sts", "paraphrase", "entailment", "regression", "classification", "entities", "tags")
 
 
 def write(task: Task, folder: Path) -> Path:
@@ -23,6 +25,11 @@ def write(task: Task, folder: Path) -> Path:
     folder.mkdir()
     for split in ("train", "validation", "test"):
         examples = task.split(split)  # type: ignore[arg-type]
+        if isinstance(examples, TaggedSentences):
+            named = [[task.labels[tag] for tag in tags] for tags in examples.tags]
+            rows = [{"tokens": w, "tags": t} for w, t in zip(examples.words, named, strict=True)]
+            (folder / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+            continue
         second = examples.second or ()
         names = [task.labels[int(target)] if task.labels else f"{5 * target:g}" for target in examples.targets]
         columns = [examples.first, *([second] if second else []), names]

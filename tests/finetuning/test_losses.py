@@ -87,14 +87,15 @@ def test_classification_sees_one_text() -> None:
 @pytest.mark.parametrize("kind", OF_EXAMPLES)
 def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
     criterion = loss_for(kind, n_labels=3)
-    v = None if kind == "classification" else V
+    v = V if KINDS[kind].pairs else None
     outputs = criterion(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
     np.testing.assert_allclose(criterion.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
 
 
 def test_only_classes_have_a_head() -> None:
     sizes = {kind: sum(p.numel() for p in loss_for(kind, n_labels=2).parameters()) for kind in OF_EXAMPLES}
-    assert sizes == {"sts": 0, "paraphrase": 0, "entailment": 2 * 9 + 2, "classification": 2 * 3 + 2}
+    heads = {"entailment": 2 * 9 + 2, "regression": 3 + 1, "classification": 2 * 3 + 2}
+    assert sizes == {"sts": 0, "paraphrase": 0, **heads}
 
 
 # ---- training -----------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_numbers_that_single_texts_have(
     """A kind from another package is read, too; nothing says which of its texts belong together."""
     examples = replace(toy_examples("classification", 40, 1), targets=tuple(float(i % 7) / 7 for i in range(40)))
     with toy_kind(monkeypatch, tmp_path):
-        task = Task(name="toy", kind="regression", train=examples, validation=examples, test=examples)
+        task = Task(name="toy", kind="grading", train=examples, validation=examples, test=examples)
         assert list(read(model, task, options)) == ["LogME", "LinMSE", "kNN"]
 
 

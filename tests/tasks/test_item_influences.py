@@ -28,7 +28,7 @@ def test_every_metric_of_every_kind_has_influences_on_the_scale_of_its_scores(ki
     for metric in rules.metrics:
         found = item_influences(kind, outputs, targets, metric=metric, threshold=threshold)
         assert found.sum() == pytest.approx(0, abs=1e-9)
-        assert found[7] == pytest.approx((n - 1) * (scores[metric] - without[metric]), abs=4)
+        assert found[7] == pytest.approx((n - 1) * (scores[metric] - without[metric]), abs=4, rel=0.05)
     primary = item_influences(kind, outputs, targets, threshold=threshold)
     expected = item_influences(kind, outputs, targets, metric=rules.metrics[0], threshold=threshold)
     np.testing.assert_array_equal(primary, expected)
@@ -42,8 +42,8 @@ def test_a_metric_from_outside_is_computed_by_leaving_items_out(
     targets = rng.normal(size=150)
     outputs = targets + rng.normal(size=150)
     with toy_kind(monkeypatch, tmp_path):
-        found = item_influences("regression", outputs, targets)
-        fit = item_influences("regression", outputs, targets, metric="fit")
+        found = item_influences("grading", outputs, targets)
+        fit = item_influences("grading", outputs, targets, metric="fit")
     expected = item_influences("sts", outputs, targets, metric="pearson")
     assert np.corrcoef(found, expected)[0, 1] > 0.99
     assert found.std() == pytest.approx(expected.std(), rel=0.1)

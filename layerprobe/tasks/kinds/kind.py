@@ -6,7 +6,7 @@ Nothing heavy is imported before a kind is used, so that `--help` can name all o
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
 from layerprobe.registry import Registry
 from layerprobe.tasks.labels import label_cell
+from layerprobe.tasks.scores import detect_range
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +80,8 @@ class Kind:
     """Whether outputs can be scored where all targets are equal: a correlation or a precision cannot."""
     classes: tuple[str, ...] = ()
     """Names of the classes, where they are always the same."""
+    score_range: Callable[[Sequence[float]], tuple[float, float]] = detect_range
+    """Scores -> what 0 and 1 are in the source, where targets are scores and nobody says."""
     target_columns: tuple[str, ...] = LABEL_COLUMNS
     """Usual names of the target's column, written as `LABEL_COLUMNS`; the first in a file is taken."""
     read_label: Callable[[str, str], str] = _plain_label
@@ -168,9 +171,12 @@ OWN = {
     "sts": "layerprobe.tasks.kinds.sts:STS",
     "paraphrase": "layerprobe.tasks.kinds.paraphrase:PARAPHRASE",
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
+    "regression": "layerprobe.tasks.kinds.regression:REGRESSION",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
     "summarization": "layerprobe.tasks.kinds.summarization:SUMMARIZATION",
     "image classification": "layerprobe.tasks.kinds.image_classification:IMAGE_CLASSIFICATION",
+    "entities": "layerprobe.tasks.kinds.entities:ENTITIES",
+    "tags": "layerprobe.tasks.kinds.tags:TAGS",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 

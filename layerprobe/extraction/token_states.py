@@ -1,0 +1,115 @@
+"""The token states of every layer of an encoder, batch by batch, or of chosen tokens in a file that goes away.
+
+Knows a loaded encoder and token ids; no tasks. All states of all texts are never in memory at a time.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, token_batches
+from layerprobe.encoders.encoder import Encoder
+from layerprobe.errors import DegenerateLayerError
+from layerprobe.extraction.embed import ACCELERATOR_BATCH_TOKENS, CPU_BATCH_TOKENS, in_halves
+from layerprobe.names import short_name
+from layerprobe.progress import Progress, silent
+
+
+def token_states(
+    encoder: Encoder,
+    texts: TokenizedTexts,
+    *,
+    rows: Sequence[int] | None = None,
+    batch_tokens: int | None = None,
+    progress: Progress = silent,
+) -> Iterator[tuple[list[int], NDArray[np.float32]]]:
+    """Yield the token states of texts at every layer, a batch at a time, longest texts first.
+
+    Args:
+        encoder: A loaded encoder.
+        texts: What its tokenizer made of the texts.
+        rows: Numbers of the texts that are wanted; all by default.
+        batch_tokens: Tokens a batch, padding included; as for `embed_layers` by default.
+        progress: Called with the tokens that are done, and all.
+
+    Yields:
+        The numbers of the texts of a batch, and (layer, text, token, feature) float32: each text begins with its own
+        tokens, whichever side is padded; what comes behind them means nothing.
+
+    Raises:
+        DegenerateLayerError: If a state is not finite; names the layer and the model.
+    """
+    wanted = list(range(len(texts))) if rows is None else list(rows)
+    lengths = [texts.length(row) for row in wanted]
+    budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
+
+    def layers(batch: Batch) -> Tensor:
+        with encoder.precision():
+            states = torch.stack([each.float() for each in encoder.layer_states(batch)])
+        if texts.padding_side == "left":
+            shifts = (batch["attention_mask"].sum(dim=1) - states.shape[2]).tolist()
+            states = torch.stack([states[:, i].roll(shift, 1) for i, shift in enumerate(shifts)], dim=1)
+        # a state at padding may be infinite
+        inside = torch.arange(states.shape[2], device=states.device) < batch["attention_mask"].sum(dim=1)[:, None]
+        return states.masked_fill(~inside[None, :, :, None], 0)
+
+    done, total = 0, sum(lengths)
+    for chosen in token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant):
+        numbers = [wanted[i] for i in chosen]
+        states = in_halves(layers, collate(texts, numbers, encoder.device)).cpu().numpy()
+        for layer, values in enumerate(states):
+            if not np.isfinite(values).all():
+                raise DegenerateLayerError(
+                    f"layer {layer} of {encoder.description.name} is not finite: expected finite token states, got NaN "
+                    f"or infinity in {encoder.description.dtype}; try --dtype float32"
+                )
+        yield numbers, states
+        done += sum(lengths[i] for i in chosen)
+        progress(f"reading with {short_name(encoder.description.name)}", done, total)
+
+
+@contextlib.contextmanager
+def kept_token_states(
+    encoder: Encoder,
+    texts: TokenizedTexts,
+    rows: NDArray[np.int64],
+    places: NDArray[np.int64],
+    *,
+    batch_tokens: int | None = None,
+    progress: Progress = silent,
+) -> Iterator[NDArray[np.float32]]:
+    """Give the states of chosen tokens at every layer, from a temporary file that is removed afterwards.
+
+    Args:
+        encoder: A loaded encoder.
+        texts: What its tokenizer made of the texts.
+        rows: (n,) numbers of the texts.
+        places: (n,) places of the tokens in them, from 0.
+        batch_tokens: As for `token_states`.
+        progress: As there.
+
+    Yields:
+        (layer, n, feature) float32, a memory map: of these, a layer at a time should be read.
+    """
+    shape = (encoder.n_layers, len(rows), encoder.description.hidden_size)
+    order = np.argsort(rows, kind="stable")
+    starts = np.searchsorted(rows[order], np.arange(len(texts) + 1))
+    with tempfile.TemporaryDirectory(prefix="layerprobe-") as folder:
+        kept = np.memmap(Path(folder) / "states", dtype=np.float32, mode="w+", shape=shape)
+        try:
+            wanted = np.unique(rows).tolist()
+            for numbers, states in token_states(
+                encoder, texts, rows=wanted, batch_tokens=batch_tokens, progress=progress
+            ):
+                for i, number in enumerate(numbers):
+                    mine = order[starts[number] : starts[number + 1]]
+                    kept[:, mine] = states[:, i, places[mine]]
+            yield kept
+        finally:
+            del kept

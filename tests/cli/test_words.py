@@ -1,0 +1,57 @@
+"""Sentences with tags through the commands that take tasks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from transformers import AutoModelForTokenClassification
+
+from layerprobe.tasks.tagged import TaggedSentences
+from tests.toy_task import toy_task_of
+
+from .conftest import QUICK, Layerprobe
+
+
+@pytest.fixture
+def conll(tmp_path: Path) -> Path:
+    """A folder of CoNLL files."""
+    folder, task = tmp_path / "toy", toy_task_of("entities", train=48, validation=24, test=24)
+    folder.mkdir()
+    for name, items in (("train", task.train), ("dev", task.validation), ("test", task.test)):
+        assert isinstance(items, TaggedSentences)
+        lines = []
+        for words, tags in zip(items.words, items.tags, strict=True):
+            lines += [f"{word}\t{task.labels[tag]}" for word, tag in zip(words, tags, strict=True)] + ["\t"]
+        (folder / f"{name}.conll").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_every_command_takes_entities(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], conll: Path, tmp_path: Path
+) -> None:
+    scored = layerprobe("score", pair[1], "-t", conll, "--json")
+    assert scored.code == 0, scored.err
+    assert (scored.json["kind"], scored.json["scores"]["primary"]) == ("entities", "entity f1")
+    tuned = layerprobe("finetune", pair[1], "-t", conll, *QUICK, "--layers", "1", "--save-models", "--json")
+    assert tuned.code == 0, tuned.err
+    assert tuple(tuned.json["runs"][0]["test"]) == ("entity f1", "entity precision", "entity recall", "accuracy")
+    confirmed = layerprobe("confirm", pair[1], "-t", conll, *QUICK, "--json")
+    assert "entity F1 x 100" in confirmed.json["confirmation"]["sentence"]
+    done = layerprobe("run", pair[1], "-t", conll, *QUICK, "-o", tmp_path / "study")
+    assert done.code == 0, done.err
+    page = (tmp_path / "study" / "report.html").read_text()
+    assert "of logistic regression on the frozen token states, fitted on the train split." in page
+    assert "entity F1" in page
+    exported = layerprobe("export", pair[1], tmp_path / "exported", "--layer", "1")
+    assert exported.code == 0, exported.err
+    AutoModelForTokenClassification.from_pretrained(tmp_path / "exported", num_labels=3)
+
+
+def test_odd_labels_are_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], conll: Path) -> None:
+    file = conll / "dev.conll"
+    file.write_text(file.read_text().replace("B-x", "x", 1))
+    refused = layerprobe("find", pair[1], "-t", conll)
+    assert refused.code == 1
+    assert "dev.conll, line" in refused.error
+    assert "expected O, B-TYPE or I-TYPE as the tag of a word, got 'x'" in refused.error
