@@ -254,8 +254,9 @@ class TaskSource:
             "--task",
             "-t",
             autocompletion=tasks,
-            help="Sentence pairs with scores or labels, or texts with labels: a CSV, TSV, JSONL or Parquet file, a "
-            "folder with train, dev and test files, stsb, or the hub id of a data set.",
+            help="Sentence pairs with scores or labels, texts with labels, queries with documents, or triplets: a CSV, "
+            "TSV, JSONL or Parquet file, a folder with train, dev and test files or in the layout of BEIR, stsb, or "
+            "the hub id of a data set.",
             show_default=False,
         ),
     ] = None
@@ -263,7 +264,8 @@ class TaskSource:
         str | None,
         option(
             "Data",
-            help="Columns by name or number: s1,s2,score of pairs, or text,label of single texts.",
+            help="Columns by name or number: s1,s2,score of pairs, text,label of single texts, "
+            "query,positive,negative of retrieval, or anchor,positive,negative.",
             show_default="detected",
         ),
     ] = None
@@ -274,7 +276,8 @@ class TaskSource:
             metavar=f"[{'|'.join(KINDS)}]",
             callback=_known_kind,
             autocompletion=names_of("layerprobe.tasks.kinds.kind:KINDS"),
-            help="What is learnt: how similar texts are, whether they say the same, their relation, or a text's class.",
+            help="What is learnt: how similar texts are, whether they say the same, their relation, a text's class, "
+            "which documents belong to a query, or which of two texts is closer.",
             show_default="detected",
         ),
     ] = None
@@ -322,9 +325,13 @@ class TaskSource:
         bool | None,
         option("Data", "--header/--no-header", help="Whether the first row names columns.", show_default="detected"),
     ] = None
-    skip_empty: Annotated[bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell.")] = (
-        False
-    )
+    skip_empty: Annotated[
+        bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
+    ] = False
+    query_prompt: Annotated[str, option("Data", help='Before every query of a retrieval task, such as "query: ".')] = ""
+    document_prompt: Annotated[
+        str, option("Data", help='Before every document of a retrieval task, such as "passage: ".')
+    ] = ""
 
     @property
     def format(self) -> Format:
@@ -359,6 +366,8 @@ class TaskSource:
             quotes=self.quotes,
             header=self.header,
             skip_empty=self.skip_empty,
+            query_prompt=self.query_prompt,
+            document_prompt=self.document_prompt,
         )
 
     def load(self) -> Task:

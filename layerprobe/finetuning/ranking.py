@@ -105,7 +105,7 @@ class CosineTriplets(Criterion):
 
     def example_loss(self, kept: Tensor, items: PreparedItems, rows: NDArray[np.int64]) -> Tensor:
         """Return the mean loss of triplets."""
-        anchor, positive, negative = kept.unflatten(0, (3, len(rows)))
+        anchor, positive, negative = kept.view(3, len(rows), -1)
         return F.relu(self.distance(anchor, positive) - self.distance(anchor, negative) + self.margin).mean()
 
     def item_outputs(

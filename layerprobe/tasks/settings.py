@@ -25,4 +25,6 @@ def load_settings(settings: TaskSettings) -> Task:
         seed=settings.split_seed,
         format=settings.format,
         skip_empty=settings.skip_empty,
+        query_prompt=settings.query_prompt,
+        document_prompt=settings.document_prompt,
     )

@@ -5,13 +5,13 @@ import dataclasses
 import math
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from layerprobe.errors import DataError
 from layerprobe.metrics.names import Split
-from layerprobe.serialisation import digest
+from layerprobe.serialisation import RARE, digest
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kinds.kind import KINDS, Kind
 
@@ -292,6 +292,10 @@ class TaskSettings:
     """Whether the first row names the columns; detected by default."""
     skip_empty: bool = False
     """Whether rows with an empty cell are left out; they are an error otherwise."""
+    query_prompt: str = field(default="", metadata=RARE)
+    """Put before every query of a retrieval task."""
+    document_prompt: str = field(default="", metadata=RARE)
+    """Put before every document of one."""
 
     @property
     def format(self) -> Format:

@@ -89,6 +89,8 @@ class Kind:
     """What an item is called; by default pair or text."""
     loader: str | None = None
     """What loads a task from a source that is not tables of texts and targets, see `layerprobe.tasks.loading`."""
+    prompts: bool = False
+    """Whether items are queries with documents, which can have a prompt each."""
     recognises: Callable[[Path], bool] = _never
     """Whether a file or folder can only be of this kind, where the user names none; asked where there is a loader."""
     untrained: str | None = None
@@ -170,6 +172,8 @@ OWN = {
     "entailment": "layerprobe.tasks.kinds.entailment:ENTAILMENT",
     "classification": "layerprobe.tasks.kinds.classification:CLASSIFICATION",
     "summarization": "layerprobe.tasks.kinds.summarization:SUMMARIZATION",
+    "retrieval": "layerprobe.tasks.kinds.retrieval:RETRIEVAL",
+    "triplets": "layerprobe.tasks.kinds.triplets:TRIPLETS",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 
