@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from layerprobe.errors import DataError
+from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.kinds.kind import Kind
@@ -98,7 +98,7 @@ def load_triplets(source: TaskSource) -> Task:
         )
     for role in SPLITS:
         if len(splits[role]) < MIN_EXAMPLES:
-            raise DataError(f"the {role} split has {len(splits[role])} triplets, expected at least {MIN_EXAMPLES}")
+            raise TaskError(f"the {role} split has {len(splits[role])} triplets, expected at least {MIN_EXAMPLES}")
     return Task(
         name=source.name,
         kind="triplets",
