@@ -14,6 +14,7 @@ from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.discovery import data_files, split_role
 from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.hub import hub_retrieval_tables, is_on_hub
+from layerprobe.tasks.kinds.retrieval import RETRIEVAL
 from layerprobe.tasks.loading import TaskSource, source_tables
 from layerprobe.tasks.scores import parse_score
 from layerprobe.tasks.splitting import split_by_ratio
@@ -183,7 +184,7 @@ def _task(
         warnings.append(f"{len(both):,} of {len(items['test']):,} queries of the test split are in the train split too")
     return Task(
         name=source.name,
-        kind="retrieval",
+        kind=RETRIEVAL.name,
         train=items["train"],
         validation=items["validation"],
         test=items["test"],

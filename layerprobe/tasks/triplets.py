@@ -8,6 +8,7 @@ from layerprobe.errors import DataError, TaskError
 from layerprobe.tasks.columns import training_columns
 from layerprobe.tasks.examples import MIN_EXAMPLES, SPLITS
 from layerprobe.tasks.kinds.kind import Kind
+from layerprobe.tasks.kinds.triplets import TRIPLETS
 from layerprobe.tasks.loading import TaskSource, source_tables
 from layerprobe.tasks.splitting import split_by_ratio
 from layerprobe.tasks.tables import Table
@@ -101,7 +102,7 @@ def load_triplets(source: TaskSource) -> Task:
             raise TaskError(f"the {role} split has {len(splits[role])} triplets, expected at least {MIN_EXAMPLES}")
     return Task(
         name=source.name,
-        kind="triplets",
+        kind=TRIPLETS.name,
         train=splits["train"],
         validation=splits["validation"],
         test=splits["test"],

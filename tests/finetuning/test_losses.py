@@ -87,7 +87,7 @@ def test_classification_sees_one_text() -> None:
 @pytest.mark.parametrize("kind", OF_EXAMPLES)
 def test_arrays_and_tensors_have_the_same_outputs(kind: str) -> None:
     criterion = loss_for(kind, n_labels=3)
-    v = None if kind == "classification" else V
+    v = V if KINDS[kind].pairs else None
     outputs = criterion(torch.from_numpy(U), None if v is None else torch.from_numpy(v)).detach().numpy()
     np.testing.assert_allclose(criterion.outputs(U, v), outputs, rtol=1e-5, atol=1e-6)
 
