@@ -86,6 +86,8 @@ def export_model(
         width=encoder.description.hidden_size,
         max_length=encoder.limit(options.max_length),
         prompt=options.prompt,
+        query_prompt="" if saved is None else saved.origin.query_prompt,
+        document_prompt="" if saved is None else saved.origin.document_prompt,
     )
     text = card(
         described,

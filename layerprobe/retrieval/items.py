@@ -55,6 +55,11 @@ class RetrievalItems(Items):
         return (self.queries,)
 
     @property
+    def prompts(self) -> tuple[str, str]:
+        """What stands before queries and before documents."""
+        return self.query_prompt, self.document_prompt
+
+    @property
     def query_texts(self) -> tuple[str, ...]:
         """The queries as they are embedded."""
         return tuple(self.query_prompt + text for text in self.queries)

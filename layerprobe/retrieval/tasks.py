@@ -153,7 +153,7 @@ def _task(
     judged = {query for task in tasks.values() for query in task.query_ids}
     if alone := [query for query in collection.queries if query not in judged]:
         names = ", ".join(repr(name[:40]) for name in alone[:_SHOWN]) + (", ..." if len(alone) > _SHOWN else "")
-        said = f"{len(alone):,} of {count(len(collection.queries), 'query').replace('querys', 'queries')}"
+        said = f"{len(alone):,} of {count(len(collection.queries), 'query')}"
         if not source.skip_empty:
             raise TaskError(
                 f"{said} have no relevant document ({names}): judge or drop them, or go on without them with "

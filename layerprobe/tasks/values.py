@@ -73,6 +73,11 @@ class Items(abc.ABC):
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
 
     @property
+    def prompts(self) -> tuple[str, str] | None:
+        """What stands before queries and before documents; None where items are no such."""
+        return None
+
+    @property
     def one_target(self) -> bool:
         """Whether all items have the same target, so that no correlation and no precision is defined."""
         return False
