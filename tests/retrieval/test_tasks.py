@@ -14,8 +14,9 @@ import pytest
 
 from layerprobe.encoders.options import Options
 from layerprobe.errors import DataError, TaskError
+from layerprobe.export.run import export_model
 from layerprobe.finetuning.outputs import read_outputs
-from layerprobe.finetuning.tuning import scan, scan_models
+from layerprobe.finetuning.tuning import finetune, saved_models, scan, scan_models
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.influence import jackknife_influences
 from layerprobe.metrics.names import LISTED_METRICS
@@ -240,3 +241,24 @@ def test_a_study_holds_together(study: Any, task: Task) -> None:
     page = render(study_page(study))
     assert "TMFT nDCG@10" in page
     assert "Spearman" not in page.split("<script")[0]
+
+
+def test_an_exported_run_has_both_prompts(tmp_path: Path, model: str, options: Options) -> None:
+    task = load_task(collection(tmp_path / "data"), query_prompt="a ", document_prompt="b c ")
+    protocol = dataclasses.replace(SHORT, epochs=1)
+    runs = finetune(model, [2], task, seeds=(0,), protocol=protocol, options=options, save_models=True)
+    (directory,) = saved_models(model, runs, task, options=options)
+    out = Path(export_model(directory, tmp_path / "out").path)
+    settings = json.loads((out / "config_sentence_transformers.json").read_text())
+    assert settings["prompts"] == {"query": "a ", "document": "b c "}
+    assert settings["default_prompt_name"] is None
+    assert '"a " before queries' in (out / "README.md").read_text()
+
+
+def test_a_table_of_one_kind_is_not_read_as_another(tmp_path: Path, model: str, options: Options) -> None:
+    folder = collection(tmp_path / "data")
+    with pytest.raises(TaskError, match="expected no score range for retrieval"):
+        load_task(folder, score_range=(0, 1))
+    task = load_task(folder)
+    with pytest.raises(DataError, match="expected at least two examples a step"):
+        finetune(model, [1], task, seeds=(0,), protocol=dataclasses.replace(SHORT, batch_size=1), options=options)
