@@ -51,13 +51,6 @@ def toy_triplets(n: int, seed: int) -> Triplets:
     return Triplets(anchors=anchors, positives=turned, negatives=others)
 
 
-def toy_items(kind: str, n: int, seed: int) -> Items:
-    """`n` items of a kind."""
-    if kind == "retrieval":
-        return toy_retrieval(n, seed)
-    return toy_triplets(n, seed) if kind == "triplets" else toy_examples(kind, n, seed)
-
-
 def toy_examples(kind: str, n: int, seed: int) -> Examples:
     """`n` examples: a paraphrase shares half of its letters; three classes of overlap; an a or b, or none."""
     pairs = toy_pairs(n, seed)
@@ -97,7 +90,8 @@ def toy_summaries(n: int, seed: int) -> SummaryItems:
 
 def toy_items(kind: str, n: int, seed: int) -> Items:
     """`n` items of a kind."""
-    return toy_summaries(n, seed) if kind == "summarization" else toy_examples(kind, n, seed)
+    own = {"retrieval": toy_retrieval, "triplets": toy_triplets, "summarization": toy_summaries}
+    return own[kind](n, seed) if kind in own else toy_examples(kind, n, seed)
 
 
 def toy_task_of(kind: str, *, train: int = 64, validation: int = 32, test: int = 32) -> Task:
