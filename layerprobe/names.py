@@ -7,6 +7,16 @@ from collections.abc import Iterable, Sequence
 _GENERIC = re.compile(r"model|checkpoint(-\d+)?|best|final|output", re.IGNORECASE)
 
 
+def plural(noun: str) -> str:
+    """Return the plural of a noun.
+
+    Examples:
+        >>> plural("text"), plural("query")
+        ('texts', 'queries')
+    """
+    return f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+
+
 def is_generic(name: str) -> bool:
     """Return whether a folder's name says nothing of the model in it.
 

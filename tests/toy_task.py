@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 
 from layerprobe.metrics.rouge import greedy_oracle
+from layerprobe.retrieval.items import RetrievalItems
 from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.summaries import SummaryItems
 from layerprobe.tasks.tagged import TaggedSentences
+from layerprobe.tasks.triplets import Triplets
 from layerprobe.tasks.values import Examples, Items, Task
 
 OF_EXAMPLES = tuple(name for name, kind in KINDS.items() if kind.load_items() is Examples)
@@ -46,6 +48,26 @@ def toy_sentences(kind: str, n: int, seed: int) -> TaggedSentences:
     return TaggedSentences(words=tuple(words), tags=tuple(tags), labels=TAGS[kind])
 
 
+def toy_retrieval(n: int, seed: int) -> RetrievalItems:
+    """`n` queries for the same thirty documents, each of three letters of the one that is relevant."""
+    rng, documents = random.Random(seed), toy_pairs(30, 0).first
+    numbers = [rng.randrange(30) for _ in range(n)]
+    return RetrievalItems(
+        queries=tuple(" ".join(rng.sample(documents[number].split(), 3)) for number in numbers),
+        documents=documents,
+        relevance=tuple(((number, 1.0),) for number in numbers),
+        trained=tuple(((number,),) for number in numbers),
+        own=(-1,) * n,
+    )
+
+
+def toy_triplets(n: int, seed: int) -> Triplets:
+    """`n` triplets whose positive has the letters of the anchor in another order."""
+    anchors, others = toy_pairs(n, seed).first, toy_pairs(n, seed + 10).first
+    turned = tuple(" ".join(text.split()[::-1]) for text in anchors)
+    return Triplets(anchors=anchors, positives=turned, negatives=others)
+
+
 def toy_examples(kind: str, n: int, seed: int) -> Examples:
     """`n` examples: a paraphrase shares half of its letters; three classes of overlap; an a or b, or none."""
     pairs = toy_pairs(n, seed)
@@ -69,6 +91,8 @@ LABELS: dict[str, tuple[str, ...]] = {
     "regression": (),
     "classification": ("without", "with"),
     **TAGS,
+    "retrieval": (),
+    "triplets": (),
 }
 
 
@@ -90,7 +114,8 @@ def toy_items(kind: str, n: int, seed: int) -> Items:
     """`n` items of a kind."""
     if kind in TAGS:
         return toy_sentences(kind, n, seed)
-    return toy_summaries(n, seed) if kind == "summarization" else toy_examples(kind, n, seed)
+    own = {"retrieval": toy_retrieval, "triplets": toy_triplets, "summarization": toy_summaries}
+    return own[kind](n, seed) if kind in own else toy_examples(kind, n, seed)
 
 
 def toy_task_of(kind: str, *, train: int = 64, validation: int = 32, test: int = 32) -> Task:

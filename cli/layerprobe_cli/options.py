@@ -261,9 +261,10 @@ class TaskSource:
             "--task",
             "-t",
             autocompletion=tasks,
-            help="Sentence pairs with scores or labels, texts with labels or values, or words with tags: a CSV, TSV, "
-            "JSONL, Parquet or CoNLL file, a folder with train, dev and test files, stsb, or the hub id of a data set. "
-            "Images: a folder for each class, in train, val and test or not, or a Parquet file of them.",
+            help="Sentence pairs with scores or labels, texts with labels or values, words with tags, queries with "
+            "documents, or triplets: a CSV, TSV, JSONL, Parquet or CoNLL file, a folder with train, dev and test files "
+            "or in the layout of BEIR, stsb, or the hub id of a data set. Images: a folder for each class, in train, "
+            "val and test or not, or a Parquet file of them.",
             show_default=False,
         ),
     ] = None
@@ -271,7 +272,8 @@ class TaskSource:
         str | None,
         option(
             "Data",
-            help="Columns by name or number: s1,s2,score of pairs, text,label of single texts, or word,tag of words.",
+            help="Columns by name or number: s1,s2,score of pairs, text,label of single texts, word,tag of words, "
+            "query,positive,negative of retrieval, or anchor,positive,negative.",
             show_default="detected",
         ),
     ] = None
@@ -283,7 +285,8 @@ class TaskSource:
             callback=_known_kind,
             autocompletion=names_of("layerprobe.tasks.kinds.kind:KINDS"),
             help="What is learnt: how similar texts are, whether they say the same, their relation, a text's value or "
-            "class, or the entities or tags of its words.",
+            "class, the entities or tags of its words, which documents belong to a query, or which of two texts is "
+            "closer.",
             show_default="detected",
         ),
     ] = None
@@ -331,10 +334,14 @@ class TaskSource:
         bool | None,
         option("Data", "--header/--no-header", help="Whether the first row names columns.", show_default="detected"),
     ] = None
-    skip_empty: Annotated[bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell.")] = (
-        False
-    )
     skip_broken: Annotated[bool, option("Data", "--skip-broken", help="Go on without images that do not open.")] = False
+    skip_empty: Annotated[
+        bool, option("Data", "--skip-empty", help="Go on without rows that have an empty cell, or what stands for one.")
+    ] = False
+    query_prompt: Annotated[str, option("Data", help='Before every query of a retrieval task, such as "query: ".')] = ""
+    document_prompt: Annotated[
+        str, option("Data", help='Before every document of a retrieval task, such as "passage: ".')
+    ] = ""
 
     @property
     def format(self) -> Format:
@@ -370,6 +377,8 @@ class TaskSource:
             header=self.header,
             skip_empty=self.skip_empty,
             skip_broken=self.skip_broken,
+            query_prompt=self.query_prompt,
+            document_prompt=self.document_prompt,
         )
 
     def load(self) -> Task:

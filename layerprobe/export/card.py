@@ -162,6 +162,9 @@ def _summary(model: ModelDescription, layer: int, layout: Layout, *, tuned: bool
         f"- **Embedding:** {_words(layout)[0]}, {layout.width} features; compared by cosine",
         *(() if layout.n_extra is not None else (f"- **Length:** texts are cut at {layout.max_length} tokens",)),
     ]
+    if layout.query_prompt != layout.document_prompt:
+        query, document = (escaped(json.dumps(each, ensure_ascii=False)) for each in layout.prompts.values())
+        lines.append(f"- **Prompts:** {query} before queries (`encode_query`), {document} before documents")
     if layout.prompt:
         prompt = escaped(json.dumps(layout.prompt, ensure_ascii=False))
         lines.append(f"- **Prompt:** {prompt} is put before every text")

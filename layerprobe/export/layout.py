@@ -43,6 +43,17 @@ class Layout:
     """Put before every text."""
     n_extra: int | None = None
     """Of a model of images: tokens before the patches, which mean and max leave out; None for one of texts."""
+    query_prompt: str = ""
+    """Put before every query in its place, where documents have another."""
+    document_prompt: str = ""
+    """Put before every document in its place."""
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """By the name that sentence-transformers gives them."""
+        if self.query_prompt != self.document_prompt:
+            return {"query": self.query_prompt, "document": self.document_prompt}
+        return dict.fromkeys(_PROMPTS, self.prompt) if self.prompt else {}
 
 
 def write_layout(folder: Path, layout: Layout) -> None:
@@ -71,7 +82,7 @@ def write_layout(folder: Path, layout: Layout) -> None:
         {
             "model_type": "SentenceTransformer",
             "__version__": {"transformers": transformers.__version__, "pytorch": torch.__version__},
-            "prompts": dict.fromkeys(_PROMPTS, layout.prompt) if layout.prompt else {},
+            "prompts": layout.prompts,
             "default_prompt_name": _PROMPTS[0] if layout.prompt else None,
             "similarity_fn_name": "cosine",
         },
@@ -87,16 +98,18 @@ def read_layout(folder: Path) -> Layout:
     try:
         if (folder / IMAGES).is_file():
             said = _read(folder / IMAGES)
-            sizes = {"width": int(said["width"]), "n_extra": int(said["tokens_before"])}
-            return Layout(pooling=said["pooling"], max_length=0, prompt="", **sizes)
+            width, n_extra = int(said["width"]), int(said["tokens_before"])
+            return Layout(pooling=said["pooling"], width=width, max_length=0, prompt="", n_extra=n_extra)
         pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)
         (mode,) = (mode for mode, key in _MODES.items() if pooling[key])
-        name = settings["default_prompt_name"]
+        name, prompts = settings["default_prompt_name"], settings["prompts"]
         return Layout(
             pooling=mode,
             width=int(pooling["word_embedding_dimension"]),
             max_length=int(_read(folder / INPUT)["max_seq_length"]),
-            prompt=settings["prompts"][name] if name else "",
+            prompt=prompts[name] if name else "",
+            query_prompt="" if name else prompts.get("query", ""),
+            document_prompt="" if name else prompts.get("document", ""),
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"expected the folder of an exported model at {folder}: {error}") from error

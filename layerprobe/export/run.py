@@ -87,6 +87,8 @@ def export_model(
         max_length=encoder.limit(options.max_length),
         prompt=options.prompt,
         n_extra=None if encoder.reader is None else encoder.reader.n_extra,
+        query_prompt="" if saved is None else saved.origin.query_prompt,
+        document_prompt="" if saved is None else saved.origin.document_prompt,
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:

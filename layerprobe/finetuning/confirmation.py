@@ -12,6 +12,7 @@ from layerprobe.metrics.crossed import crossed
 from layerprobe.metrics.names import metric_title
 from layerprobe.metrics.seeds import seed_scores
 from layerprobe.metrics.values import CrossedInterval
+from layerprobe.names import plural
 from layerprobe.prediction.baselines import compared_layers
 from layerprobe.prediction.values import DropPrediction
 from layerprobe.progress import duration
@@ -214,4 +215,4 @@ def _visible(error: CrossedInterval) -> str:
 
 
 def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'' if n == 1 else 's'}"
+    return f"{n:,} {what if n == 1 else plural(what)}"

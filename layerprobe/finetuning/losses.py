@@ -67,7 +67,10 @@ class Criterion(nn.Module, abc.ABC):
     """
 
     whole_batch: ClassVar[bool] = False
-    """Whether the loss of an example depends on the others of its step, so that it is no mean over groups of them."""
+    """Whether the loss of an example depends on the others of its step, so that it is no mean over groups of them.
+
+    `read` then returns (text, width), and may be asked twice for a text.
+    """
 
     def __init__(self, *, width: int, n_labels: int) -> None:
         super().__init__()
@@ -84,6 +87,10 @@ class Criterion(nn.Module, abc.ABC):
         n_cut = encoder.tokenize(texts, max_length=max_length).n_truncated
         limit = encoder.limit(max_length)
         return f"{n_cut} of {len(texts)} texts were cut at {limit} tokens in fine-tuning" if n_cut else ""
+
+    @classmethod
+    def check_batch(cls, items: PreparedItems, batch_size: int) -> None:
+        """Raise DataError if nothing can be learnt from so many examples a step; by default it always can."""
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return what is kept of each text of a pass: by default its pooled embedding, (text, width).

@@ -123,10 +123,11 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
         criterion = criterion_of(task, width=encoder.description.hidden_size).to(encoder.device)
         some = _some(task.train, (1 + STEPS) * protocol.batch_size)
         examples = criterion.prepare(encoder, some, max_length=protocol.max_length)
+        examples_an_item = len(examples) / len(some)
         tuner = FineTuner(
             encoder, model, protocol, steps_per_epoch=1 + STEPS, criteria=[criterion], batch_tokens=batch_tokens
         )
-        rows = np.arange(len(examples))
+        rows = np.arange(len(examples))[: (1 + STEPS) * protocol.batch_size]
         batches = np.array_split(rows, max(1, min(1 + STEPS, len(rows))))
         model.train()
         taken = [
@@ -146,7 +147,7 @@ def seconds_of_run(encoder: Encoder, task: Task, protocol: Protocol, *, batch_to
     # the first time, memory is found
     an_example, a_text = median(taken[1:] or taken), min(embedding) / len(texts.lengths)
     evaluated = protocol.epochs * len(task.validation.texts) + len(task.test.texts)
-    return protocol.epochs * len(task.train) * an_example + evaluated * a_text
+    return protocol.epochs * len(task.train) * examples_an_item * an_example + evaluated * a_text
 
 
 def _seconds(work: Callable[[], object], device: torch.device) -> float:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun
 from layerprobe.folders import folder_errors, folder_problems, new_folder
 from layerprobe.inputs import read_document
 from layerprobe.kept import parsed, read_kept
-from layerprobe.serialisation import sealed
+from layerprobe.serialisation import RARE, sealed
 from layerprobe.store.key import is_fingerprint
 from layerprobe.tasks.values import Task
 
@@ -47,6 +47,10 @@ class RunOrigin:
     """Of training, validation and test."""
     prompt: str
     """Put before every sentence."""
+    query_prompt: str = field(default="", metadata=RARE)
+    """Put before every query in its place, where documents have another."""
+    document_prompt: str = field(default="", metadata=RARE)
+    """Put before every document in its place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +104,16 @@ def saving_model(directory: Path, encoder: Encoder, *, layer: int | None, task: 
             f"{encoder.description.architecture} does not run without a block, so layer 0 has no checkpoint to save: "
             "expected layers from 1 with --save-models"
         )
+    before_query, before_document = task.train.prompts or (prompt, prompt)
+    alike = before_query == before_document
     origin = RunOrigin(
         model=encoder.description,
         task=task.name,
         task_digest=task.digest,
         pairs=(len(task.train), len(task.validation), len(task.test)),
-        prompt=prompt,
+        prompt=before_query if alike else "",
+        query_prompt="" if alike else before_query,
+        document_prompt="" if alike else before_document,
     )
     target = inside(runs_root(directory), directory / MODEL)
     name = (target / ORIGIN).relative_to(runs_root(directory)).as_posix()

@@ -6,6 +6,7 @@ Source: Rep, Dukic and Snajder 2024 (arXiv 2402.13130), section 3.
 
 import contextlib
 import functools
+import logging
 import math
 import sys
 import time
@@ -31,6 +32,7 @@ from layerprobe.finetuning.memory import TokenLimit
 from layerprobe.finetuning.outputs import RunOutputs
 from layerprobe.finetuning.tables import TableGradients
 from layerprobe.finetuning.values import EpochMetrics, FineTuningRun, Protocol
+from layerprobe.finetuning.whole_batch import cached_gradients, plain_gradients
 from layerprobe.metrics.names import Split
 from layerprobe.progress import Progress, silent
 from layerprobe.tasks.evaluation import Evaluation, evaluate_outputs
@@ -38,6 +40,8 @@ from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 from layerprobe.training.optimizer import adamw, rate
 from layerprobe.training.rng import restore_rng, rng_states, seeded
+
+logger = logging.getLogger(__name__)
 
 # Tokens of a forward pass at most: a CPU is fastest where a group fits its cache.
 CPU_BATCH_TOKENS, EVALUATION_BATCH_TOKENS = 1024, 4096
@@ -72,14 +76,16 @@ def fine_tune(
     Loss, head and metrics are those of the task's kind, see `Criterion`.
 
     The examples of a step go through the model in groups of like lengths, whose gradients add up to that of the
-    step. How they are grouped changes the numbers by no more than float rounding where nothing is dropped out;
-    with dropout, another grouping is another draw. Where memory runs out the groups are made smaller, and the step
-    is done again.
+    step; where the loss of an example depends on the others of its step (`Criterion.whole_batch`), its texts do, and
+    the loss is of all of them. How they are grouped changes the numbers by no more than float rounding where nothing
+    is dropped out; with dropout, another grouping is another draw. Where memory runs out the groups are made smaller,
+    and the step is done again.
 
     The encoder is not changed. The best epoch is the one with the highest primary metric on the validation split;
     `save_to` is a folder for its encoder, without a head. The seed is that of the head's first weights, the order of
     examples and dropout. `batch_tokens` are the tokens of a group at most, padding included, also in evaluation: by
-    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. `unfinished` is a folder of this run alone,
+    default 1,024 on a CPU and all of a step elsewhere; 4,096 in evaluation. Where they are given, they also bound the
+    memory of a loss of the whole step, whose texts are then embedded twice. `unfinished` is a folder of this run alone,
     where a run that is interrupted leaves its last epoch and goes on from it. Scores are x 100.
 
     Returns:
@@ -183,6 +189,8 @@ def train_layers(
         KINDS[task.kind].load_loss().prepare(encoder, items, max_length=protocol.max_length)
         for items in (task.train, task.validation, task.test)
     )
+    loss: type[Criterion] = KINDS[task.kind].load_loss()
+    loss.check_batch(train, protocol.batch_size)
     with _memory_errors(encoder, last_layer), seeded(seed, encoder.device):
         model = build()
         prepare_model(model, protocol)
@@ -281,6 +289,8 @@ class FineTuner:
         """By layer: why it is left out from here on."""
         on_cpu = encoder.device.type == "cpu"
         self.limit = TokenLimit(batch_tokens or (CPU_BATCH_TOKENS if on_cpu else None))
+        self.cached = batch_tokens is not None
+        """Whether of a loss of the whole batch one group is in memory at a time."""
         # an accelerator is fastest with few and large kernels; and where nothing is padded, nothing is to be saved
         self.group_overhead = CPU_GROUP_OVERHEAD if on_cpu and encoder.padding_invariant else WHOLE_BATCH
         self.looks_every = 1 if on_cpu else LOOK_EVERY
@@ -367,6 +377,14 @@ class FineTuner:
         if self.tables:
             self.tables.clear()
         self.optimizer.zero_grad()
+        whole_batch = self.criteria[0].whole_batch
+        losses = (self._of_whole_batch if whole_batch else self._of_groups)(examples, rows, weights)
+        if self.tables:
+            self.tables.expand()
+        return losses
+
+    def _of_groups(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
+        """Add up the gradients of groups of examples."""
         total = torch.zeros(len(self.criteria), device=self.encoder.device)
         tokens = examples.tokens[rows].tolist()
         groups = padded_groups(tokens, budget=self.limit.tokens, overhead=self.group_overhead)
@@ -375,9 +393,50 @@ class FineTuner:
             losses = [loss * share for loss in self._layer_losses(examples, rows[group])]
             self._weighted(losses, weights).backward()  # type: ignore[no-untyped-call]
             total += torch.stack(losses).detach()
-        if self.tables:
-            self.tables.expand()
         return total
+
+    def _of_whole_batch(self, examples: PreparedItems, rows: NDArray[np.int64], weights: NDArray[np.float64]) -> Tensor:
+        """Leave the gradients of a loss that is no mean over groups: of groups of the step's distinct texts, joined.
+
+        Where memory runs out, and where the tokens of a pass were given, one group is in memory at a time.
+        """
+        texts, places = np.unique(np.concatenate([side[rows] for side in examples.sides]), return_inverse=True)
+        lengths = [examples.texts.length(text) for text in texts]
+        groups = padded_groups(lengths, budget=self.limit.tokens, overhead=self.group_overhead)
+        order = np.argsort(np.concatenate(groups))
+        wanted = torch.from_numpy(order[places]).to(self.encoder.device)
+        readers = [criterion.read for criterion in self.criteria]
+
+        def read(group: Sequence[int]) -> list[Tensor]:
+            pooling = self.protocol.pooling
+            return read_layers(self.encoder, self.model, examples.texts, texts[group].tolist(), readers, pooling)
+
+        def loss(layers: list[Tensor]) -> tuple[Tensor, Tensor]:
+            losses = [
+                criterion.example_loss(layer.index_select(0, wanted), examples, rows)
+                for criterion, layer in zip(self.criteria, layers, strict=True)
+            ]
+            return self._weighted(losses, weights), torch.stack(losses).detach()
+
+        watched = functools.partial(self.limit.watched, groups, lengths)
+        if self.cached and len(groups) > 1:
+            return cached_gradients(watched, read, loss, device=self.encoder.device)
+        states = rng_states(self.encoder.device)
+        try:
+            return plain_gradients(watched, read, loss)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or len(groups) == 1:
+                raise
+        # out of the handler the graphs of the groups are free
+        logger.warning(
+            "out of memory at step %d of %d: from here on every text is embedded twice, with the graph of one group of "
+            "texts in memory at a time, which gives the same gradients",
+            self.step + 1,
+            self.total_steps,
+        )
+        self.cached = True
+        restore_rng(states, self.encoder.device)
+        return self._gradients(examples, rows, weights)
 
     def _weighted(self, losses: list[Tensor], weights: NDArray[np.float64]) -> Tensor:
         """Return the sum of the layers' losses that takes part in the gradient.

@@ -64,6 +64,9 @@ METRICS: Registry[Metric] = Registry(
 RETRIEVAL_METRICS = ("ndcg@10", "mrr", "mrr@10", "recall@10")
 """Of a `RetrievalTask`; the first one is the primary metric."""
 
+LISTED_METRICS = ("ndcg@10", "mrr@10", "recall@10")
+"""Those of them that the first documents of a ranking decide; a task of the kind retrieval is scored by them."""
+
 
 def metric_title(metric: str) -> str:
     """Return what a metric is called in a sentence.

@@ -3,12 +3,14 @@
 The ranks of the relevant documents among all documents are exact, so every measure follows from them; no list is cut.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from layerprobe.errors import MisalignedSamplesError
+from layerprobe.metrics.influence import mean_influences
+from layerprobe.metrics.names import LISTED_METRICS
 from layerprobe.similarity.checks import finite_matrix, unit_rows
 
 BLOCK = 2**24
@@ -16,6 +18,8 @@ BLOCK = 2**24
 ROWS = 4096
 """Rows that are made units at a time."""
 CUTOFF = 10
+LISTED = 100
+"""Documents that are kept of the ranking for a query."""
 
 Ranks = NDArray[np.int64]
 
@@ -57,6 +61,58 @@ def relevant_ranks(
         >>> [ranks.tolist() for ranks in relevant_ranks(query, texts, np.arange(3), [np.array([0, 1])], np.array([-1]))]
         [[2, 3]]
     """
+    for query, scores in enumerate(_scores(queries, texts, documents, own)):
+        yield np.array([_rank(scores, document) for document in relevant[query]])
+
+
+def closest_documents(
+    embeddings: NDArray[np.float32],
+    queries: NDArray[np.int64],
+    documents: NDArray[np.int64],
+    own: NDArray[np.int64],
+    *,
+    name: str,
+    listed: int = LISTED,
+) -> NDArray[np.float64]:
+    """Return the documents that are closest to each query by the cosine, the first ones of the ranking.
+
+    Args:
+        embeddings: (text, features).
+        queries: (q,) rows of the embeddings.
+        documents: (n,) rows of the embeddings; of equal cosines the earlier document comes first.
+        own: (q,) the document that is the query itself and not ranked, or -1.
+        name: What the embeddings are called where one has no direction.
+        listed: Documents a query at most.
+
+    Returns:
+        (q, k, 2): number of the document and cosine, for the k closest; all but one where `own` leaves one out and
+        there are no more than `listed`.
+
+    Raises:
+        DegenerateLayerError: If a value is not finite, or an embedding has no direction.
+
+    Examples:
+        >>> embeddings = np.array([[1, 0.5], [0, 1], [1, 0], [2, 0]], dtype=np.float32)
+        >>> outputs = closest_documents(embeddings, np.array([0]), np.array([1, 2, 3]), np.array([-1]), name="x")
+        >>> outputs[0, :, 0].tolist()
+        [1.0, 2.0, 0.0]
+    """
+    texts, numbers = np.unique(documents, return_inverse=True)
+    asked, searched = (float32_rows(embeddings, rows, units=True, name=name) for rows in (queries, texts))
+    k = min(listed, len(documents) - bool((own >= 0).any()))
+    outputs = np.empty((len(queries), k, 2))
+    for query, scores in enumerate(_scores(asked, searched, numbers, own)):
+        at_least = np.partition(scores, -k)[-k]
+        candidates = np.flatnonzero(scores >= at_least)
+        order = candidates[np.argsort(-scores[candidates], kind="stable")][:k]
+        outputs[query, :, 0], outputs[query, :, 1] = order, scores[order]
+    return outputs
+
+
+def _scores(
+    queries: NDArray[np.float32], texts: NDArray[np.float32], documents: NDArray[np.int64], own: NDArray[np.int64]
+) -> Iterator[NDArray[np.float32]]:
+    """Yield, query by query, its inner products with all documents; -inf for its own."""
     if queries.shape[1] != texts.shape[1]:
         raise MisalignedSamplesError(
             f"the queries have {queries.shape[1]} features, expected the {texts.shape[1]} of the documents"
@@ -68,7 +124,7 @@ def relevant_ranks(
         for query, row in enumerate(scores, start):
             if own[query] >= 0:
                 row[own[query]] = -np.inf
-            yield np.array([_rank(row, document) for document in relevant[query]])
+            yield row
 
 
 def _rank(scores: NDArray[np.float32], document: int) -> int:
@@ -85,6 +141,33 @@ def ranking_metrics(ranks: Ranks, gains: NDArray[np.float64]) -> dict[str, float
         "mrr@10": reciprocal_rank(ranks, CUTOFF),
         "recall@10": recall(ranks),
     }
+
+
+def listed_metrics(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, NDArray[np.float64]]:
+    """Return what each query scores by every metric that the first documents of a ranking decide, (q,) of 0 .. 1.
+
+    Args:
+        outputs: (q, k, 2) as from `closest_documents`, k at least 10 or all documents.
+        gold: By query, the relevant documents with their gains.
+    """
+    scores = []
+    for documents, gains in zip(outputs[:, :, 0], gold, strict=True):
+        rank = {int(document): i for i, document in enumerate(documents, 1)}
+        ranks = np.array([rank.get(document, len(documents) + CUTOFF) for document in gains])
+        scores.append(ranking_metrics(ranks, np.array(list(gains.values()))))
+    return {metric: np.array([each[metric] for each in scores]) for metric in LISTED_METRICS}
+
+
+def listed_scores(outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]) -> dict[str, float]:
+    """Return the means over queries of `listed_metrics`."""
+    return {metric: float(values.mean()) for metric, values in listed_metrics(outputs, gold).items()}
+
+
+def listed_influences(
+    outputs: NDArray[np.float64], gold: Sequence[Mapping[int, float]]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the influences of queries on `listed_scores`, which are means over them."""
+    return {metric: mean_influences(values) for metric, values in listed_metrics(outputs, gold).items()}
 
 
 def ndcg(ranks: Ranks, gains: NDArray[np.float64], cutoff: int = CUTOFF) -> float:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from layerprobe.names import plural
+
 POWER = 0.8
 """How often a difference that could have been seen is seen."""
 CLOSE = 0.4
@@ -41,15 +43,15 @@ class CrossedInterval:
         if self.n_items is None:
             return "over new seeds alone, as it is not known what the items add"
         if self.seeds_error is None:
-            return f"over new {self.unit}s alone, as one seed says nothing of others"
-        return f"over new {self.unit}s and new seeds"
+            return f"over new {plural(self.unit)} alone, as one seed says nothing of others"
+        return f"over new {plural(self.unit)} and new seeds"
 
     @property
     def sources(self) -> str:
         """What the interval is over and where most of its error comes from, in words."""
         if self.items_error is None or self.seeds_error is None or not self.standard_error:
             return self.over
-        items, seeds = f"the {self.n_items:,} {self.unit}s", f"the {self.n_seeds} seeds"
+        items, seeds = f"the {self.n_items:,} {plural(self.unit)}", f"the {self.n_seeds} seeds"
         share = self.items_error**2 / self.standard_error**2
         if CLOSE < share < 1 - CLOSE:
             return f"{self.over}, about as much of the error from {items} as from {seeds}"

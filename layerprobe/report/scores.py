@@ -29,7 +29,7 @@ from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
 
 METHODS = {
-    "cosine": "By the cosine of the two embeddings of a pair, without any fine-tuning.",
+    "cosine": "By the cosines of embeddings, without any fine-tuning.",
     "probe": "By a linear model on the frozen embeddings, fitted on the train split.",
     "centrality": "By the mean cosine of a sentence with the others of its document: the highest are the summary.",
 }

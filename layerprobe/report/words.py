@@ -165,6 +165,8 @@ def score_method(scores: LayerScores, kind: str) -> str:
         frozen = "token states" if rules.zero_shot == "own" else "embeddings"
         probe = f"{rules.load_probe().title} on the frozen {frozen}, fitted on the train split"
         return f"{title} on the {scores.split} split of {probe}."
+    if rules.zero_shot == "own":
+        return f"{title} by the {scores.method} of frozen embeddings on the {scores.split} split."
     if rules.threshold is None:
         return f"{title} correlation of cosine and gold score on the {scores.split} split."
     return f"{title} of the cosine on the {scores.split} split, at the threshold that is best on the validation split."

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,20 +52,20 @@ def load_retrieval(
     if path.is_dir():
         if columns is not None:
             raise TaskError(f"expected no columns with the folder {path}: its files have _id, text, query-id, ...")
-        tables = _folder_tables(path, split)
+        tables = folder_tables(path, split)
     elif is_on_hub(source):
         tables = hub_retrieval_tables(str(source), split)
     else:
         tables = {"pairs": read_table(path)}
-    texts = _of_pairs(tables["pairs"], columns) if "pairs" in tables else _of_records(tables)
-    task = _task(str(source), texts, relevant_from)
+    texts = _of_pairs(tables["pairs"], columns) if "pairs" in tables else collection_of(tables)
+    task = searched(str(source), texts, relevant_from)
     notes = tuple(note for table in tables.values() for note in table.notes)
     warnings = tuple(warning for table in tables.values() for warning in table.warnings)
     return dataclasses.replace(task, notes=(*notes, *task.notes), warnings=(*warnings, *task.warnings))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Source:
+class Collection:
     """What a source has, as it has it."""
 
     queries: dict[str, str]
@@ -77,7 +77,8 @@ class _Source:
     warnings: tuple[str, ...]
 
 
-def _folder_tables(folder: Path, split: str) -> dict[str, Table]:
+def folder_tables(folder: Path, split: str) -> dict[str, Table]:
+    """Return the corpus, the queries and the judgements of a split in a folder; TaskError where one is missing."""
     files, qrels = data_files(folder), folder / "qrels"
     judged = _only(data_files(qrels) if qrels.is_dir() else [], split) or _only(files, "qrels")
     names = {"corpus": "corpus.jsonl", "queries": "queries.jsonl", "qrels": f"qrels/{split}.tsv"}
@@ -97,16 +98,22 @@ def _only(files: Iterable[Path], stem: str) -> Path | None:
     return named[0] if named else None
 
 
-def _of_records(tables: dict[str, Table]) -> _Source:
+def collection_of(tables: Mapping[str, Table]) -> Collection:
+    """Return the texts and judgements of a corpus, queries and qrels; TaskError if one is not what it should be."""
     documents, document_warnings = _records(tables["corpus"], "document")
     queries, query_warnings = _records(tables["queries"], "text")
-    table, (query, document, gain) = judgement_columns(tables["qrels"])
-    judgements = [
+    judgements = judgements_of(tables["qrels"])
+    warnings = document_warnings + query_warnings
+    return Collection(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
+
+
+def judgements_of(table: Table) -> list[tuple[str, str, float]]:
+    """Return the query id, document id and gain of every judgement; TaskError if a column or a gain is not known."""
+    table, (query, document, gain) = judgement_columns(table)
+    return [
         (row[query].strip(), row[document].strip(), parse_score(row[gain], table.place(i)))
         for i, row in enumerate(table.rows)
     ]
-    warnings = document_warnings + query_warnings
-    return _Source(queries=queries, documents=documents, judgements=judgements, warnings=warnings)
 
 
 def _records(table: Table, unit: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -127,7 +134,7 @@ def _records(table: Table, unit: str) -> tuple[dict[str, str], tuple[str, ...]]:
     return texts, cleaner.warnings(table.name, unit)
 
 
-def _of_pairs(table: Table, columns: Columns | None) -> _Source:
+def _of_pairs(table: Table, columns: Columns | None) -> Collection:
     """Number the distinct queries and documents of a table from 1."""
     table, (query, document, *gain) = query_columns(table, columns)
     cleaner, judgements = Cleaner(), []
@@ -138,7 +145,7 @@ def _of_pairs(table: Table, columns: Columns | None) -> _Source:
             query_id = queries.setdefault(question, f"query {len(queries) + 1}")
             document_id = documents.setdefault(text, f"document {len(documents) + 1}")
             judgements.append((query_id, document_id, parse_score(row[gain[0]], table.place(i)) if gain else 1.0))
-    return _Source(
+    return Collection(
         queries={name: text for text, name in queries.items()},
         documents={name: text for text, name in documents.items()},
         judgements=judgements,
@@ -146,8 +153,8 @@ def _of_pairs(table: Table, columns: Columns | None) -> _Source:
     )
 
 
-def _task(name: str, source: _Source, relevant_from: float | None) -> RetrievalTask:
-    """Keep what can be scored, and count the rest."""
+def searched(name: str, source: Collection, relevant_from: float | None = None) -> RetrievalTask:
+    """Keep what can be scored, and count the rest; TaskError where too little is left."""
     queries, documents = source.queries, source.documents
     gains: dict[tuple[str, str], float] = {}
     unknown = own = 0

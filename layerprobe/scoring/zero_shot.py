@@ -48,12 +48,12 @@ def zero_shot(
         return probed(embeddings, task, split=split, fitted=fitted, progress=progress)
     by_layer = []
     for layer in range(embeddings.n_layers):
-        with _naming_layer(layer, embeddings):
+        with naming_layer(layer, embeddings):
             threshold = None
             if kind.fitted_on not in (None, split):
                 threshold = _cosines(fitted or embeddings, layer, task, kind.fitted_on).threshold
             by_layer.append(_cosines(embeddings, layer, task, split, threshold=threshold))
-    return _layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
+    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
 
 
 def probed(
@@ -90,10 +90,10 @@ def probed(
             np.array(train.targets),
             probe.features(*_sides(embeddings, layer, examples)),
         )
-        with _naming_layer(layer, embeddings):
+        with naming_layer(layer, embeddings):
             by_layer.append(evaluate_outputs(task.kind, outputs, np.array(examples.targets)))
         progress(f"probing {embeddings.model.name}", layer + 1, embeddings.n_layers)
-    scores = _layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
+    scores = layer_scores(task, split, "probe", by_layer, embeddings.first_layer)
     embeddings.store.save_result(probe.kept, key, scores)
     return scores
 
@@ -127,9 +127,10 @@ def score(
     return zero_shot(scored, task, split=split, fitted=fitted[0] if fitted else None, progress=progress), scored
 
 
-def _layer_scores(
+def layer_scores(
     task: Task, split: Split, method: ScoreMethod, by_layer: list[Evaluation], first_layer: int
 ) -> LayerScores:
+    """Return the scores of every layer as a result."""
     return LayerScores(
         split=split,
         method=method,
@@ -140,7 +141,7 @@ def _layer_scores(
 
 
 @contextlib.contextmanager
-def _naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
+def naming_layer(layer: int, embeddings: Embeddings) -> Iterator[None]:
     """Name the layer where its outputs cannot be scored."""
     try:
         yield

@@ -34,6 +34,8 @@ QUERY_NAMES = ("query", "question", "anchor")
 DOCUMENT_NAMES = ("document", "passage", "answer", "positive", "context")
 QUERY_ID_NAMES = ("queryid", "qid", "query")
 DOCUMENT_ID_NAMES = ("corpusid", "documentid", "docid", "passageid", "pid", "document")
+NEGATIVE_NAME = "negative"
+"""How the names of columns of hard negatives begin."""
 RELEVANCE_NAMES = ("relevance", "score", "label", "gain", "rel")
 
 
@@ -136,6 +138,39 @@ def query_columns(table: Table, columns: Columns | None) -> tuple[Table, tuple[i
         return table, _distinct(table, (query, document) if gain is None else (query, document, gain))
     layouts = "different columns as query,document,relevance, or query,document"
     return _chosen(table, columns, (2, 3), layouts, with_target=(3,))
+
+
+def training_columns(
+    table: Table, columns: Columns | None, *, negatives: tuple[int, int]
+) -> tuple[Table, tuple[int, ...], int | None]:
+    """Return a table of training examples without its header row, its columns of texts, and that of the gain, if any.
+
+    The texts are query (or anchor), positive (or document) and from `negatives[0]` to `negatives[1]` negatives. By
+    default usual names are known, those of negatives begin with that word. Columns that are asked for are in this
+    order; where fewer negatives will do, a last one of numbers is the gain. Raise TaskError if the layout is not known.
+    """
+    least, most = negatives
+    layout = "anchor,positive,negative" if least else "query,positive, and maybe negatives or the relevance"
+    if columns is None:
+        table = table.with_header()
+        header = table.header or ()
+        query, document = (_named(header, names) for names in (QUERY_NAMES, DOCUMENT_NAMES))
+        farther = [i for i, name in enumerate(header) if plain_name(name).startswith(NEGATIVE_NAME)]
+        if query is None or document is None or not least <= len(farther) <= most:
+            raise _unknown_layout(table, layout.partition(", and")[0])
+        gain = None if least else _named(header, RELEVANCE_NAMES)
+        texts = (query, document, *farther)
+        _distinct(table, texts if gain is None else (*texts, gain))
+        return table, texts, gain
+    table, wanted = _asked_for(table, columns)
+    if len(set(wanted)) != len(wanted) or not least + 2 <= len(wanted) <= most + 2:
+        raise TaskError(f"expected different columns as {layout}, got {','.join(wanted)!r}")
+    if table.header is None and _looks_like_header(table):
+        table = table.with_header()
+    found = tuple(named_column(table, column) for column in wanted)
+    if not least and len(found) > 2 and all(is_number(row[found[-1]]) for row in table.rows):
+        return table, found[:-1], found[-1]
+    return table, found, None
 
 
 def _looks_like_header(table: Table) -> bool:

@@ -46,6 +46,8 @@ class TaskSource:
     format: Format
     skip_empty: bool = False
     skip_broken: bool = False
+    query_prompt: str = ""
+    document_prompt: str = ""
 
 
 DATA = "data"
@@ -65,6 +67,8 @@ def load_task(
     format: Format | None = None,
     skip_empty: bool = False,
     skip_broken: bool = False,
+    query_prompt: str = "",
+    document_prompt: str = "",
     name: str | None = None,
 ) -> Task:
     """Load texts or pairs of texts with gold scores or labels, in three splits.
@@ -92,6 +96,8 @@ def load_task(
         format: How files are written, where that is not to be found out; the task's notes say what was.
         skip_empty: Leave rows with an empty cell out; otherwise they are an error.
         skip_broken: Leave images out that do not open; otherwise they are an error.
+        query_prompt: Put before every query of a retrieval task, such as "query: ".
+        document_prompt: Put before every document of one, such as "passage: ".
         name: What the task is called; by default the source, or `data`.
 
     Raises:
@@ -104,6 +110,9 @@ def load_task(
         KINDS.check(kind)
     name = name or (str(source) if isinstance(source, (str, Path)) else DATA)
     kind = kind or _recognised(source)
+    if (query_prompt or document_prompt) and (kind is None or not KINDS[kind].prompts):
+        kinds = ", ".join(name for name, each in KINDS.items() if each.prompts)
+        raise TaskError(f"expected prompts of queries and documents with a task of kind {kinds} alone: give prompt")
     if kind is not None and (loader := KINDS[kind].load_loader()) is not None:
         if score_range is not None:
             raise TaskError(f"expected no score range for {kind}, got {score_range}")
@@ -119,6 +128,8 @@ def load_task(
                 format=format or Format(),
                 skip_empty=skip_empty,
                 skip_broken=skip_broken,
+                query_prompt=query_prompt,
+                document_prompt=document_prompt,
             )
         )
         return task
@@ -277,6 +288,13 @@ def _text_file(name: str, cells: Iterable[_Cell], *, unit: str, skip_empty: bool
         warnings.append(f"{name}: {several} texts are in several documents, the first counts")
     named = (document or f"(none: {text})" for text, document in zip(texts, documents, strict=True))
     return TextFile(name=name, texts=texts, documents=tuple(named), warnings=tuple(warnings))
+
+
+def source_tables(source: TaskSource) -> tuple[dict[str, Table], list[str]]:
+    """Return a table by split of what a loader is given, train first, and how they were understood."""
+    given = {role: data for role in ("validation", "test") if (data := getattr(source, role)) is not None}
+    tables, notes = _tables(source.source, given, source.format, source.name)
+    return tables, notes + [note for table in tables.values() for note in table.notes]
 
 
 def _tables(

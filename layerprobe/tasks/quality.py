@@ -213,8 +213,9 @@ def visible_difference(n: int, *, labelled: bool) -> float:
 
 def _split_quality(task: Task, split: Split) -> SplitQuality:
     examples = task.split(split)
-    in_train = 0 if split == "train" else len(set(examples.texts) & set(task.train.texts))
-    labelled = KINDS[task.kind].labelled
+    in_train = 0 if split == "train" else len(_side_texts(examples) & _side_texts(task.train))
+    # of a mean over items the error is nearer to that of a share
+    labelled = KINDS[task.kind].labelled or not isinstance(examples, Examples)
     return SplitQuality(
         split=split,
         n=len(examples),
@@ -223,6 +224,10 @@ def _split_quality(task: Task, split: Split) -> SplitQuality:
         targets=_targets(task, examples),
         visible=visible_difference(len(examples), labelled=labelled),
     )
+
+
+def _side_texts(items: Items) -> set[str]:
+    return {text for side in items.sides for text in side}
 
 
 def _distinct(examples: Items) -> set[frozenset[str]]:

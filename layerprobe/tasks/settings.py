@@ -26,4 +26,6 @@ def load_settings(settings: TaskSettings) -> Task:
         format=settings.format,
         skip_empty=settings.skip_empty,
         skip_broken=settings.skip_broken,
+        query_prompt=settings.query_prompt,
+        document_prompt=settings.document_prompt,
     )

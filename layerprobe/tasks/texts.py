@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from layerprobe.errors import TaskError
+from layerprobe.names import plural
 
 _SHOWN = 5
 MAX_CHARACTERS = 100_000
@@ -101,4 +102,4 @@ def count(n: int, unit: str) -> str:
         >>> count(1, "text"), count(2000, "text")
         ('1 text', '2,000 texts')
     """
-    return f"{n:,} {unit}{'' if n == 1 else 's'}"
+    return f"{n:,} {unit if n == 1 else plural(unit)}"

@@ -5,14 +5,14 @@ import dataclasses
 import math
 import typing
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
 from layerprobe.errors import DataError
 from layerprobe.images import Readable, prompted, readable_as
 from layerprobe.metrics.names import Split
-from layerprobe.serialisation import digest
+from layerprobe.serialisation import RARE, digest
 from layerprobe.tasks.formats import Format
 from layerprobe.tasks.kinds.kind import KINDS, Kind
 
@@ -72,6 +72,11 @@ class Items(abc.ABC):
     def texts(self) -> tuple[str, ...]:
         """The distinct texts in order of first appearance, item by item."""
         return tuple(dict.fromkeys(text for item in zip(*self.sides, strict=True) for text in item))
+
+    @property
+    def prompts(self) -> tuple[str, str] | None:
+        """What stands before queries and before documents; None where items are no such."""
+        return None
 
     @property
     def one_target(self) -> bool:
@@ -300,6 +305,10 @@ class TaskSettings:
     """Whether rows with an empty cell are left out; they are an error otherwise."""
     skip_broken: bool = False
     """Whether images that do not open are left out; they are an error otherwise."""
+    query_prompt: str = field(default="", metadata=RARE)
+    """Put before every query of a retrieval task."""
+    document_prompt: str = field(default="", metadata=RARE)
+    """Put before every document of one."""
 
     @property
     def format(self) -> Format:

@@ -79,6 +79,8 @@ def test_a_loss_that_is_not_there(toy: None) -> None:
 # ---- nothing else names a kind -------------------------------------------------------------------------
 
 DEFAULTS = {
+    "cli/layerprobe_cli/commands/retrieve.py",  # a key of what it prints, and below an anchor of its page
+    "layerprobe/report/scores.py",
     "layerprobe/tasks/values.py",  # what files of scored word pairs are merged into
     "layerprobe/pretraining/embedded.py",  # the task of the embedded pair
 }

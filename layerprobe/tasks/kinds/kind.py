@@ -92,6 +92,8 @@ class Kind:
     """What an item is called; by default pair or text."""
     loader: str | None = None
     """What loads a task from a source that is not tables of texts and targets, see `layerprobe.tasks.loading`."""
+    prompts: bool = False
+    """Whether items are queries with documents, which can have a prompt each."""
     recognises: Callable[[Path], bool] = _never
     """Whether a file or folder can only be of this kind, where the user names none; asked where there is a loader."""
     untrained: str | None = None
@@ -177,6 +179,8 @@ OWN = {
     "image classification": "layerprobe.tasks.kinds.image_classification:IMAGE_CLASSIFICATION",
     "entities": "layerprobe.tasks.kinds.entities:ENTITIES",
     "tags": "layerprobe.tasks.kinds.tags:TAGS",
+    "retrieval": "layerprobe.tasks.kinds.retrieval:RETRIEVAL",
+    "triplets": "layerprobe.tasks.kinds.triplets:TRIPLETS",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 

@@ -1,0 +1,32 @@
+"""Embeddings of triplets -> how often the positive is closer, layer by layer, without fine-tuning."""
+
+from layerprobe.encoders.loading import Checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.extraction.embeddings import extract_split
+from layerprobe.metrics.correlation import cosine_scores
+from layerprobe.metrics.names import Split
+from layerprobe.progress import Progress
+from layerprobe.scoring.values import LayerScores
+from layerprobe.scoring.zero_shot import layer_scores, naming_layer
+from layerprobe.tasks.evaluation import evaluate_outputs
+from layerprobe.tasks.values import Task
+
+
+def untrained_triplets(
+    checkpoint: Checkpoint, task: Task, *, split: Split, options: Options, progress: Progress
+) -> LayerScores:
+    """Return the share of triplets whose anchor is closer to the positive, by cosine.
+
+    Raises:
+        DataError: If a layer has an embedding without a direction.
+    """
+    embeddings, items = extract_split(checkpoint, task, split, options=options, progress=progress), task.split(split)
+    rows = [embeddings.rows(side) for side in items.sides]
+    by_layer = []
+    for layer in range(embeddings.n_layers):
+        with naming_layer(layer, embeddings):
+            values = embeddings.measured(layer)
+            anchor, positive, negative = (values[side] for side in rows)
+            outputs = cosine_scores(anchor, positive) - cosine_scores(anchor, negative)
+            by_layer.append(evaluate_outputs(task.kind, outputs, items.gold))
+    return layer_scores(task, split, "cosine", by_layer, embeddings.first_layer)
