@@ -409,11 +409,34 @@ def in_child(kind: str) -> tuple[str, str]:
     return pickle.loads(data) if data else ("traceback", f"ended, or took more than {SECONDS} s")  # noqa: S301
 
 
+def as_markdown(outcomes: dict[str, Outcome]) -> str:
+    """Return the table of the documents: which survived, and which were refused for what reason."""
+    by_reason = collections.defaultdict[str, list[str]](list)
+    for kind, outcome in outcomes.items():
+        by_reason[reason(outcome) if outcome.result == "refused" else outcome.result].append(kind)
+    survived = by_reason.pop("survived", [])
+    head = ["| | architectures | |", "|---|---|---|"]
+    rows = sorted(by_reason.items(), key=lambda row: (row[0] == "not built", -len(row[1])))
+    rows.insert(0, ("right at every layer", survived))
+    return "\n".join(head + [f"| {why} | {', '.join(kinds)} | {len(kinds)} |" for why, kinds in rows])
+
+
+def reason(outcome: Outcome) -> str:
+    """Return why an architecture was refused, without what is of this model alone."""
+    text = outcome.detail.split(" | ")[0].removeprefix("doctor: ")
+    text = re.sub(r".* cannot be truncated layer by layer: |; (expected an encoder|take another) .*", "", text)
+    text = re.sub(r"(a forward pass|a model of \d+ blocks) of \S+ ", r"\1 ", text)
+    text = re.sub(r".* differ from the hidden states at .*\): ", "", text)
+    text = re.sub(r" \([^)]*\)|, such as .*| at layers [\d, ]+|: take one of them alone", "", text)
+    return re.sub(r"\d+(x\d+)*", "n", text)
+
+
 def main() -> int:
     """Print what became of all architectures; return how many were silent or ended in a traceback."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these alone")
     parser.add_argument("--all", action="store_true", help="print every architecture, not only those that are bad")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the documents")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
@@ -421,10 +444,14 @@ def main() -> int:
     torch.set_num_threads(1)
     counts: collections.Counter[str] = collections.Counter()
     start = time.perf_counter()
+    outcomes: dict[str, Outcome] = {}
     for kind, outcome in attack(options.only):
+        outcomes[kind] = outcome
         counts[outcome.result] += 1
         if options.all or options.only or outcome.result in ("silent", "traceback"):
             print(f"{kind:24} {outcome.result:10} {outcome.seconds:5.1f} s  {outcome.detail}", flush=True)
+    if options.markdown:
+        print(as_markdown(outcomes))
     print(f"\ntransformers {transformers.__version__}, {time.perf_counter() - start:.0f} s")
     for result in ("survived", "refused", "silent", "traceback", "not built"):
         print(f"{result:10} {counts[result]:4}")
