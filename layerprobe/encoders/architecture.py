@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
@@ -45,16 +45,19 @@ def refusal(name: str, reason: str) -> UnsupportedArchitectureError:
 
 def _refusal(config: PreTrainedConfig) -> str | None:
     if config.is_encoder_decoder and not has_encoder_alone(config):
-        return "it is an encoder-decoder whose hidden states come from two stacks"
+        return "it is an encoder-decoder, and transformers does not load its encoder alone (AutoModelForTextEncoding)"
     stages = getattr(config, "depths", None)
     if isinstance(stages, list | tuple):
         blocks = ", ".join(map(str, stages))
         return (
             f"its blocks are in stages ({blocks}) between which grid and width change, so layers are of unequal shapes"
         )
-    if not isinstance(getattr(config, "num_hidden_layers", None), int):
-        return "its configuration names no number of blocks (num_hidden_layers)"
-    return None
+    if isinstance(getattr(config, "num_hidden_layers", None), int):
+        return None
+    parts = [name for name in config.sub_configs if getattr(config, name, None) is not None]
+    if parts:
+        return f"its blocks are those of the models that it is made of ({', '.join(parts)}): take one of them alone"
+    return "its configuration names no single number of blocks (num_hidden_layers)"
 
 
 def has_encoder_alone(config: PreTrainedConfig) -> bool:
@@ -213,8 +216,42 @@ def count_parameters(config: PreTrainedConfig, *, trust_remote_code: bool = Fals
             with contextlib.suppress(Exception):  # models that do not run without a block
                 less = empty_model(next(truncated_configs(config, 0)), trust_remote_code=trust_remote_code)
                 sizes = [count_weights(model) - count_weights(less)]
+        sizes = [size + _weights_for_each_block(model, config, trust_remote_code=trust_remote_code) for size in sizes]
     total = count_weights(model)
     return tuple(total - sum(sizes[layer:]) for layer in range(len(sizes) + 1))
+
+
+def first_entries(weight: Tensor, shape: torch.Size, *, layer: int, n_blocks: int) -> Tensor | None:
+    """Return the part of a weight that the first `layer` of `n_blocks` blocks have; None if it has another shape.
+
+    Some models have one weight outside of their blocks with an entry for each of them, such as the embeddings by layer
+    of Gemma 4: those of a truncated model are the first.
+    """
+    if weight.shape == shape:
+        return weight
+    odd = [axis for axis, sizes in enumerate(zip(weight.shape, shape, strict=False)) if len(set(sizes)) > 1]
+    if weight.ndim != len(shape) or len(odd) > 1 or weight.shape[odd[0]] * layer != shape[odd[0]] * n_blocks:
+        return None
+    return weight.narrow(odd[0], 0, shape[odd[0]]).contiguous()
+
+
+def _weights_for_each_block(model: PreTrainedModel, config: PreTrainedConfig, *, trust_remote_code: bool) -> int:
+    """Return how many parameters there are for each block outside of the blocks."""
+    n_blocks = count_blocks(config)
+    if n_blocks < 2:
+        return 0
+    try:
+        one = empty_model(next(truncated_configs(config, 1)), trust_remote_code=trust_remote_code)
+    except Exception:  # models that do not run with a single block
+        return 0
+    whole = dict(model.named_parameters())
+    return sum(
+        whole[name].numel() // n_blocks
+        for name, p in one.named_parameters()
+        if name in whole
+        and p.shape != whole[name].shape
+        and first_entries(whole[name], p.shape, layer=1, n_blocks=n_blocks) is not None
+    )
 
 
 def count_weights(model: nn.Module) -> int:

@@ -18,7 +18,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
-from layerprobe.encoders.architecture import check_layer, count_weights, pooler_option, refusal, truncated_configs
+from layerprobe.encoders.architecture import (
+    check_layer,
+    count_weights,
+    first_entries,
+    pooler_option,
+    refusal,
+    truncated_configs,
+)
 from layerprobe.encoders.batching import Batch, TokenizedTexts, collate, read_by_model, tokenize
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.stack import Stack
@@ -283,7 +290,10 @@ def _truncated(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
     """Return a model of the first `n_blocks` blocks only, which shares its weights with the encoder."""
     with model_errors(encoder.description.name, f"making a model of {n_blocks} blocks"):
         shorter, weights = _of_fewer_blocks(encoder, n_blocks), encoder.model.state_dict()
-        shorter.load_state_dict({name: weights[name] for name in shorter.state_dict()}, assign=True)
+        cut = {
+            name: _cut(encoder, weights[name], fresh.shape, n_blocks) for name, fresh in shorter.state_dict().items()
+        }
+        shorter.load_state_dict(cut, assign=True)
         shorter.tie_weights()
         nn.Module.to(shorter, encoder.model.device, encoder.model.dtype)
         shorter.train(False)
@@ -309,9 +319,12 @@ def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
             problems.append(error)
             continue
         shapes = {name: fresh.shape for name, fresh in model.state_dict().items()}
-        odd = next((name for name, shape in shapes.items() if shape != _shape(weights.get(name))), None)
-        if odd is not None:
-            reason = f"a model of {n_blocks} blocks has weights that it lacks, such as {odd}"
+        lacking = next((name for name in shapes if name not in weights), None)
+        odd = (name for name in shapes if _cut(encoder, weights[name], shapes[name], n_blocks) is None)
+        if lacking is not None:
+            reason = f"a model of {n_blocks} blocks has weights that it lacks, such as {lacking}"
+        elif (other := next(odd, None)) is not None:
+            reason = f"a model of {n_blocks} blocks has weights of another shape than its own, such as {other}"
         elif (count := count_weights(model)) != expected:
             reason = (
                 f"a model of {n_blocks} blocks has {count} weights, where its embeddings and blocks have {expected}"
@@ -322,8 +335,9 @@ def _of_fewer_blocks(encoder: Encoder, n_blocks: int) -> PreTrainedModel:
     raise problems[0]
 
 
-def _shape(weight: Tensor | None) -> torch.Size | None:
-    return None if weight is None else weight.shape
+def _cut(encoder: Encoder, weight: Tensor, shape: torch.Size, n_blocks: int) -> Tensor | None:
+    """Return what a model of `n_blocks` blocks has of a weight of the whole model; None if its own has another form."""
+    return first_entries(weight, shape, layer=n_blocks, n_blocks=encoder.description.n_blocks)
 
 
 def _without_blocks(encoder: Encoder) -> PreTrainedModel | None:

@@ -55,7 +55,8 @@ def look(encoder: Encoder) -> FirstUse:
     wrong = [
         layer for layer, error in truncation_errors(encoder, states, batch).items() if error > TRUNCATION_TOLERANCE
     ]
-    reason = _reason(encoder, wrong, batch) if wrong else None
+    shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
+    reason = f"{difference_cause(encoder, wrong, batch)} ({shown})" if wrong else None
     return FirstUse(reason=reason, handed_out=_are_handed_out(encoder, states, batch))
 
 
@@ -79,19 +80,18 @@ def _difference(found: Tensor, expected: Tensor, mask: Tensor) -> float:
     return ((found - expected).abs().max() / expected.abs().max().clamp(min=1)).item()
 
 
-def _reason(encoder: Encoder, wrong: list[int], batch: Batch) -> str:
-    """Return why a truncated model outputs something else: its blocks do, or what comes after them."""
+def difference_cause(encoder: Encoder, wrong: list[int], batch: Batch) -> str:
+    """Return why models truncated at `wrong` layers output something else: their blocks do, or what follows them."""
     name, mask = encoder.description.name, batch["attention_mask"].bool()
     layer = next((layer for layer in wrong if layer), 0)
-    shown = f"layer{'s' if len(wrong) > 1 else ''} {', '.join(map(str, wrong))}"
     truncated = TruncatedEncoder(encoder, layer, share=True)
     if not layer or truncated.reads_input_of_block:
-        return f"without its blocks it outputs something else than what goes into the first of them ({shown})"
+        return "without its blocks it outputs something else than what goes into the first of them"
     inside = encoder.stack.states(encoder.model, batch, name=name, raw=True)
     pairs = zip(encoder.stack.states(truncated.model, batch, name=name, raw=True), inside, strict=False)
     if any(_difference(a, b, mask) > TRUNCATION_TOLERANCE for a, b in pairs):
-        return f"what its blocks compute depends on how many there are, so models with fewer differ ({shown})"
-    return f"what follows its last block is not what is known of it, so truncated models differ ({shown})"
+        return "what its blocks compute depends on how many there are, so models with fewer differ"
+    return "what follows its last block is not what is known of it, so truncated models differ"
 
 
 def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> bool:

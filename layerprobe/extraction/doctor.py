@@ -6,8 +6,9 @@ import torch
 
 from layerprobe.backends.choice import survey
 from layerprobe.backends.values import BackendSurvey
+from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
-from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, probe_batch, truncation_errors
+from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
 from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
 from layerprobe.encoders.values import ModelDescription
@@ -82,7 +83,7 @@ def examine(encoder: Encoder) -> Diagnosis:
                 if encoder_input
                 else (Check(name="padding", passed=alike, finding=PADDING[alike], warning=not alike),)
             ),
-            _truncation(encoder, errors),
+            _truncation(encoder, errors, batch),
             Check(name="finite", passed=not bad, finding=f"{finite} in {model.dtype}"),
         ),
     )
@@ -104,14 +105,15 @@ def _towers(checkpoint: Checkpoint) -> Check:
     return Check(name="towers", passed=True, finding=finding)
 
 
-def _truncation(encoder: Encoder, errors: dict[int, float]) -> Check:
+def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Check:
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
     wrong = [layer for layer, error in errors.items() if not error <= TRUNCATION_TOLERANCE]  # NaN is wrong, too
     worst = f"largest relative difference {max(errors.values()):.1e}"
     finding = f"truncated models equal the hidden states at every layer ({worst})"
     if wrong:
-        finding = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
+        differ = f"truncated models differ from the hidden states at layers {', '.join(map(str, wrong))} ({worst})"
+        finding = f"{differ}: {difference_cause(encoder, wrong, batch)}"
     return Check(name="truncation", passed=not wrong, finding=finding)
 
 

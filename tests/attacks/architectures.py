@@ -41,10 +41,12 @@ from torch import Tensor, nn  # noqa: E402
 from transformers import AutoConfig, AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedConfig  # noqa: E402
 from transformers.models.auto import modeling_auto  # noqa: E402
 
+from layerprobe.encoders.architecture import check_supported  # noqa: E402
+from layerprobe.encoders.loading import load_encoder  # noqa: E402
 from layerprobe.encoders.options import Options  # noqa: E402
-from layerprobe.errors import LayerProbeError  # noqa: E402
+from layerprobe.errors import LayerProbeError, UnsupportedArchitectureError  # noqa: E402
 from layerprobe.export.run import export_model  # noqa: E402
-from layerprobe.extraction.doctor import doctor  # noqa: E402
+from layerprobe.extraction.doctor import examine  # noqa: E402
 from layerprobe.extraction.embeddings import extract  # noqa: E402
 from tests.models import VOCABULARY, tiny_tokenizer  # noqa: E402
 
@@ -52,7 +54,16 @@ N_BLOCKS, EXPORTED = 4, 2
 SECONDS, PARAMETERS = 60, 3_000_000
 TOLERANCE = 1e-3
 TEXTS = ("a", "layers of a model", "the quick brown fox, and all of the others.", "it is short.")
-TEXT_HEADS = ("CAUSAL_LM", "MASKED_LM", "TEXT_ENCODING", "SEQUENCE_CLASSIFICATION", "TOKEN_CLASSIFICATION")
+TEXT_HEADS = (
+    "CAUSAL_LM",
+    "MASKED_LM",
+    "TEXT_ENCODING",
+    "SEQUENCE_CLASSIFICATION",
+    "TOKEN_CLASSIFICATION",
+    "QUESTION_ANSWERING",
+    "SEQ_TO_SEQ_CAUSAL_LM",
+    "IMAGE_TEXT_TO_TEXT",
+)
 
 # What configurations call their sizes: the first pattern that the whole name of an integer matches gives its value.
 SIZES: tuple[tuple[str, int], ...] = (
@@ -75,6 +86,8 @@ SIZES: tuple[tuple[str, int], ...] = (
     (r"hidden_size_per_layer_input|altup_num_inputs|num_kv_shared_layers", 2),
     (r".*(max_position_embeddings|n_positions|n_ctx|max_sequence_length|position_embedding_size|max_seq_len)", 128),
     (r"attention_window", 8),
+    (r"image_size", 16),
+    (r"patch_size", 8),
     (r"pad_token_id", 0),
     (r"bos_token_id|sep_token_id|cls_token_id", 2),
     (r"eos_token_id|mask_token_id", 3),
@@ -99,7 +112,40 @@ TRIES: tuple[dict[str, Any], ...] = (
     {"num_experts_per_tok": 1},
     {"default_language": "en_XX"},
     {"block_sizes": [2, 2]},
+    {"rope_parameters": {"full_attention": ROPE, "sliding_attention": ROPE}},
 )
+# What is tried first, where an architecture needs settings of its own.
+OWN: dict[str, dict[str, Any]] = {
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 10000.0, "clip_qkv": 8},
+        "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 24},
+    },
+    "deepseek_v2": {"num_key_value_heads": 4, "num_experts_per_tok": 2},
+    "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1},
+    "glm5_next_text": {
+        "qk_rope_head_dim": 0,
+        "head_dim": 0,
+        "num_key_value_heads": 4,
+        "index_kpool": 4,
+        "index_topk": 8,
+    },
+    "hunyuan_vl_text": {
+        "head_dim": 8,
+        "num_key_value_heads": 4,
+        "rope_parameters": {**ROPE, "mrope_section": [1, 1, 1, 1]},
+    },
+    "layoutlmv3": {"coordinate_size": 6, "shape_size": 4},
+    "longcat_flash": {"qk_head_dim": 16, "num_key_value_heads": 4},
+    "muse_spark_text": {"moe_hidden_size": 32},
+    "qwen4_exp_text": {
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 8,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 2,
+        "ngram_vocab_size_base": 64,
+    },
+}
 Result = Literal["survived", "refused", "silent", "traceback"]
 
 
@@ -124,8 +170,12 @@ def architectures() -> list[str]:
 
 
 def tiny(kind: str) -> Any:
-    """Return a tiny model of an architecture that runs; None where none of the tries gives one."""
-    for changes in TRIES:
+    """Return a tiny model of an architecture that runs, or the first that is built if none runs on texts alone.
+
+    None where none of the tries gives one.
+    """
+    built = None
+    for changes in (OWN.get(kind, {}), *TRIES):
         with contextlib.suppress(Exception):
             config = tiny_config(kind, changes)
             config.use_cache = False
@@ -134,26 +184,35 @@ def tiny(kind: str) -> Any:
                     continue
             torch.manual_seed(0)
             model = factory(config).from_config(config).float().eval()
+            built = built or model
             with torch.no_grad():
                 for parameter in model.parameters():  # so large that every block, bias and norm shows
                     parameter.add_(0.1 * torch.randn(parameter.shape))
                 ids = torch.tensor([[2, *range(5, 14), 3]])
                 if torch.isfinite(model(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state).all():
                     return model
-    return None
+    return built
 
 
 def tiny_config(kind: str, changes: dict[str, Any]) -> PreTrainedConfig:
     """Return the configuration of an architecture with small numbers in place of its own."""
-    default = AutoConfig.for_model(kind)
+    return AutoConfig.for_model(kind, **small(AutoConfig.for_model(kind), changes))
+
+
+def small(default: PreTrainedConfig, changes: dict[str, Any]) -> dict[str, Any]:
+    """Return what makes a configuration small, and the configurations that it is made of."""
     own = {name: value for name, value in vars(default).items() if type(value) in (int, type(None))}
     own.update({alias: getattr(default, alias, None) for alias in default.attribute_map})
     sizes = {name: size for name in own for pattern, size in SIZES[::-1] if re.fullmatch(pattern, name)}
-    settings = {
+    settings: dict[str, Any] = {
         name: size for name, size in sizes.items() if own[name] is not None or "token_id" in name or "vocab" in name
     }
+    parts = {name: getattr(default, name, None) for name in default.sub_configs}
+    # Of another depth: blocks are told from those of parts by how many there are.
+    shallow = {"num_hidden_layers": N_BLOCKS - 1}
+    settings.update({name: small(part, shallow) for name, part in parts.items() if isinstance(part, PreTrainedConfig)})
     settings.update({name: value for name, value in changes.items() if hasattr(default, name)})
-    return AutoConfig.for_model(kind, **settings)
+    return settings
 
 
 def factory(config: PreTrainedConfig) -> Any:
@@ -235,6 +294,10 @@ def skipping(blocks: nn.ModuleList, layer: int) -> Iterator[None]:
 
 def attack_one(kind: str) -> tuple[str, str]:
     """Return the outcome for one architecture and its detail."""
+    try:
+        check_supported(AutoConfig.for_model(kind))
+    except UnsupportedArchitectureError as error:  # by its configuration, before anything is built
+        return "refused", str(error)
     model = tiny(kind)
     if model is None:
         return "not built", ""
@@ -264,8 +327,8 @@ def attack_one(kind: str) -> tuple[str, str]:
 
 
 def check_doctor(folder: Path, expected: list[list[Tensor] | None], options: Options) -> list[str]:
-    """Run the doctor; a model that fails is refused."""
-    diagnosis = doctor(str(folder), options=options)
+    """Run the doctor, without its search for a backend, which takes a minute; a model that fails is refused."""
+    diagnosis = examine(load_encoder(str(folder), device=options.device))
     failed = [f"{check.name}: {check.finding}" for check in diagnosis.checks if not check.passed and not check.warning]
     if failed:
         raise LayerProbeError("; ".join(failed))
@@ -346,11 +409,34 @@ def in_child(kind: str) -> tuple[str, str]:
     return pickle.loads(data) if data else ("traceback", f"ended, or took more than {SECONDS} s")  # noqa: S301
 
 
+def as_markdown(outcomes: dict[str, Outcome]) -> str:
+    """Return the table of the documents: which survived, and which were refused for what reason."""
+    by_reason = collections.defaultdict[str, list[str]](list)
+    for kind, outcome in outcomes.items():
+        by_reason[reason(outcome) if outcome.result == "refused" else outcome.result].append(kind)
+    survived = by_reason.pop("survived", [])
+    head = ["| | architectures | |", "|---|---|---|"]
+    rows = sorted(by_reason.items(), key=lambda row: (row[0] == "not built", -len(row[1])))
+    rows.insert(0, ("right at every layer", survived))
+    return "\n".join(head + [f"| {why} | {', '.join(kinds)} | {len(kinds)} |" for why, kinds in rows])
+
+
+def reason(outcome: Outcome) -> str:
+    """Return why an architecture was refused, without what is of this model alone."""
+    text = outcome.detail.split(" | ")[0].removeprefix("doctor: ")
+    text = re.sub(r".* cannot be truncated layer by layer: |; (expected an encoder|take another) .*", "", text)
+    text = re.sub(r"(a forward pass|a model of \d+ blocks) of \S+ ", r"\1 ", text)
+    text = re.sub(r".* differ from the hidden states at .*\): ", "", text)
+    text = re.sub(r" \([^)]*\)|, such as .*| at layers [\d, ]+|: take one of them alone", "", text)
+    return re.sub(r"\d+(x\d+)*", "n", text)
+
+
 def main() -> int:
     """Print what became of all architectures; return how many were silent or ended in a traceback."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these alone")
     parser.add_argument("--all", action="store_true", help="print every architecture, not only those that are bad")
+    parser.add_argument("--markdown", action="store_true", help="print the table of the documents")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
@@ -358,10 +444,14 @@ def main() -> int:
     torch.set_num_threads(1)
     counts: collections.Counter[str] = collections.Counter()
     start = time.perf_counter()
+    outcomes: dict[str, Outcome] = {}
     for kind, outcome in attack(options.only):
+        outcomes[kind] = outcome
         counts[outcome.result] += 1
         if options.all or options.only or outcome.result in ("silent", "traceback"):
             print(f"{kind:24} {outcome.result:10} {outcome.seconds:5.1f} s  {outcome.detail}", flush=True)
+    if options.markdown:
+        print(as_markdown(outcomes))
     print(f"\ntransformers {transformers.__version__}, {time.perf_counter() - start:.0f} s")
     for result in ("survived", "refused", "silent", "traceback", "not built"):
         print(f"{result:10} {counts[result]:4}")

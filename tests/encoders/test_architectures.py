@@ -262,6 +262,26 @@ def test_a_list_that_is_as_long_by_chance_is_left_alone(tmp_path: Path) -> None:
     assert examine(encoder).healthy
 
 
+TWO_STACKS = "it is an encoder-decoder, and transformers does not load its encoder alone"
+OF_PARTS = "its blocks are those of the models that it is made of"
+REFUSED_BY_CONFIGURATION = {
+    **dict.fromkeys(("bart", "led", "longt5", "m2m_100", "marian", "pegasus", "prophetnet", "whisper"), TWO_STACKS),
+    **dict.fromkeys(("gemma3", "llava", "mistral3", "qwen2_5_vl"), rf"{OF_PARTS} \(\w+_config, \w+_config\)"),
+    "fuyu": rf"{OF_PARTS} \(text_config\): take one of them alone",
+    "t5gemma": rf"{OF_PARTS} \(encoder, decoder\)",
+    "lxmert": "its configuration names no single number of blocks",
+    "perceiver": "its configuration names no single number of blocks",
+}
+
+
+@pytest.mark.parametrize("kind", REFUSED_BY_CONFIGURATION)
+def test_what_a_configuration_rules_out_is_refused_in_a_line(kind: str) -> None:
+    with pytest.raises(UnsupportedArchitectureError, match=REFUSED_BY_CONFIGURATION[kind]) as raised:
+        check_supported(AutoConfig.for_model(kind))
+    assert str(raised.value).startswith(f"{kind} cannot be truncated layer by layer: ")
+    assert "\n" not in str(raised.value)
+
+
 def test_encoder_decoders_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedArchitectureError, match=r"bart cannot be truncated .* encoder-decoder"):
         check_supported(BartConfig())

@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.similarity.cka import estimate_cka
+from layerprobe.similarity.engine import products
 from layerprobe.similarity.engine import tiles as engine_tiles
 from layerprobe.similarity.engine.features import MOMENT_SAMPLES, feature_sums
 from layerprobe.similarity.engine.grams import MEDIAN_SAMPLES, linear_gram
@@ -605,19 +606,43 @@ def test_products_are_precise_whatever_the_process_allows(measure: CKA, precisio
     assert torch.get_float32_matmul_precision() == precision
 
 
+@pytest.fixture(params=["its operator", "another operator", "no operator", "no oneDNN"])
+def onednn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What torch offers of oneDNN: the operator is private, so another version may lack it, or do something else."""
+
+    def missing(*_: object) -> torch.Tensor:
+        raise AttributeError
+
+    def another(left: torch.Tensor, *_: object) -> torch.Tensor:
+        return left
+
+    if request.param == "no oneDNN":
+        monkeypatch.setattr(products, "_has_onednn", lambda: False)
+    elif request.param != "its operator":
+        monkeypatch.setattr(products, "_without_copies", missing if request.param == "no operator" else another)
+    products._linear.cache_clear()
+    yield
+    products._linear.cache_clear()
+
+
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 5, 2), (13, 13, 32768), (300, 257, 770)])
-def test_products_are_those_of_float64(shape: tuple[int, int, int], precision: str) -> None:
+def test_products_are_those_of_float64(shape: tuple[int, int, int], precision: str, onednn: None) -> None:
     m, n, k = shape
     rng = np.random.default_rng(0)
-    left, right = rng.normal(size=(m, 2 * k)).astype(np.float32)[:, ::2], rng.normal(size=(n, k)).astype(np.float32)
-    with _full_precision():
-        found = inner_products(torch.from_numpy(left.copy()), torch.from_numpy(right))
-        strided = inner_products(torch.from_numpy(left), torch.from_numpy(right))
+    left, right = (rng.normal(size=(rows, 2 * k)).astype(np.float32)[:, ::2] for rows in (m, n))
+    of_rows, of_columns = (torch.from_numpy(rng.normal(size=rows).astype(np.float32)) for rows in (m, n))
     expected = left.astype(np.float64) @ right.T.astype(np.float64)
-    for products in (found, strided):
-        assert products.dtype == torch.float32
-        # bfloat16 would be off by 1e-3 of a root.
-        np.testing.assert_allclose(products, expected, rtol=0, atol=1e-5 * np.sqrt(k))
+    strided = torch.from_numpy(left), torch.from_numpy(right)
+    whole = strided[0].contiguous(), strided[1].contiguous()
+    added = of_rows, of_columns
+    with _full_precision():
+        for sides in (whole, strided):
+            found = inner_products(*sides), inner_products(*sides, out=torch.empty(m, n))
+            more = inner_products(*sides, added=added), inner_products(*sides, added=added, out=torch.empty(m, n))
+            for values in (*found, *(value - of_rows[:, None] - of_columns for value in more)):
+                assert values.dtype == torch.float32
+                # bfloat16 would be off by 1e-3 of a root.
+                np.testing.assert_allclose(values, expected, rtol=0, atol=1e-5 * np.sqrt(k))
 
 
 def test_precision_comes_back_after_an_error(precision: str) -> None:

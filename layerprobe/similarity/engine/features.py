@@ -138,7 +138,7 @@ def _moments(
     """Return the fourth moments of every layer and of every pair of models."""
     n = layers[0].n_samples
     chosen = np.linspace(0, n - 1, min(n, MOMENT_SAMPLES)).round().astype(np.intp)
-    some = [replace(layer, source=layer.source[chosen], squared_norms=layer.squared_norms[chosen]) for layer in layers]
+    some = [layer.chosen(chosen) for layer in layers]
     # Centred by the sums over all samples.
     group = [
         replace(g, offsets=g.offsets[chosen], additive=g.additive[chosen], diagonal=g.diagonal[chosen]) for g in grams

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from layerprobe.errors import DegenerateLayerError
 from layerprobe.similarity.engine.products import inner_products
-from layerprobe.similarity.engine.rows import CentredLayer
-
-Index = NDArray[np.intp]
+from layerprobe.similarity.engine.rows import CentredLayer, StripReader
 
 ROUNDING = 32
 """Units in the last place of a squared distance between copies."""
@@ -74,7 +71,8 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
     """
     n = layer.n_samples
     chosen = np.linspace(0, n - 1, min(n, MEDIAN_SAMPLES)).round().astype(np.intp)
-    distances = list(_distances(layer, chosen, tile=tile))
+    some = layer if len(chosen) == n else layer.chosen(chosen)
+    distances = list(_distances(some, tile=tile))
     median = _median(distances)
     if median <= ROUNDING * torch.finfo(layer.dtype).eps:  # rows have a mean squared norm of 1
         if layer.dtype == torch.float32:
@@ -85,7 +83,7 @@ def rbf_grams(layer: CentredLayer, multipliers: Sequence[float], *, tile: int) -
         )
     kernels = [(-0.5 / (multiplier**2 * median), multiplier >= WIDE) for multiplier in multipliers]
     # All of them where there are few, a second pass where there are many.
-    every = distances if len(chosen) == n else _distances(layer, np.arange(n), tile=tile)
+    every = distances if some is layer else _distances(layer, tile=tile)
     offsets = map(_offsets, _row_sums(n, every, kernels))
     return [
         Gram(
@@ -126,18 +124,25 @@ def u_centred(products: Tensor, gram: Gram, rows: slice, columns: slice, *, out:
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
-    """Yield the row and column blocks of the upper triangle, row by row.
+    """Yield the row and column blocks of the upper triangle, strip by strip of `tile` rows.
 
-    Blocks on the diagonal are cut once more, and what lies below it is left out.
+    Blocks on the diagonal are cut into four twice more, and what lies below it is left out.
     """
     for start in range(0, n, tile):
-        stop, middle = min(start + tile, n), min(start + -(-tile // 2), n)
-        yield slice(start, middle), slice(start, middle)
-        if middle < stop:
-            yield slice(start, middle), slice(middle, stop)
-            yield slice(middle, stop), slice(middle, stop)
+        stop = min(start + tile, n)
+        yield from _triangle(start, stop, smallest=-(-tile // 4))
         for other in range(stop, n, tile):
             yield slice(start, stop), slice(other, min(other + tile, n))
+
+
+def _triangle(start: int, stop: int, *, smallest: int) -> Iterator[tuple[slice, slice]]:
+    if stop - start <= smallest:
+        yield slice(start, stop), slice(start, stop)
+        return
+    middle = (start + stop) // 2
+    yield from _triangle(start, middle, smallest=smallest)
+    yield slice(start, middle), slice(middle, stop)
+    yield from _triangle(middle, stop, smallest=smallest)
 
 
 def _offsets(row_sums: Tensor) -> Tensor:
@@ -145,14 +150,11 @@ def _offsets(row_sums: Tensor) -> Tensor:
     return row_sums / (n - 2) - row_sums.sum() / (2 * (n - 1) * (n - 2))
 
 
-def _distances(layer: CentredLayer, chosen: Index, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yield the tiles of the squared distances between the chosen samples."""
-    halves = -layer.squared_norms.to(layer.mean) / 2
-    last, left = None, torch.empty(0)
-    for rows, columns in tiles(len(chosen), tile):
-        if rows != last:
-            last, left = rows, layer.factor(chosen[rows], halves, left=True)
-        products = inner_products(left, layer.factor(chosen[columns], halves, left=False))
+def _distances(layer: CentredLayer, *, tile: int) -> Iterator[tuple[slice, slice, Tensor]]:
+    """Yield the tiles of the squared distances between samples."""
+    halves, read = -layer.squared_norms.to(layer.mean) / 2, StripReader(layer, tile)
+    for rows, columns in tiles(layer.n_samples, tile):
+        products = inner_products(*read(rows, columns), added=(halves[rows], halves[columns]))
         yield rows, columns, products.mul_(-2).clamp_(min=0)
 
 

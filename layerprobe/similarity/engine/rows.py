@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -85,21 +85,59 @@ class CentredLayer:
         """Of products."""
         return self.mean.dtype
 
+    def rows(self, chosen: Chosen) -> Tensor:
+        """Return rows that are centred and scaled, (rows, features)."""
+        values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
+        if self.kept is not None:
+            values = values[:, self.kept]
+        return torch.sub(values, self.mean).mul_(self.scale)
+
     def factor(self, chosen: Chosen, additive: Tensor, *, left: bool) -> Tensor:
         """Return rows with two more columns, (rows, features + 2), for products with something added.
 
         With left factors (x_i, a_i, 1) and right factors (x_j, 1, a_j), their product is x_i x_j + a_i + a_j, where
         the (n,) a_i of all samples are `additive`.
         """
-        values = _tensor(self.source[chosen], dtype=self.dtype, device=self.mean.device)
-        if self.kept is not None:
-            values = values[:, self.kept]
-        factors = torch.empty(len(values), self.width + 2, dtype=self.dtype, device=values.device)
-        torch.sub(values, self.mean, out=factors[:, :-2])
-        factors[:, :-2].mul_(self.scale)
-        factors[:, -2 if left else -1] = additive[chosen]
-        factors[:, -1 if left else -2] = 1
-        return factors
+        added = additive[chosen, None]
+        one = torch.ones_like(added)
+        return torch.cat([self.rows(chosen), *((added, one) if left else (one, added))], dim=1)
+
+    def chosen(self, rows: NDArray[np.intp]) -> "CentredLayer":
+        """Return the layer of some samples, centred and scaled as that of all."""
+        return replace(self, source=_SomeRows(self.source, rows), squared_norms=self.squared_norms[rows])
+
+
+class _SomeRows:
+    """Some rows of a layer, read when they are asked for."""
+
+    def __init__(self, source: Rows, chosen: NDArray[np.intp]) -> None:
+        self._source, self._chosen = source, chosen
+        self.shape, self.dtype = (len(chosen), *source.shape[1:]), source.dtype
+
+    def __getitem__(self, rows: Chosen, /) -> NDArray[Any]:
+        """Return some of them."""
+        return self._source[self._chosen[rows]]
+
+
+class StripReader:
+    """Centred rows of a layer for one tile after the other; those of the strip in hand are kept."""
+
+    def __init__(self, layer: CentredLayer, tile: int, *, keep: bool = True) -> None:
+        self._layer, self._height, self._keep = layer, tile, keep
+        self._strip, self._rows = slice(0, 0), torch.empty(0)
+
+    def __call__(self, rows: slice, columns: slice) -> tuple[Tensor, Tensor]:
+        """Return the rows of both sides of a tile of `tiles`."""
+        if not self._keep:
+            return self._layer.rows(rows), self._layer.rows(columns)
+        if rows.stop > self._strip.stop:
+            self._strip = slice(rows.start, min(rows.start + self._height, self._layer.n_samples))
+            self._rows = self._layer.rows(self._strip)
+        within = columns.start < self._strip.stop
+        return self._kept(rows), self._kept(columns) if within else self._layer.rows(columns)
+
+    def _kept(self, rows: slice) -> Tensor:
+        return self._rows[rows.start - self._strip.start : rows.stop - self._strip.start]
 
 
 def centred_layers(
@@ -213,10 +251,8 @@ def _scaled(
         spacing=spacing,
         kept=kept,
     )
-    nothing_added = torch.zeros(layer.n_samples)
     for rows in row_blocks(layer.n_samples, layer.width):
-        block = layer.factor(rows, nothing_added, left=True)[:, :-2]
-        layer.squared_norms[rows] = (block * block).sum(dim=1).cpu()
+        layer.squared_norms[rows] = layer.rows(rows).square_().sum(dim=1).cpu()
     longest = float(layer.squared_norms.max())  # NaN if one is
     largest = UNEVEN if mean.dtype == torch.float32 else torch.finfo(torch.float64).max
     return layer if 0 < longest <= largest else None

@@ -95,8 +95,8 @@ def _strips(layers: Sequence[CentredLayer], grams: Sequence[Gram], rows: slice, 
     shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
     strips = torch.empty(shape, dtype=layers[0].dtype, device=layers[0].mean.device)
     for strip, layer, gram in zip(strips, layers, grams, strict=True):
-        left, right = (layer.factor(some, gram.additive, left=some is rows) for some in (rows, columns))
-        inner_products(left, right, out=strip)
+        added = gram.additive[rows], gram.additive[columns]
+        inner_products(layer.rows(rows), layer.rows(columns), added=added, out=strip)
         u_centred(strip, gram, rows, columns, out=strip)
     return strips
 

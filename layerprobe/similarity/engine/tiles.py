@@ -12,8 +12,8 @@ from torch import Tensor
 
 from layerprobe.progress import Progress, silent
 from layerprobe.similarity.engine.grams import Gram, tiles, u_centred
-from layerprobe.similarity.engine.products import inner_products, prepared
-from layerprobe.similarity.engine.rows import CentredLayer
+from layerprobe.similarity.engine.products import inner_products
+from layerprobe.similarity.engine.rows import CentredLayer, StripReader
 from layerprobe.similarity.engine.sums import LayerSums, PairSums
 
 MEMORY = 2**28
@@ -45,19 +45,14 @@ def tile_sums(
     buffer = torch.empty(len(layers) * min(tile, n) ** 2, dtype=dtype, device=device)
     base = torch.empty_like(buffer) if len(groups) > 1 else buffer
     additive = [gram.additive for gram in groups[0]]
-    strip = sum(layer.width + 2 for layer in layers) * min(tile, n) * dtype.itemsize
-    last_rows, lefts, done = None, list[Tensor](), 0
+    keep = sum(layer.width for layer in layers) * min(tile, n) * dtype.itemsize <= MEMORY
+    readers, done = [StripReader(layer, tile, keep=keep) for layer in layers], 0
     for rows, columns in tiles(n, tile):
-        if rows != last_rows and strip <= MEMORY:
-            lefts.clear()
-            last_rows = rows
-            lefts = [prepared(layer.factor(rows, a, left=True)) for layer, a in zip(layers, additive, strict=True)]
         shape = len(layers), rows.stop - rows.start, columns.stop - columns.start
         size = math.prod(shape)
         products = base[:size].view(shape)
-        for i, (product, layer, a) in enumerate(zip(products, layers, additive, strict=True)):
-            left = lefts[i] if lefts else layer.factor(rows, a, left=True)
-            inner_products(left, layer.factor(columns, a, left=False), out=product)
+        for product, read, a in zip(products, readers, additive, strict=True):
+            inner_products(*read(rows, columns), added=(a[rows], a[columns]), out=product)
         for accumulator in accumulators:
             values = buffer[:size].view(shape)
             accumulator.centre(products, values, rows, columns)
@@ -118,7 +113,7 @@ class _Accumulator:
         for start in range(rows.start, rows.stop, height):
             chunk = slice(start, min(start + height, rows.stop))
             part = values[:, chunk.start - rows.start : chunk.stop - rows.start]
-            self._add_chunk(part, chunk, columns, mirrored=rows != columns)
+            self._add_chunk(part.contiguous(), chunk, columns, mirrored=rows != columns)
 
     def _add_chunk(self, values: Tensor, rows: slice, columns: slice, *, mirrored: bool) -> None:
         weight = 2 if mirrored else 1
