@@ -1,5 +1,6 @@
 """How far a model is in training, and what the protocols of all trainings have in common."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +39,13 @@ def check_protocol(protocol: Any, own: Mapping[str, bool], *, example: str) -> N
         **own,
     }
     if wrong := [what for what, holds in expected.items() if not holds]:
-        raise DataError(f"expected {' and '.join(wrong)}, got {protocol}")
+        changed = [
+            f"{each.name}={getattr(protocol, each.name)!r}"
+            for each in dataclasses.fields(protocol)
+            if getattr(protocol, each.name) != each.default
+        ]
+        got = f"{type(protocol).__name__}({', '.join(changed)})"
+        raise DataError(f"expected {' and '.join(wrong)}, got {got}")
 
 
 def masking_in_range(protocol: Any) -> dict[str, bool]:

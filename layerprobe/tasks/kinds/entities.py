@@ -72,4 +72,5 @@ ENTITIES = Kind(
     item="sentence",
     loader="layerprobe.tasks.kinds.entities:load_entities",
     recognises=has_bio_tags,
+    averages="probabilities",
 )

@@ -35,4 +35,5 @@ REGRESSION = Kind(
     score_range=detect_or_observe,
     target_columns=(*SCORE_COLUMNS, "value", "rating", "grade", "price", *LABEL_COLUMNS),
     detects=_are_values,
+    averages="values",
 )

@@ -45,4 +45,5 @@ TAGS = Kind(
     item="sentence",
     loader="layerprobe.tasks.kinds.tags:load_tags",
     recognises=has_tags,
+    averages="probabilities",
 )

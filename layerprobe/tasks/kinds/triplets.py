@@ -32,4 +32,5 @@ TRIPLETS = Kind(
     item="triplet",
     loader="layerprobe.tasks.triplets:load_triplets",
     one_target=True,
+    averages="values",
 )
