@@ -28,6 +28,7 @@ R2 = Metric(title="R2")
 ENTITY_F1 = Metric(title="entity F1")
 ENTITY_PRECISION = Metric(title="entity precision")
 ENTITY_RECALL = Metric(title="entity recall")
+EXACT_MATCH = Metric(title="exact match")
 NDCG_10 = Metric(title="nDCG@10")
 MRR = Metric(title="MRR")
 MRR_10 = Metric(title="MRR@10")
@@ -51,6 +52,7 @@ METRICS: Registry[Metric] = Registry(
         "entity f1": "layerprobe.metrics.names:ENTITY_F1",
         "entity precision": "layerprobe.metrics.names:ENTITY_PRECISION",
         "entity recall": "layerprobe.metrics.names:ENTITY_RECALL",
+        "exact match": "layerprobe.metrics.names:EXACT_MATCH",
         "ndcg@10": "layerprobe.metrics.names:NDCG_10",
         "mrr": "layerprobe.metrics.names:MRR",
         "mrr@10": "layerprobe.metrics.names:MRR_10",

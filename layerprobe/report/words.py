@@ -163,8 +163,9 @@ def score_method(scores: LayerScores, kind: str) -> str:
     title, rules = capitalised(metric_title(scores.primary)), KINDS[kind]
     if scores.method == "probe":
         frozen = "token states" if rules.zero_shot == "own" else "embeddings"
-        probe = f"{rules.load_probe().title} on the frozen {frozen}, fitted on the train split"
-        return f"{title} on the {scores.split} split of {probe}."
+        probe = rules.load_probe()
+        fitted = f"{'a linear probe' if probe is None else probe.title} on the frozen {frozen}"
+        return f"{title} on the {scores.split} split of {fitted}, fitted on the train split."
     if rules.zero_shot == "own":
         return f"{title} by the {scores.method} of frozen embeddings on the {scores.split} split."
     if rules.threshold is None:

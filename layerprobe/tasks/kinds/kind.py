@@ -74,8 +74,9 @@ class Kind:
     is not among them they are computed by leaving items out."""
     probe: str | None = None
     """The `Probe` of frozen embeddings; with cosines it is a reading of its own."""
-    threshold: Callable[[Array, Array], float] | None = None
-    """Outputs and targets -> the output from which on an example is of class 1; chosen on the validation split."""
+    threshold: Callable[[Array, Any], float] | None = None
+    """Outputs and gold -> the output from which on an example is of class 1, or what a question may be unanswered by;
+    chosen on the validation split."""
     one_target: bool = False
     """Whether outputs can be scored where all targets are equal: a correlation or a precision cannot."""
     classes: tuple[str, ...] = ()
@@ -181,6 +182,7 @@ OWN = {
     "tags": "layerprobe.tasks.kinds.tags:TAGS",
     "retrieval": "layerprobe.tasks.kinds.retrieval:RETRIEVAL",
     "triplets": "layerprobe.tasks.kinds.triplets:TRIPLETS",
+    "question answering": "layerprobe.tasks.kinds.question_answering:QUESTION_ANSWERING",
 }
 KINDS: Registry[Kind] = Registry("layerprobe.kinds", Kind, what="kind of task", own=OWN)
 

@@ -1,0 +1,143 @@
+"""How well spans of contexts answer questions, as SQuAD counts it: exact match and F1 of words.
+
+Knows texts and arrays, no models. An output is of one question: (first character, one past the last one, score of the
+span, score of no answer), of which the first two are offsets in its context.
+
+Source: Rajpurkar, Zhang, Lopyrev and Liang 2016 (EMNLP), section 6.1; without an answer: Rajpurkar, Jia and Liang 2018
+(ACL), section 5.
+"""
+
+import functools
+import re
+import string
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from layerprobe.errors import DataError
+from layerprobe.metrics.influence import Influences, mean_influences
+
+Array = NDArray[np.float64]
+Words = tuple[str, ...]
+
+ALWAYS = sys.float_info.max
+"""The threshold where every question has an answer: no difference of scores is above it."""
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoldAnswers:
+    """What outputs for questions are scored against."""
+
+    contexts: tuple[str, ...]
+    """(question,): the text that the answer is in."""
+    answers: tuple[tuple[str, ...], ...]
+    """(question,): the answers, any of which is right; none where the context has none."""
+
+    def __post_init__(self) -> None:
+        if len(self.contexts) != len(self.answers):
+            raise DataError(f"expected answers of {len(self.contexts)} questions, got {len(self.answers)}")
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    def __getitem__(self, rows: Any) -> "GoldAnswers":
+        """Return those of the questions of some numbers."""
+        return GoldAnswers(
+            contexts=tuple(self.contexts[row] for row in rows), answers=tuple(self.answers[row] for row in rows)
+        )
+
+    @property
+    def answerable(self) -> NDArray[np.bool_]:
+        """(question,): whether there is an answer."""
+        return np.array([bool(each) for each in self.answers])
+
+    def words(self, row: int) -> tuple[Words, ...]:
+        """Return the words of each right answer to a question; no words are right where there is none."""
+        return tuple(words for answer in self.answers[row] if (words := answer_words(answer))) or ((),)
+
+
+@functools.lru_cache(maxsize=2**16)
+def answer_words(text: str) -> Words:
+    """Return the words by which answers are compared: lower case, without punctuation and English articles.
+
+    Articles of other languages count, as in the official script, with which XQuAD is scored too.
+
+    Examples:
+        >>> answer_words("The  U.S. (of an A.)")
+        ('us', 'of')
+    """
+    return tuple(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def word_f1(predicted: Words, gold: Words) -> float:
+    """Return 2 x words in common / (words of both), 0 .. 1, each as often as it is in both; of no words, equality.
+
+    Examples:
+        >>> word_f1(("denver", "broncos"), ("the", "denver", "broncos", "team"))
+        0.6666666666666666
+        >>> word_f1((), ()), word_f1((), ("denver",))
+        (1.0, 0.0)
+    """
+    if not predicted or not gold:
+        return float(predicted == gold)
+    common = sum((Counter(predicted) & Counter(gold)).values())
+    return 2 * common / (len(predicted) + len(gold))
+
+
+def answer_scores(outputs: Array, gold: GoldAnswers, threshold: float) -> dict[str, float]:
+    """Return the mean F1 and the share of exact matches over questions.
+
+    Args:
+        outputs: (n, 4), see above.
+        gold: Of the same questions.
+        threshold: A question counts as unanswered where the score of no answer exceeds that of the span by more.
+    """
+    return {name: float(np.mean(values)) for name, values in _by_question(outputs, gold, threshold).items()}
+
+
+def answer_influences(outputs: Array, gold: GoldAnswers, threshold: float) -> Influences:
+    """Return the influences of questions on F1 and exact match; the threshold counts as given."""
+    return {name: mean_influences(values) for name, values in _by_question(outputs, gold, threshold).items()}
+
+
+def answer_threshold(outputs: Array, gold: GoldAnswers) -> float:
+    """Return the threshold that maximises F1, as SQuAD 2.0 chooses it; `ALWAYS` where every question has an answer.
+
+    It is the score of no answer less that of the span of the last question that is answered; of equals the lowest.
+    Where it is best to answer none it is below all of them, for which the official script has 0.
+    """
+    if gold.answerable.all():
+        return ALWAYS
+    differences = outputs[:, 3] - outputs[:, 2]
+    gained = _by_question(outputs, gold, ALWAYS)["f1"] - ~gold.answerable
+    order = np.argsort(differences, kind="stable")
+    rising, sums = differences[order], np.cumsum(gained[order])
+    last_of_equals = np.append(rising[1:] > rising[:-1], True)
+    best = int(np.argmax(np.where(last_of_equals, sums, -np.inf)))
+    return float(rising[best]) if sums[best] > 0 else float(rising[0]) - 1
+
+
+def predicted_answers(outputs: Array, contexts: tuple[str, ...], threshold: float) -> list[str]:
+    """Return the answer to each question; an empty text where it is unanswered."""
+    answered = outputs[:, 3] - outputs[:, 2] <= threshold
+    return [
+        context[int(first) : int(end)] if there else ""
+        for context, (first, end), there in zip(contexts, outputs[:, :2], answered, strict=True)
+    ]
+
+
+def _by_question(outputs: Array, gold: GoldAnswers, threshold: float) -> dict[str, Array]:
+    predicted = map(answer_words, predicted_answers(outputs, gold.contexts, threshold))
+    scores = np.array(
+        [
+            (max(word_f1(words, right) for right in gold.words(row)), float(words in gold.words(row)))
+            for row, words in enumerate(predicted)
+        ]
+    )
+    return {"f1": scores[:, 0], "exact match": scores[:, 1]}

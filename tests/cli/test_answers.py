@@ -1,0 +1,71 @@
+"""Questions that spans of contexts answer, through every command that takes a task."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.toy_questions import squad_json, toy_questions
+
+from .conftest import Layerprobe
+
+SHORT = ("--epochs", "1", "--seeds", "1", "--learning-rate", "1e-2", "--max-length", "40")
+
+
+@pytest.fixture(scope="module")
+def squad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A hundred questions about fifty contexts, some without an answer, in one file."""
+    path = tmp_path_factory.mktemp("squad") / "squad.json"
+    path.write_text(json.dumps(squad_json(toy_questions(100, 0, impossible=0.2), second=True)))
+    return path
+
+
+def test_score_scan_and_finetune(layerprobe: Layerprobe, pair: tuple[Path, Path], squad: Path, tmp_path: Path) -> None:
+    model, data, page = pair[1], ("-t", squad), tmp_path / "page.html"
+    scored = layerprobe("score", model, *data, "--report", page)
+    assert scored.code == 0, scored.err
+    assert "exact match" in scored.out
+    assert "note: read as question answering; questions: " in scored.err
+    assert "By a linear model" in page.read_text()
+    scan = layerprobe("scan", model, *data, *SHORT, "--json")
+    assert scan.code == 0, scan.err
+    assert tuple(scan.json["runs"][0]["test"][0]) == ("f1", "exact match")
+    tuned = layerprobe("finetune", model, *data, *SHORT, "--layers", "2", "--save-models", "--json")
+    assert tuned.code == 0, tuned.err
+    assert tuned.json["runs"][0]["threshold"] is not None
+    (saved,) = {path.parents[1] for path in (tmp_path / "cache").rglob("layerprobe.json")}
+    exported = layerprobe("export", saved, tmp_path / "exported")
+    assert exported.code == 0, exported.err
+
+
+@pytest.mark.slow
+def test_every_other_command_takes_it(
+    layerprobe: Layerprobe, pair: tuple[Path, Path], squad: Path, tmp_path: Path
+) -> None:
+    model, data = pair[1], ("-t", squad)
+    found = layerprobe("find", model, *data, *SHORT, "--json")
+    assert found.code == 0, found.err
+    for command in ("confirm", "predict", "doctor"):
+        done = layerprobe(command, model, *data, *(SHORT if command == "confirm" else ()))
+        assert done.code == 0, done.err
+    done = layerprobe("run", model, "-r", pair[0], *data, *SHORT, "-o", tmp_path / "study")
+    assert done.code == 0, done.err
+    report = (tmp_path / "study" / "report.html").read_text()
+    assert "F1 on the test split of a linear probe on the frozen token states, fitted on the train split." in report
+    again = layerprobe("report", tmp_path / "study" / "study.json", "-o", tmp_path / "again.html")
+    assert again.code == 0, again.err
+    swept = layerprobe("sweep", model, *data, *SHORT, "--json")
+    assert swept.code == 0, swept.err
+    assert swept.json["curves"][0]["primary"] == "f1"
+
+
+def test_bad_questions_are_one_line(layerprobe: Layerprobe, pair: tuple[Path, Path], tmp_path: Path) -> None:
+    data = squad_json(toy_questions(100, 0))
+    data["data"][0]["paragraphs"][1]["qas"][0]["answers"][0]["answer_start"] += 1  # type: ignore[index]
+    path = tmp_path / "squad.json"
+    path.write_text(json.dumps(data))
+    error = layerprobe("score", pair[1], "-t", path).error
+    assert "1 question whose answer is not in the context at answer_start (q2)" in error
+    assert layerprobe("score", pair[1], "-t", path, "--skip-empty").code == 0
