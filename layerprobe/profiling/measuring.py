@@ -121,11 +121,13 @@ def _training_peak(encoder: Encoder, layer: int, batch: Batch, protocol: Protoco
     model = TruncatedEncoder(encoder, layer).train()
     prepare_model(model, protocol)
     optimizer = adamw([weight for weight in model.parameters() if weight.requires_grad], protocol, fused=True)
-    with encoder.precision():
-        states = model(batch)
-    loss = pool(states, batch["attention_mask"], protocol.pooling).square().mean()
-    loss.backward()  # type: ignore[no-untyped-call]
-    optimizer.step()
+    for _ in range(2):  # the moments are there from the second step on
+        optimizer.zero_grad()
+        with encoder.precision():
+            states = model(batch)
+        loss = pool(states, batch["attention_mask"], protocol.pooling).square().mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
     return gauge.peak()
 
 
