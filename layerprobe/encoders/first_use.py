@@ -68,12 +68,19 @@ def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> d
     """
     mask = batch["attention_mask"].bool()
     return {
-        layer: _difference(TruncatedEncoder(encoder, layer, share=True)(batch), state, mask)
+        layer: difference(TruncatedEncoder(encoder, layer, share=True)(batch), state, mask)
         for layer, state in enumerate(states)
     }
 
 
-def _difference(found: Tensor, expected: Tensor, mask: Tensor) -> float:
+def difference(found: Tensor, expected: Tensor, mask: Tensor) -> float:
+    """Return by how much states differ at tokens, as a share of the largest expected feature or 1; NaN where not finite.
+
+    Args:
+        found: (text, token, feature); infinity where its shape is another.
+        expected: (text, token, feature).
+        mask: (text, token), whether it is a token.
+    """
     if found.shape != expected.shape:
         return torch.inf
     found, expected = found[mask], expected[mask]
@@ -89,7 +96,7 @@ def difference_cause(encoder: Encoder, wrong: list[int], batch: Batch) -> str:
         return "without its blocks it outputs something else than what goes into the first of them"
     inside = encoder.stack.states(encoder.model, batch, name=name, raw=True)
     pairs = zip(encoder.stack.states(truncated.model, batch, name=name, raw=True), inside, strict=False)
-    if any(_difference(a, b, mask) > TRUNCATION_TOLERANCE for a, b in pairs):
+    if any(difference(a, b, mask) > TRUNCATION_TOLERANCE for a, b in pairs):
         return "what its blocks compute depends on how many there are, so models with fewer differ"
     return "what follows its last block is not what is known of it, so truncated models differ"
 
@@ -106,4 +113,4 @@ def _are_handed_out(encoder: Encoder, states: list[Tensor], batch: Batch) -> boo
     if len(handed) != len(states):
         return False
     pairs = zip([*normed, handed[-1]], states, strict=True)
-    return all(_difference(a, b, mask) <= TRUNCATION_TOLERANCE for a, b in pairs)
+    return all(difference(a, b, mask) <= TRUNCATION_TOLERANCE for a, b in pairs)

@@ -8,6 +8,7 @@ from typing import get_args
 import torch
 import transformers
 
+from layerprobe.encoders.blockwise import FIRST_BLOCKS, BlockByBlock, open_block_by_block
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse, look
 from layerprobe.encoders.loading import Checkpoint, autocast_dtype, load_encoder, resolve_device
@@ -98,20 +99,7 @@ def first_use(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, Encod
     Raises:
         ModelError, UnsupportedArchitectureError: As `load`.
     """
-    store = Store(options.cache_dir)
-    folder = checkpoint.revision.startswith("sha256:")
-    key = digest(
-        {
-            "model": "" if folder else checkpoint.source,
-            **checkpoint.identity,
-            "attn": options.attn,
-            "device": resolve_device(options.device).type,
-            "version": FIRST_USE_VERSION,
-            "layerprobe": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        }
-    )
+    store, key = Store(options.cache_dir), _use_key(checkpoint, options)
     encoder = None
     found = store.load_result("first-use", key, FirstUse)
     if found is None:
@@ -123,6 +111,48 @@ def first_use(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, Encod
             logger.warning("%s is looked at whenever it is used: %s", checkpoint.label, error)
     found.check(checkpoint.label)
     return found, encoder
+
+
+def kept_use(checkpoint: Checkpoint, options: Options) -> FirstUse | None:
+    """Return what was found when a model, or at least its first blocks, were first used; None where neither was."""
+    store = Store(options.cache_dir)
+    found = store.load_result("first-use", _use_key(checkpoint, options), FirstUse)
+    if found is None:
+        found = store.load_result("first-use", _use_key(checkpoint, options, blocks=FIRST_BLOCKS), FirstUse)
+    return found
+
+
+def open_blocks(checkpoint: Checkpoint, options: Options) -> tuple[FirstUse, BlockByBlock]:
+    """Return a model of which one block at a time is in memory, and what was found of its first blocks, which is kept.
+
+    Raises:
+        ModelError: If it cannot be loaded, or has no safetensors.
+        UnsupportedArchitectureError: If its layers are not those of its truncations, or a block alone gives others.
+    """
+    blocks, few = open_block_by_block(
+        checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn
+    )
+    found = look(few)
+    found.check(checkpoint.label)
+    Store(options.cache_dir).save_result("first-use", _use_key(checkpoint, options, blocks=FIRST_BLOCKS), found)
+    return found, blocks
+
+
+def _use_key(checkpoint: Checkpoint, options: Options, **more: int) -> str:
+    folder = checkpoint.revision.startswith("sha256:")
+    return digest(
+        {
+            "model": "" if folder else checkpoint.source,
+            **checkpoint.identity,
+            "attn": options.attn,
+            "device": resolve_device(options.device).type,
+            "version": FIRST_USE_VERSION,
+            "layerprobe": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            **more,
+        }
+    )
 
 
 def _loaded(checkpoint: Checkpoint, options: Options) -> Encoder:

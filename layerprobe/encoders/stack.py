@@ -50,23 +50,34 @@ class Stack:
         tail = [model.get_submodule(path) for path in self.tail]
         width = batch["attention_mask"].shape[1]
         inputs: list[Any] = []
-        before_tail: list[Tensor] = []
         with contextlib.ExitStack() as hooks:
             for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():
-                hook = _before(lambda args, kwargs: inputs.append(_first_tensor(args, kwargs)))
+                hook = _before(lambda args, kwargs: inputs.append(first_tensor(args, kwargs)))
                 hooks.enter_context(block.register_forward_pre_hook(hook, with_kwargs=True))
-            if raw and tail:
-                hook = _before(lambda args, kwargs: before_tail.append(args[0]))
-                hooks.enter_context(tail[0].register_forward_pre_hook(hook, with_kwargs=True))
-            with model_errors(name, "a forward pass"):
-                output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
-                last: Tensor = output.last_hidden_state
+            output, last = self._output(model, batch, name=name, raw=raw)
         for state in inputs if self.blocks else output.hidden_states[:-1]:
             if not raw:
                 for module in tail:
                     state = module(state)
             yield self.of_tokens(state, width)
-        yield self.of_tokens(before_tail[0], width) if before_tail else last
+        yield last
+
+    def last_state(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool = False) -> Tensor:
+        """Return the last of `states` alone, (text, token, feature)."""
+        return self._output(model, batch, name=name, raw=raw)[1]
+
+    def _output(self, model: PreTrainedModel, batch: Batch, *, name: str, raw: bool) -> tuple[Any, Tensor]:
+        """Return what the model gives, and the states of its last layer."""
+        before_tail: list[Tensor] = []
+        with contextlib.ExitStack() as hooks:
+            if raw and self.tail:
+                hook = _before(lambda args, kwargs: before_tail.append(args[0]))
+                first = model.get_submodule(self.tail[0])
+                hooks.enter_context(first.register_forward_pre_hook(hook, with_kwargs=True))
+            with model_errors(name, "a forward pass"):
+                output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
+                last: Tensor = output.last_hidden_state
+        return output, self.of_tokens(before_tail[0], batch["attention_mask"].shape[1]) if before_tail else last
 
     def of_tokens(self, state: Tensor, width: int) -> Tensor:
         """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
@@ -142,7 +153,7 @@ class _Record:
                 yield module.register_forward_hook(self._outside(path), with_kwargs=True)
 
     def _entering(self, path: str) -> Any:
-        return _before(lambda args, kwargs: self.entered.append((path, _first_tensor(args, kwargs))))
+        return _before(lambda args, kwargs: self.entered.append((path, first_tensor(args, kwargs))))
 
     def _leaving(self, path: str) -> Any:
         def leave(module: nn.Module, args: Any, output: Any) -> None:
@@ -213,7 +224,7 @@ def _before(look: Any) -> Any:
     return enter
 
 
-def _first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+def first_tensor(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return the first floating-point tensor that a module reads: its hidden states."""
     given = (*args, *(kwargs[name] for name in sorted(kwargs, key="hidden_states".__ne__)))
     return next((value for value in given if isinstance(value, Tensor) and value.is_floating_point()), None)

@@ -132,10 +132,9 @@ def _embedded(
 
     On CUDA, while a batch is computed, the next one is put together and the one before is copied out.
     """
-    budget = batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
     lengths, n_features = texts.lengths, encoder.description.hidden_size
     result = np.empty((encoder.n_layers, len(lengths), n_features + n_measures), dtype=np.float32)
-    batches = token_batches(lengths, budget=budget, same_length=not encoder.padding_invariant)
+    batches = token_batches(lengths, budget=budget_of(encoder, batch_tokens), same_length=not encoder.padding_invariant)
     done, total = 0, sum(lengths)
     behind: tuple[Sequence[int], _Copy] | None = None
     for rows, batch in _collated(texts, batches, encoder.device):
@@ -149,13 +148,23 @@ def _embedded(
         result[:, behind[0]] = behind[1].result()
     # all but the curvature, which short texts do not have
     for layer, values in enumerate(result[..., : n_features + 1]):
-        bad = int((~np.isfinite(values)).any(axis=1).sum())
-        if bad:
-            raise DegenerateLayerError(
-                f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
-                f"expected finite states, got NaN or infinity in {encoder.description.dtype}; try --dtype float32"
-            )
+        check_finite(encoder, layer, values)
     return result
+
+
+def budget_of(encoder: Encoder, batch_tokens: int | None) -> int:
+    """Return the tokens a batch where `batch_tokens` are asked for."""
+    return batch_tokens or (CPU_BATCH_TOKENS if encoder.device.type == "cpu" else ACCELERATOR_BATCH_TOKENS)
+
+
+def check_finite(encoder: Encoder, layer: int, values: NDArray[np.float32]) -> None:
+    """Raise DegenerateLayerError if embeddings of a layer, (text, feature), are not finite."""
+    bad = int((~np.isfinite(values)).any(axis=1).sum())
+    if bad:
+        raise DegenerateLayerError(
+            f"layer {layer} of {encoder.description.name} is not finite for {bad} of {len(values)} texts: "
+            f"expected finite states, got NaN or infinity in {encoder.description.dtype}; try --dtype float32"
+        )
 
 
 def _collated(texts: Prepared, batches: Iterator[list[int]], device: torch.device) -> Iterator[tuple[list[int], Batch]]:

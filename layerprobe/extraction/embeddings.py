@@ -2,6 +2,7 @@
 
 import collections
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -15,16 +16,28 @@ from numpy.typing import NDArray
 from layerprobe.backends.choice import graph_of
 from layerprobe.backends.graph import Graph
 from layerprobe.encoders.batching import Prepared
+from layerprobe.encoders.blockwise import BlockByBlock
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import FirstUse
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed, dtype_name, first_use, load
+from layerprobe.encoders.options import (
+    DEFAULT_OPTIONS,
+    Options,
+    changed,
+    dtype_name,
+    first_use,
+    kept_use,
+    load,
+    open_blocks,
+)
 from layerprobe.encoders.values import Backend, ModelDescription, Pooling
 from layerprobe.encoders.workers import ray_cluster
-from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError
+from layerprobe.errors import DamagedStoreError, DataError, MisalignedSamplesError, StoreError
+from layerprobe.extraction.blockwise import batches_of, bytes_meanwhile, embedded_block_by_block
 from layerprobe.extraction.embed import TokenMeasures, embed_and_measure, embed_layers
 from layerprobe.extraction.on_ray import embed_on_ray
 from layerprobe.extraction.values import ExtractionPlan, TokenMetrics
+from layerprobe.files import readable_size
 from layerprobe.images import prompted, readable_as
 from layerprobe.metrics.names import Split
 from layerprobe.names import short_name
@@ -136,6 +149,7 @@ def extract(
     foreseen: Callable[[ExtractionPlan], None] | None = None,
     ray: str | None = None,
     workers: int | None = None,
+    blockwise: bool = False,
 ) -> Embeddings:
     """Return the pooled embeddings of every layer, from the store or from one forward pass.
 
@@ -147,17 +161,22 @@ def extract(
         foreseen: Called once with what will be written, before that is begun; not where all is in the store.
         ray: Address of a Ray cluster, whose nodes embed some thousand texts at a time each; all must see the store.
         workers: Processes on it at most; by default one for each GPU, else one a node.
+        blockwise: Send all texts through one block before the next one is read, for a model that does not fit into
+            memory. What is in the store is the same entry: the embeddings differ by rounding.
 
     Raises:
         LayerProbeError: If there is no such Ray cluster, or none of its nodes can work.
         DataError: If there are no texts, an empty one, or a value does not fit into float16 and should.
-        ModelError: If the model cannot be loaded or truncated.
+        ModelError: If the model cannot be loaded or truncated, or does not give the same block by block.
         StoreError: If the store cannot be written, or the disk has no room.
     """
+    if blockwise and (ray is not None or options.backend != "torch"):
+        other = f"--backend {options.backend}" if ray is None else "--ray"
+        raise DataError(f"expected --blockwise, which is torch's on this machine, or {other}, got both: leave one out")
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
     cluster = None if ray is None else ray_cluster(ray, options, Store(options.cache_dir).root, workers=workers)
-    return _extracted(checkpoint, [distinct], options, progress, foreseen, cluster)
+    return _extracted(checkpoint, [distinct], options, progress, foreseen, cluster, blockwise=blockwise)
 
 
 def _extracted(
@@ -167,15 +186,26 @@ def _extracted(
     progress: Progress,
     foreseen: Callable[[ExtractionPlan], None] | None = None,
     cluster: RayCluster | None = None,
+    *,
+    blockwise: bool = False,
 ) -> Embeddings:
     """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one."""
-    found, encoder = first_use(checkpoint, options)
+    encoder = blocks = None
+    found = kept_use(checkpoint, options)
+    if found is None and blockwise:
+        found, blocks = open_blocks(checkpoint, options)
+    elif found is None:
+        found, encoder = first_use(checkpoint, options)
+    found.check(checkpoint.label)
     store, stored = Store(options.cache_dir), None
     for distinct in candidates:
         key = _store_key(checkpoint, distinct, options, found)
         if (stored := _open(store, key)) is not None:
             break
-    if stored is None:
+    if stored is None and blockwise:
+        blocks = blocks or open_blocks(checkpoint, options)[1]
+        stored = _embed_block_by_block(store, key, blocks, distinct, options, progress, foreseen)
+    elif stored is None:
         encoder = encoder or load(checkpoint, options)
         graph = graph_of(encoder, checkpoint, options)
         if foreseen is not None:
@@ -404,6 +434,46 @@ def _embed_and_store(
             done += stop - start
         for write in writes:
             write.result()
+        return writer.finish()
+
+
+def _embed_block_by_block(
+    store: Store,
+    key: StoreKey,
+    blocks: BlockByBlock,
+    texts: Sequence[str],
+    options: Options,
+    progress: Progress,
+    foreseen: Callable[[ExtractionPlan], None] | None,
+) -> StoredEmbeddings:
+    encoder = blocks.encoder
+    tokens = _tokenize(encoder, texts, options)
+    batches = batches_of(encoder, tokens, batch_tokens=options.batch_tokens)
+    parameters = encoder.description.parameters
+    sizes = [after - before for before, after in itertools.pairwise(parameters)]
+    plan = replace(
+        _plan(store, key, encoder, len(texts)),
+        weights=blocks.file_bytes,
+        block=4 * max(sizes),
+        outside=4 * parameters[0],
+        meanwhile=bytes_meanwhile(encoder, tokens, batches),
+    )
+    if foreseen is not None:
+        foreseen(plan)
+    if plan.bytes + (plan.meanwhile or 0) > plan.free:
+        raise StoreError(
+            f"expected {readable_size(plan.bytes + (plan.meanwhile or 0))} of free space in {store.root} to embed block "
+            f"by block, got {readable_size(plan.free)}: free some, or choose another folder with --cache-dir"
+        )
+    with _writer(store, key, encoder, texts, options, None) as writer:
+        if not writer.pending:  # another process wrote them meanwhile
+            return writer.finish()
+        with embedded_block_by_block(
+            blocks, tokens, batches, pooling=options.pooling, folder=store.root, progress=progress
+        ) as layers:
+            for index, start, stop in writer.pending:
+                n_cut = _tokenize(encoder, texts[start:stop], options).n_truncated if tokens.n_truncated else 0
+                writer.write(index, layers[:, start:stop], n_cut=n_cut)
         return writer.finish()
 
 

@@ -50,12 +50,27 @@ class ExtractionPlan:
     """To be written; less than all where a part of it is in the store."""
     free: int
     """Bytes that are free where the store is."""
+    weights: int | None = None
+    """Bytes of weights that are read block by block; None: the model is in memory as a whole."""
+    block: int | None = None
+    """Bytes of its largest block in memory."""
+    outside: int | None = None
+    """Bytes of its weights outside of the blocks, which stay in memory."""
+    meanwhile: int | None = None
+    """Bytes on disk until all is embedded: the states between two blocks, and the embeddings."""
 
     @property
     def sentence(self) -> str:
         """How much would be written, and how much there is room for."""
-        return (
+        done = (
             f"Embedding {self.n_texts:,} texts with {short_name(self.model)}, {self.n_layers} layers of {self.width} "
             f"features in {self.store_dtype}, takes {readable_size(self.bytes)} of disk; "
             f"{readable_size(self.free)} are free."
+        )
+        if self.weights is None or self.block is None or self.outside is None or self.meanwhile is None:
+            return done
+        return (
+            f"{done} Block by block, files of {readable_size(self.weights)} are read once, "
+            f"{readable_size(self.outside)} of weights stay in memory and {readable_size(self.block)} of them at a time "
+            f"come beside; states and embeddings take {readable_size(self.meanwhile)} more of disk until all is done."
         )

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers
+from layerprobe_cli.options import Extraction, Model, Ray, TextSource, Workers, option
 from layerprobe_cli.output import Output, print_values
 
 
@@ -16,6 +16,14 @@ def extract(
     output: Output,
     ray: Ray = None,
     workers: Workers = None,
+    blockwise: Annotated[
+        bool,
+        option(
+            "Machine",
+            "--blockwise",
+            help="For a model that does not fit into memory: send all texts through one block before the next is read.",
+        ),
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say how much disk it takes and how much is free, and stop.")
     ] = False,
@@ -40,6 +48,7 @@ def extract(
             progress=progress,
             ray=ray,
             workers=workers,
+            blockwise=blockwise,
             foreseen=functools.partial(output.plan, dry_run=dry_run),
         )
     warnings = (*data.warnings, *embeddings.warnings)

@@ -1,0 +1,225 @@
+"""A model whose blocks are in memory one at a time gives the embeddings of the whole model, or says why it cannot."""
+
+import dataclasses
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModel
+
+from layerprobe.encoders.blockwise import BlockByBlock
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import Options
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.errors import DataError, DegenerateLayerError, ModelError, StoreError, UnsupportedArchitectureError
+from layerprobe.extraction import embeddings as module
+from layerprobe.extraction.embeddings import Embeddings, extract
+from layerprobe.extraction.values import ExtractionPlan
+from tests.models import TEXTS, save_tiny
+
+ALIKE = (
+    "bert",
+    "deberta-v3",
+    "distilbert",
+    "gemma3",
+    "electra-projected",
+    "fnet",
+    "gpt2",
+    "llama",
+    "modernbert",
+    "mpnet",
+    "qwen3",
+    "roberta-prelayernorm",
+)
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny encoder."""
+    return save_tiny("bert", tmp_path_factory.mktemp("bert"))
+
+
+def options(folder: Path, **changes: Any) -> Options:
+    """Options with a store of their own."""
+    return Options(cache_dir=folder, device="cpu", **changes)
+
+
+def both_ways(model: Path, folder: Path, **changes: Any) -> tuple[Embeddings, Embeddings]:
+    """Embed the texts as always, and block by block."""
+    whole = extract(model, TEXTS, options=options(folder / "whole", **changes))
+    return whole, extract(model, TEXTS, options=options(folder / "blocks", **changes), blockwise=True)
+
+
+def assert_alike(whole: Embeddings, blocks: Embeddings) -> None:
+    """Assert that every layer is the same to rounding, in an entry of the same name."""
+    assert blocks.fingerprint == whole.fingerprint
+    assert blocks.n_layers == whole.n_layers
+    for layer in range(whole.n_layers):
+        expected = whole.layer(layer)
+        np.testing.assert_allclose(blocks.layer(layer), expected, rtol=0, atol=2e-6 * np.abs(expected).max())
+    kept = blocks.stored.manifest.description
+    assert kept["model"] == whole.stored.manifest.description["model"]
+    assert kept["max_length"] == whole.stored.manifest.description["max_length"]
+
+
+@pytest.mark.parametrize("name", ALIKE)
+def test_every_layer_is_that_of_the_whole_model(name: str, tmp_path: Path) -> None:
+    assert_alike(*both_ways(save_tiny(name, tmp_path / "model"), tmp_path))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", "max"])
+@pytest.mark.parametrize("name", ["bert", "llama"])
+def test_so_it_is_with_every_pooling(name: str, pooling: str, tmp_path: Path) -> None:
+    model = save_tiny(name, tmp_path / "model")
+    assert_alike(*both_ways(model, tmp_path, pooling=pooling, batch_tokens=16, prompt="a "))
+
+
+@pytest.mark.parametrize(
+    "changes", [{"norm": "raw"}, {"dtype": "bfloat16"}, {"max_length": 5}], ids=lambda each: next(iter(each))
+)
+def test_so_it_is_with_other_options(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert_alike(*both_ways(save_tiny("llama", tmp_path / "model"), tmp_path, **changes))
+
+
+def test_weights_in_shards_or_with_a_prefix_or_old_names_are_found(bert: Path, tmp_path: Path) -> None:
+    model = AutoModel.from_pretrained(bert)
+    for name, rename in (
+        ("prefix", lambda key: f"bert.{key}"),
+        (
+            "old",
+            lambda key: key.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"),
+        ),
+    ):
+        folder = shutil.copytree(bert, tmp_path / name)
+        save_file(
+            {rename(key): value for key, value in model.state_dict().items()},
+            folder / "model.safetensors",
+            {"format": "pt"},
+        )
+        assert_alike(*both_ways(folder, tmp_path / f"{name}-store"))
+    sharded = shutil.copytree(bert, tmp_path / "sharded", ignore=shutil.ignore_patterns("model.safetensors"))
+    model.save_pretrained(sharded, max_shard_size="8KB")
+    assert len(list(sharded.glob("model-*.safetensors"))) > 2
+    assert_alike(*both_ways(sharded, tmp_path / "sharded-store"))
+
+
+def test_many_shards_of_the_store_are_written(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerprobe.store.store.MIN_SHARD_ROWS", 2)
+    monkeypatch.setattr("layerprobe.store.store.MAX_SHARD_ROWS", 2)
+    whole, blocks = both_ways(bert, tmp_path, max_length=6)
+    assert blocks.stored.manifest.n_shards == 3
+    assert_alike(whole, blocks)
+    assert blocks.warnings == whole.warnings != ()
+    (entry,) = tmp_path.joinpath("blocks", "embeddings").iterdir()
+    next(entry.glob("*.safetensors")).unlink()
+    assert_alike(whole, extract(bert, TEXTS, options=options(tmp_path / "blocks", max_length=6), blockwise=True))
+
+
+def test_what_is_there_is_read_without_the_model(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+    with monkeypatch.context() as patch:
+        for name in ("load", "first_use", "open_blocks"):
+            patch.setattr(module, name, lambda *args: pytest.fail("the model was loaded"))
+        for blockwise in (False, True):
+            assert extract(bert, TEXTS, options=options(tmp_path), blockwise=blockwise).fingerprint == first.fingerprint
+    # the whole model was not looked at yet
+    extract(bert, TEXTS[:2], options=options(tmp_path))
+    assert len(list(tmp_path.joinpath("results", "first-use").iterdir())) == 2
+
+
+def test_no_more_than_a_block_is_in_memory(bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    layer = BlockByBlock.layer
+
+    def counted(self: BlockByBlock, *args: Any) -> Any:
+        sizes.append(sum(p.numel() for p in self.encoder.model.parameters() if not p.is_meta))
+        return layer(self, *args)
+
+    monkeypatch.setattr(BlockByBlock, "layer", counted)
+    found = extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+    embeddings, one, two, three = found.model.parameters
+    assert one - embeddings == two - one == three - two
+    # looked at: layers 0 to 2; embedded: layers 0 to 3
+    assert sizes == [embeddings, one, one, embeddings, one, one, one]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("albert", "all its blocks are one"),
+        ("t5", "a block hands more to the next one than its states, so that layer 2 would be another"),
+        ("xlm", "it does not run with one of its blocks"),
+        ("nomic-bert", "its files have no weight layers.0.*, which transformers makes of others"),
+        ("squeezebert", "its blocks are not in a list of their own"),
+        ("bigbird", "short texts change the model for good"),
+    ],
+)
+def test_what_is_not_alike_is_refused(name: str, reason: str, tmp_path: Path) -> None:
+    model = save_tiny(name, tmp_path / "model")
+    with pytest.raises(UnsupportedArchitectureError, match=f"cannot be embedded block by block: {reason}"):
+        extract(model, TEXTS, options=options(tmp_path / "store"), blockwise=True)
+    assert not tmp_path.joinpath("store", "embeddings").exists()
+
+
+def test_weights_that_are_read_whole_are_refused(bert: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(bert, tmp_path / "bin", ignore=shutil.ignore_patterns("model.safetensors"))
+    torch.save(AutoModel.from_pretrained(bert).state_dict(), folder / "pytorch_model.bin")
+    with pytest.raises(ModelError, match="has no safetensors, and other files are read whole: expected model.safet"):
+        extract(folder, TEXTS, options=options(tmp_path), blockwise=True)
+    with pytest.raises(ModelError, match=r"\(random init 1\) has no file of weights to read block by block"):
+        extract(ModelSpec(str(bert), random_init=1), TEXTS, options=options(tmp_path), blockwise=True)
+    with pytest.raises(
+        DataError, match="--blockwise, which is torch's on this machine, or --backend openvino, got both"
+    ):
+        extract(bert, TEXTS, options=options(tmp_path, backend="openvino"), blockwise=True)
+    with pytest.raises(DataError, match="or --ray, got both: leave one out"):
+        extract(bert, TEXTS, options=options(tmp_path), ray="local", blockwise=True)
+
+
+def test_one_that_is_stopped_leaves_nothing_half_written(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(task: str, done: float, total: float) -> None:
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="^$"):
+        extract(bert, TEXTS, options=options(tmp_path), blockwise=True, progress=stop)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["embeddings", "locks", "results"]
+    (entry,) = tmp_path.joinpath("embeddings").iterdir()
+    assert not list(entry.glob("*.safetensors"))
+    with pytest.raises(StoreError, match="of free space in .* to embed block by block, got 10.0 kB"):
+        monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=10_000))
+        extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
+    monkeypatch.undo()
+    whole = extract(bert, TEXTS, options=options(tmp_path / "whole"))
+    assert_alike(whole, extract(bert, TEXTS, options=options(tmp_path), blockwise=True))
+
+
+def test_what_it_takes_is_said_before(bert: Path, tmp_path: Path) -> None:
+    plans: list[ExtractionPlan] = []
+    found = extract(bert, TEXTS, options=options(tmp_path), blockwise=True, foreseen=plans.append)
+    (plan,) = plans
+    parameters, n_texts = found.model.parameters, len(found.texts)
+    assert plan.weights == (bert / "model.safetensors").stat().st_size
+    assert plan.outside == 4 * parameters[0]
+    assert plan.block == 4 * (parameters[1] - parameters[0])
+    tokens = [len(tokenized) for tokenized in resolve_checkpoint(bert).tokenizer(list(found.texts))["input_ids"]]
+    # all texts are one batch, padded to the longest
+    assert plan.meanwhile == 4 * found.model.hidden_size * (n_texts * max(tokens) + found.n_layers * n_texts)
+    assert "Block by block, files of " in plan.sentence
+    assert dataclasses.replace(plan, weights=None).sentence in plan.sentence
+
+
+def test_weights_that_are_not_finite_are_found(bert: Path, tmp_path: Path) -> None:
+    model = AutoModel.from_pretrained(bert)
+    model.encoder.layer[2].output.dense.bias.data[:] = torch.inf
+    folder = shutil.copytree(bert, tmp_path / "model")
+    model.save_pretrained(folder)
+    with pytest.raises(DegenerateLayerError, match="layer 3 of .* is not finite for 5 of 5 texts"):
+        extract(folder, TEXTS, options=options(tmp_path / "store"), blockwise=True)
