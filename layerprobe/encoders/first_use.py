@@ -74,7 +74,7 @@ def truncation_errors(encoder: Encoder, states: list[Tensor], batch: Batch) -> d
 
 
 def difference(found: Tensor, expected: Tensor, mask: Tensor) -> float:
-    """Return by how much states differ at tokens, as a share of the largest expected feature or 1; NaN where not finite.
+    """Return by how much states differ, as a share of the largest expected feature or of 1; NaN where not finite.
 
     Args:
         found: (text, token, feature); infinity where its shape is another.

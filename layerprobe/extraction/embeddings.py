@@ -451,19 +451,20 @@ def _embed_block_by_block(
     batches = batches_of(encoder, tokens, batch_tokens=options.batch_tokens)
     parameters = encoder.description.parameters
     sizes = [after - before for before, after in itertools.pairwise(parameters)]
+    meanwhile = bytes_meanwhile(encoder, tokens, batches)
     plan = replace(
         _plan(store, key, encoder, len(texts)),
         weights=blocks.file_bytes,
         block=4 * max(sizes),
         outside=4 * parameters[0],
-        meanwhile=bytes_meanwhile(encoder, tokens, batches),
+        meanwhile=meanwhile,
     )
     if foreseen is not None:
         foreseen(plan)
-    if plan.bytes + (plan.meanwhile or 0) > plan.free:
+    if plan.bytes + meanwhile > plan.free:
         raise StoreError(
-            f"expected {readable_size(plan.bytes + (plan.meanwhile or 0))} of free space in {store.root} to embed block "
-            f"by block, got {readable_size(plan.free)}: free some, or choose another folder with --cache-dir"
+            f"expected {readable_size(plan.bytes + meanwhile)} of free space in {store.root} to embed block by block, "
+            f"got {readable_size(plan.free)}: free some, or choose another folder with --cache-dir"
         )
     with _writer(store, key, encoder, texts, options, None) as writer:
         if not writer.pending:  # another process wrote them meanwhile

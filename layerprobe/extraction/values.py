@@ -70,7 +70,7 @@ class ExtractionPlan:
         if self.weights is None or self.block is None or self.outside is None or self.meanwhile is None:
             return done
         return (
-            f"{done} Block by block, files of {readable_size(self.weights)} are read once, "
-            f"{readable_size(self.outside)} of weights stay in memory and {readable_size(self.block)} of them at a time "
-            f"come beside; states and embeddings take {readable_size(self.meanwhile)} more of disk until all is done."
+            f"{done} Block by block, files of {readable_size(self.weights)} are read once; "
+            f"{readable_size(self.outside)} of weights stay in memory, with {readable_size(self.block)} of one block at a time (of two at first); "
+            f"states and embeddings take {readable_size(self.meanwhile)} more of disk until all is done."
         )

@@ -20,7 +20,45 @@ from layerprobe.errors import DataError, DegenerateLayerError, ModelError, Store
 from layerprobe.extraction import embeddings as module
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.extraction.values import ExtractionPlan
-from tests.models import TEXTS, save_tiny
+from tests.models import ARCHITECTURES, ROTARY, SIZES, TEXTS, save_tiny
+
+FULL = "full_attention"
+MORE: dict[str, tuple[str, dict[str, Any]]] = {
+    "gemma2": ("gemma2", {**SIZES, **ROTARY, "sliding_window": 4}),
+    "gemma3": (
+        "gemma3_text",
+        {**SIZES, **ROTARY, "sliding_window": 4, "layer_types": [FULL, "sliding_attention", FULL]},
+    ),
+    "mistral": ("mistral", {**SIZES, **ROTARY}),
+    "gpt-neox": ("gpt_neox", SIZES),
+    "gpt-neo": (
+        "gpt_neo",
+        {
+            **SIZES,
+            "num_layers": 3,
+            "num_heads": 2,
+            "attention_types": [[["global", "local", "local"], 1]],
+            "window_size": 4,
+        },
+    ),
+    "mamba": ("mamba", {**SIZES, "state_size": 4}),
+    "squeezebert": (
+        "squeezebert",
+        {
+            **SIZES,
+            "embedding_size": 16,
+            "q_groups": 2,
+            "k_groups": 2,
+            "v_groups": 2,
+            "post_attention_groups": 1,
+            "intermediate_groups": 2,
+            "output_groups": 2,
+        },
+    ),
+    "bigbird": ("big_bird", {**SIZES, "block_size": 4, "num_random_blocks": 1}),
+    "xlnet": ("xlnet", {"vocab_size": SIZES["vocab_size"], "d_model": 16, "n_layer": 3, "n_head": 2, "d_inner": 24}),
+    "gpt2-scaled": ("gpt2", {**SIZES, "scale_attn_by_inverse_layer_idx": True}),
+}
 
 ALIKE = (
     "bert",
@@ -31,11 +69,21 @@ ALIKE = (
     "fnet",
     "gpt2",
     "llama",
+    "mamba",
+    "mistral",
     "modernbert",
     "mpnet",
     "qwen3",
     "roberta-prelayernorm",
+    "xlnet",
 )
+
+
+@pytest.fixture(autouse=True)
+def more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny models of further architectures."""
+    for name, kind in MORE.items():
+        monkeypatch.setitem(ARCHITECTURES, name, kind)
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +217,7 @@ def test_what_is_not_alike_is_refused(name: str, reason: str, tmp_path: Path) ->
 def test_weights_that_are_read_whole_are_refused(bert: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(bert, tmp_path / "bin", ignore=shutil.ignore_patterns("model.safetensors"))
     torch.save(AutoModel.from_pretrained(bert).state_dict(), folder / "pytorch_model.bin")
-    with pytest.raises(ModelError, match="has no safetensors, and other files are read whole: expected model.safet"):
+    with pytest.raises(ModelError, match=r"has no safetensors, and other files are read whole: expected model.safet"):
         extract(folder, TEXTS, options=options(tmp_path), blockwise=True)
     with pytest.raises(ModelError, match=r"\(random init 1\) has no file of weights to read block by block"):
         extract(ModelSpec(str(bert), random_init=1), TEXTS, options=options(tmp_path), blockwise=True)
@@ -188,13 +236,13 @@ def test_one_that_is_stopped_leaves_nothing_half_written(
         if done > total / 2:
             raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="^$"):
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):
         extract(bert, TEXTS, options=options(tmp_path), blockwise=True, progress=stop)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["embeddings", "locks", "results"]
     (entry,) = tmp_path.joinpath("embeddings").iterdir()
     assert not list(entry.glob("*.safetensors"))
-    with pytest.raises(StoreError, match="of free space in .* to embed block by block, got 10.0 kB"):
-        monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=10_000))
+    monkeypatch.setattr("layerprobe.store.store.shutil.disk_usage", lambda _: SimpleNamespace(free=10_000))
+    with pytest.raises(StoreError, match=r"of free space in .* to embed block by block, got 9.8 KiB"):
         extract(bert, TEXTS, options=options(tmp_path), blockwise=True)
     monkeypatch.undo()
     whole = extract(bert, TEXTS, options=options(tmp_path / "whole"))
@@ -221,5 +269,5 @@ def test_weights_that_are_not_finite_are_found(bert: Path, tmp_path: Path) -> No
     model.encoder.layer[2].output.dense.bias.data[:] = torch.inf
     folder = shutil.copytree(bert, tmp_path / "model")
     model.save_pretrained(folder)
-    with pytest.raises(DegenerateLayerError, match="layer 3 of .* is not finite for 5 of 5 texts"):
+    with pytest.raises(DegenerateLayerError, match=r"layer 3 of .* is not finite for 5 of 5 texts"):
         extract(folder, TEXTS, options=options(tmp_path / "store"), blockwise=True)
