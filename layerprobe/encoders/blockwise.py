@@ -9,7 +9,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors import safe_open
@@ -43,7 +43,7 @@ class BlockByBlock:
     weights: Mapping[str, tuple[str, Path]]
     """By the name of a weight of a block: its name in a file, and the file."""
     n_extras: int | None
-    """What a block gives beside its states, which come first then; None where it gives the states alone."""
+    """How much a block gives beside its states, which come first then; None where it gives the states alone."""
 
     @property
     def blocks(self) -> list[tuple[str, nn.Module]]:
@@ -152,14 +152,15 @@ def open_block_by_block(
         model = _without_weights(checkpoint, few, path)
         parameters = count_parameters(checkpoint.config, trust_remote_code=checkpoint.options["trust_remote_code"])
     description = replace(few.description, n_blocks=n_blocks, parameters=parameters)
+    extras = _extras(few)
     blockwise = BlockByBlock(
         encoder=replace(few, model=model, description=description),
         weights=_found(model, path, files, name),
-        n_extras=_extras(few),
+        n_extras=None if extras is None else len(extras),
     )
     for _, block in blockwise.blocks:
         blockwise.pass_by(block)
-    _check(blockwise, few)
+    _check(blockwise, few, extras)
     return blockwise, few
 
 
@@ -182,7 +183,7 @@ def weight_files(checkpoint: Checkpoint) -> dict[str, Path]:
         if whole is not None:
             paths = [whole]
         elif index is not None:
-            paths, _ = get_checkpoint_shard_files(source, index, **options)
+            paths, _ = cast(Any, get_checkpoint_shard_files)(source, index, **options)
         else:
             raise ModelError(
                 f"{checkpoint.label} has no safetensors, and other files are read whole: expected model.safetensors, "
@@ -239,11 +240,11 @@ def _compute_buffers(model: PreTrainedModel, module: nn.Module, device: torch.de
         if not empty or (but and f"{name}.".startswith(f"{but}.")):
             continue
         for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):
-            tensor._is_hf_initialized = True  # type: ignore[union-attr]  # so that it stays as it was read
+            tensor._is_hf_initialized = True  # so that it stays as it was read
         for key in empty:
             setattr(part, key, torch.empty_like(getattr(part, key), device=device))
         with guard_torch_init_functions():
-            model._init_weights(part)
+            cast(Any, model)._init_weights(part)
 
 
 def _found(model: PreTrainedModel, path: str, files: Mapping[str, Path], name: str) -> dict[str, tuple[str, Path]]:
@@ -265,16 +266,16 @@ def _found(model: PreTrainedModel, path: str, files: Mapping[str, Path], name: s
 
 
 @torch.inference_mode()
-def _extras(few: Encoder) -> int | None:
-    """Return what a block gives beside its states."""
+def _extras(few: Encoder) -> list[Any] | None:
+    """Return what a block gives beside its states; None where it gives the states alone."""
     given: list[Any] = []
     block = next(few.model.get_submodule(few.stack.blocks or "").children())
     with block.register_forward_hook(lambda module, args, output: given.append(output)):
         few.stack.last_state(few.model, probe_batch(few, n_texts=1, max_length=16), name=few.description.name)
-    return len(given[0]) - 1 if isinstance(given[0], tuple) else None
+    return list(given[0][1:]) if isinstance(given[0], tuple) else None
 
 
-def _check(blockwise: BlockByBlock, few: Encoder) -> None:
+def _check(blockwise: BlockByBlock, few: Encoder, extras: list[Any] | None) -> None:
     """Hold the first blocks one by one against the model of these blocks."""
     name, batch = few.description.name, probe_batch(few, n_texts=2, max_length=16)
     mask, state = batch["attention_mask"].bool(), None
@@ -290,8 +291,13 @@ def _check(blockwise: BlockByBlock, few: Encoder) -> None:
             cause = error.__cause__ if isinstance(error, LayerProbeError) and error.__cause__ else error
             raise _refusal(name, f"it does not run with one of its blocks ({first_sentence(cause)})") from error
         if difference(found, expected, mask) > TRUNCATION_TOLERANCE:
-            more = "hands more to the next one than its states, so that" if blockwise.n_extras else "depends on others:"
-            raise _refusal(name, f"a block {more} layer {number} would be another")
+            if number == 0:
+                reason = "something that stands between two blocks computes, too"
+            elif any(isinstance(extra, Tensor) for extra in extras or ()):
+                reason = "a block hands more to the next one than its states"
+            else:
+                reason = "what a block computes depends on others"
+            raise _refusal(name, f"{reason}, so that layer {number} would be another")
 
 
 def _passed(n_extras: int | None, *args: Any, **kwargs: Any) -> Any:

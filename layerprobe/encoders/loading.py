@@ -48,7 +48,7 @@ from layerprobe.encoders.vision import (
     processor_digest,
 )
 from layerprobe.errors import DataError, ModelError
-from layerprobe.files import from_home, known_sha256, sha256_of
+from layerprobe.files import from_home, known_sha256, readable_size, sha256_of
 from layerprobe.folders import SUMS, folder_problems
 from layerprobe.images import Modality, Readable
 from layerprobe.names import is_generic, short_name
@@ -269,6 +269,8 @@ def load_encoder(
     checkpoint = resolve_checkpoint(checkpoint)
     config, tokenizer = copy.deepcopy(checkpoint.config), checkpoint.tokenizer
     with one_line_errors(checkpoint.name):
+        parameters = count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"])
+        _say_if_it_does_not_fit(checkpoint, parameters[-1])
         if attn != "auto":
             config._attn_implementation = attn
         if checkpoint.loaded is not None:
@@ -293,8 +295,6 @@ def load_encoder(
     stack = find_stack(model, together, n_blocks=count_blocks(config), name=checkpoint.label)
     with model_errors(checkpoint.label, "a forward pass"):
         padding_invariant = is_padding_invariant(model, alone, together)
-    with one_line_errors(checkpoint.name):
-        parameters = count_parameters(config, trust_remote_code=checkpoint.options["trust_remote_code"])
     with torch.inference_mode():
         states = stack.states(model, collate(probe, [0], place), name=checkpoint.label, raw=norm == "raw")
         width = next(states).shape[-1]
@@ -436,6 +436,27 @@ def _load_encoder_weights(checkpoint: Checkpoint, config: PreTrainedConfig) -> P
             "use another checkpoint, or ask for random weights with --random-init SEED"
         )
     return model
+
+
+def _say_if_it_does_not_fit(checkpoint: Checkpoint, n_parameters: int) -> None:
+    needed, free = 4 * n_parameters, _available_memory()
+    if checkpoint.loaded is None and free is not None and needed > free:
+        logger.warning(
+            "the weights of %s take %s of memory in float32, and %s are free: embed its texts with "
+            "`layerprobe extract --blockwise`, and what reads embeddings needs no model",
+            checkpoint.label,
+            readable_size(needed),
+            readable_size(free),
+        )
+
+
+def _available_memory() -> int | None:
+    """Return the bytes of memory that could be had without swapping, as Linux says; None elsewhere."""
+    try:
+        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
+        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, ValueError, StopIteration):
+        return None
 
 
 def _copy_loaded(checkpoint: Checkpoint, config: PreTrainedConfig) -> PreTrainedModel:

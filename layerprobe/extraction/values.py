@@ -71,6 +71,7 @@ class ExtractionPlan:
             return done
         return (
             f"{done} Block by block, files of {readable_size(self.weights)} are read once; "
-            f"{readable_size(self.outside)} of weights stay in memory, with {readable_size(self.block)} of one block at a time (of two at first); "
-            f"states and embeddings take {readable_size(self.meanwhile)} more of disk until all is done."
+            f"{readable_size(self.outside)} of weights stay in memory, and of one block at a time, two at first, "
+            f"{readable_size(self.block)}; states and embeddings take {readable_size(self.meanwhile)} more of disk "
+            "until all is done."
         )

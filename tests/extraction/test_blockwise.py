@@ -204,6 +204,7 @@ def test_no_more_than_a_block_is_in_memory(bert: Path, tmp_path: Path, monkeypat
         ("xlm", "it does not run with one of its blocks"),
         ("nomic-bert", "its files have no weight layers.0.*, which transformers makes of others"),
         ("squeezebert", "its blocks are not in a list of their own"),
+        ("deberta-v2-conv", "something that stands between two blocks computes, too, so that layer 0 would be another"),
         ("bigbird", "short texts change the model for good"),
     ],
 )
@@ -271,3 +272,16 @@ def test_weights_that_are_not_finite_are_found(bert: Path, tmp_path: Path) -> No
     model.save_pretrained(folder)
     with pytest.raises(DegenerateLayerError, match=r"layer 3 of .* is not finite for 5 of 5 texts"):
         extract(folder, TEXTS, options=options(tmp_path / "store"), blockwise=True)
+
+
+def test_a_model_that_does_not_fit_is_named_before_it_is_loaded(
+    bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    extract(bert, TEXTS, options=options(tmp_path / "fits"))
+    assert "--blockwise" not in caplog.text
+    monkeypatch.setattr("layerprobe.encoders.loading._available_memory", lambda: 30_000)
+    extract(bert, TEXTS, options=options(tmp_path / "does not"))
+    assert (
+        "of memory in float32, and 29.3 KiB are free: embed its texts with `layerprobe extract --blockwise`"
+        in caplog.text
+    )
