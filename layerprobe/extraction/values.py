@@ -70,8 +70,8 @@ class ExtractionPlan:
         if self.weights is None or self.block is None or self.outside is None or self.meanwhile is None:
             return done
         return (
-            f"{done} Block by block, files of {readable_size(self.weights)} are read once; "
-            f"{readable_size(self.outside)} of weights stay in memory, and of one block at a time, two at first, "
+            f"{done} Block by block, files of {readable_size(self.weights)} are read; "
+            f"{readable_size(self.outside)} of weights stay in memory, and of one block at a time, three at first, "
             f"{readable_size(self.block)}; states and embeddings take {readable_size(self.meanwhile)} more of disk "
             "until all is done."
         )
