@@ -20,6 +20,7 @@ from layerprobe.errors import DataError, DegenerateLayerError, ModelError, Store
 from layerprobe.extraction import embeddings as module
 from layerprobe.extraction.embeddings import Embeddings, extract
 from layerprobe.extraction.values import ExtractionPlan
+from tests.images import save_towers
 from tests.models import ARCHITECTURES, ROTARY, SIZES, TEXTS, save_tiny
 
 FULL = "full_attention"
@@ -226,6 +227,9 @@ def test_weights_that_are_read_whole_are_refused(bert: Path, tmp_path: Path) -> 
         DataError, match="--blockwise, which is torch's on this machine, or --backend openvino, got both"
     ):
         extract(bert, TEXTS, options=options(tmp_path, backend="openvino"), blockwise=True)
+    towers = save_towers("siglip", tmp_path / "towers")
+    with pytest.raises(UnsupportedArchitectureError, match="that is for models of texts, of one tower"):
+        extract(towers, TEXTS, options=options(tmp_path), blockwise=True)
     with pytest.raises(DataError, match="or --ray, got both: leave one out"):
         extract(bert, TEXTS, options=options(tmp_path), ray="local", blockwise=True)
 
