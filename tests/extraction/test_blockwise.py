@@ -227,7 +227,7 @@ def test_weights_that_are_read_whole_are_refused(bert: Path, tmp_path: Path) -> 
         DataError, match="--blockwise, which is torch's on this machine, or --backend openvino, got both"
     ):
         extract(bert, TEXTS, options=options(tmp_path, backend="openvino"), blockwise=True)
-    towers = save_towers("siglip", tmp_path / "towers")
+    towers = save_towers("clip", tmp_path / "towers")
     with pytest.raises(UnsupportedArchitectureError, match="that is for models of texts, of one tower"):
         extract(towers, TEXTS, options=options(tmp_path), blockwise=True)
     with pytest.raises(DataError, match="or --ray, got both: leave one out"):
