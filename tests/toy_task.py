@@ -12,7 +12,9 @@ from layerprobe.tasks.tagged import TaggedSentences
 from layerprobe.tasks.triplets import Triplets
 from layerprobe.tasks.values import Examples, Items, Task
 
-OF_EXAMPLES = tuple(name for name, kind in KINDS.items() if kind.load_items() is Examples)
+TOY_KINDS = tuple(name for name in KINDS if name not in ("image classification", "question answering"))
+"""Kinds that have a toy here; images and questions have theirs beside their tests."""
+OF_EXAMPLES = tuple(name for name in TOY_KINDS if KINDS[name].load_items() is Examples)
 """Kinds of texts or pairs with a number each."""
 LETTERS = "abcdefghijklmnop"
 N_WORDS = 4

@@ -48,7 +48,7 @@ class Stack:
             ModelError: If the model's own code fails.
         """
         tail = [model.get_submodule(path) for path in self.tail]
-        width = batch["attention_mask"].shape[1]
+        width = _width(batch)
         inputs: list[Any] = []
         with contextlib.ExitStack() as hooks:
             for block in set(model.get_submodule(self.blocks).children()) if self.blocks else ():
@@ -77,12 +77,17 @@ class Stack:
             with model_errors(name, "a forward pass"):
                 output = model(**read_by_model(batch), output_hidden_states=self.blocks is None)
                 last: Tensor = output.last_hidden_state
-        return output, self.of_tokens(before_tail[0], batch["attention_mask"].shape[1]) if before_tail else last
+        return output, self.of_tokens(before_tail[0], _width(batch)) if before_tail else last
 
     def of_tokens(self, state: Tensor, width: int) -> Tensor:
         """Return the (text, token, feature) part of a state inside the model that belongs to `width` tokens."""
         state = state.transpose(0, 1) if self.texts_second else state
         return state[:, self.n_before : self.n_before + width]
+
+
+def _width(batch: Batch) -> int:
+    """Return the tokens of a batch's longest text; packed sequences have no mask."""
+    return (batch["attention_mask"] if "attention_mask" in batch else batch["input_ids"]).shape[1]
 
 
 @torch.inference_mode()

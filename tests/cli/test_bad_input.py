@@ -231,7 +231,7 @@ def test_ctrl_c(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(embed, "_computed", interrupt)
+        patch.setattr(embed, "in_halves", interrupt)
         stopped = layerprobe("extract", pair[0], "-t", pairs_file)
     assert stopped.code == 130
     assert "interrupted" in stopped.error

@@ -16,7 +16,6 @@ from layerprobe.prediction.redraws import redraw
 from layerprobe.prediction.rule import ModelCurves
 from layerprobe.prediction.sentence import call_sentence, record_sentence
 from layerprobe.prediction.values import PLATEAU, Record
-from layerprobe.pretraining.objectives.registry import OBJECTIVES
 from layerprobe.readings.registry import READINGS, alone
 from layerprobe.readings.values import LayerCurve
 from tests.prediction.curves import equicorrelated, matrix, uncertain
@@ -34,7 +33,7 @@ def test_the_record_is_what_the_bench_says(name: str, benched: str) -> None:
     (budget,) = bench_predictors(read_zoo(), budgets=["converged"], strategies=(), draws=1).budgets
     scores = next(each for each in budget.rules if each.rule == benched)
     record = tuned_rule(name).record
-    assert record.families == len(OBJECTIVES)
+    assert record.families == len({each.family for each in read_zoo().entries})
     assert record.models == len(scores.outcomes)
     assert record.caught == sum(each.called for each in scores.outcomes if each.drop)
     assert record.false_alarms == sum(each.called for each in scores.outcomes if not each.drop)

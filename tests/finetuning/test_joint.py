@@ -25,11 +25,10 @@ from layerprobe.finetuning.runs import RunFolder, load_or_run_jointly
 from layerprobe.finetuning.tmft import FineTuner, embed
 from layerprobe.finetuning.values import JointRun, Protocol, Weighting
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.kinds.kind import KINDS
 from layerprobe.tasks.values import Task
 from tests.finetuning.test_tmft import STS, broken, trainer_of, without_dropout
 from tests.models import ARCHITECTURES, MIXES_PADDING, tiny_model, tiny_tokenizer
-from tests.toy_task import toy_task_of
+from tests.toy_task import TOY_KINDS, toy_task_of
 
 SHORT = Protocol(learning_rate=1e-3, epochs=3, batch_size=8)
 
@@ -167,7 +166,7 @@ def test_the_same_seed_gives_the_same_run(encoder: Encoder, task: Task, run: Joi
     assert numbers(other).epochs != run.epochs
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOY_KINDS)
 def test_outputs_have_the_scores_of_the_run(encoder: Encoder, kind: str) -> None:
     task = toy_task_of(kind)
     run, outputs = fine_tune_jointly(encoder, task, protocol=dataclasses.replace(SHORT, epochs=1))

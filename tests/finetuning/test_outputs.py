@@ -16,8 +16,7 @@ from layerprobe.finetuning.tmft import fine_tune
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import Split
 from layerprobe.tasks.evaluation import evaluate_outputs
-from layerprobe.tasks.kinds.kind import KINDS
-from tests.toy_task import toy_task_of
+from tests.toy_task import TOY_KINDS, toy_task_of
 
 
 def some() -> RunOutputs:
@@ -25,7 +24,7 @@ def some() -> RunOutputs:
     return RunOutputs(layers=(2, 5), validation=rng.normal(size=(2, 4, 3)), test=rng.normal(size=(2, 7, 3)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TOY_KINDS)
 def test_a_run_keeps_what_its_scores_come_from(encoder: Encoder, kind: str, tmp_path: Path) -> None:
     task, folder = toy_task_of(kind), RunFolder(path=tmp_path)
     run = load_or_run(folder, lambda: encoder, 2, task, seed=0, protocol=Protocol(epochs=1, learning_rate=1e-3))

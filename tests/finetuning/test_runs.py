@@ -324,7 +324,11 @@ def test_the_folder_is_named_by_all_that_the_numbers_depend_on(folder: Path, tmp
             tmp_path, changed, task, protocol, computed_on=computed_on, batch_tokens=batch_tokens, attn=attn
         ).path
 
-    protocols = [dataclasses.replace(PROTOCOL, **{name: value}) for name, value in OTHER_PROTOCOLS.items()]
+    adapted = dataclasses.replace(PROTOCOL, lora=4)
+    protocols = [
+        dataclasses.replace(adapted if name.startswith("lora_") else PROTOCOL, **{name: value})
+        for name, value in OTHER_PROTOCOLS.items()
+    ]
     assert OTHER_PROTOCOLS.keys() == {field.name for field in dataclasses.fields(Protocol)}
     others = [
         path_of(computed_on="cpu bfloat16"),
@@ -365,6 +369,10 @@ OTHER_PROTOCOLS: dict[str, Any] = {
     "max_grad_norm": 2.0,
     "max_length": 64,
     "pooling": "cls",
+    "lora": 4,
+    "lora_alpha": 4,
+    "lora_modules": ("query",),
+    "gradient_checkpointing": True,
 }
 
 

@@ -61,7 +61,7 @@ def results_in(cache: Path) -> list[Path]:
 
 
 def half_written(cache: Path) -> list[Path]:
-    known = ("result.json", "outputs.safetensors", "failed.json", "lock")
+    known = ("origin.json", "result.json", "outputs.safetensors", "failed.json", "lock")
     return [path for path in (cache / "runs").rglob("*") if path.is_file() and path.name not in known]
 
 
