@@ -163,6 +163,15 @@ class Loading:
     trust_remote_code: Annotated[
         bool, option("Model", "--trust-remote-code", help="Run model code that comes with a checkpoint.")
     ] = False
+    end_token: Annotated[
+        bool | None,
+        option(
+            "Model",
+            "--end-token/--no-end-token",
+            help="Whether the end token is appended to every text.",
+            show_default="for decoders whose tokenizer appends none, without a sentence-transformers configuration",
+        ),
+    ] = None
 
     def resolve(self, model: str) -> Checkpoint:
         """Return the model's checkpoint, its weights not yet loaded."""
@@ -176,7 +185,7 @@ class Loading:
         from layerprobe.encoders.loading import resolve_checkpoint
 
         specs = [
-            ModelSpec(model, random_init=None if number else random_init, display_name=name)
+            ModelSpec(model, random_init=None if number else random_init, display_name=name, end_token=self.end_token)
             for number, (model, name) in enumerate(itertools.zip_longest(models, names))
         ]
         return [resolve_checkpoint(spec, trust_remote_code=self.trust_remote_code) for spec in specs]
@@ -198,8 +207,13 @@ class Embedding(Loading):
     """How texts become embeddings, in extraction and in fine-tuning."""
 
     pooling: Annotated[
-        Literal["mean", "cls", "max", "last"], option("Model", help="How token states become one embedding.")
-    ] = "mean"
+        Literal["mean", "cls", "max", "last"] | None,
+        option(
+            "Model",
+            help="How token states become one embedding.",
+            show_default="the model's sentence-transformers configuration; else last for decoders, mean for others",
+        ),
+    ] = None
     max_length: Annotated[
         int | None,
         option(
@@ -209,7 +223,14 @@ class Embedding(Loading):
             show_default="the model's limit, 512 at most; 128 in fine-tuning",
         ),
     ] = None
-    prompt: Annotated[str, option("Model", help="Text put before every sentence.")] = ""
+    prompt: Annotated[
+        str | None,
+        option(
+            "Model",
+            help="Text put before every sentence.",
+            show_default="the model's sentence-transformers configuration; else none",
+        ),
+    ] = None
     batch_tokens: Annotated[
         int | None,
         option(
@@ -713,6 +734,7 @@ class Tuning:
         return Protocol(
             **values
             | {
+                "pooling": embedding.pooling or PAPER.pooling,
                 "max_length": embedding.max_length or PAPER.max_length,
                 "learning_rate": rate,
                 "lora_modules": modules,

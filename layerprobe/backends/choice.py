@@ -14,7 +14,7 @@ from layerprobe.backends.kept import open_graph
 from layerprobe.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, dtype_name
+from layerprobe.encoders.options import Settled, dtype_name
 from layerprobe.errors import ModelError
 from layerprobe.serialisation import digest
 from layerprobe.store.store import Store
@@ -27,7 +27,7 @@ MEASURED_TOKENS = 512
 ROUNDS = 3
 
 
-def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> Graph | None:
+def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Graph | None:
     """Return what computes an encoder's embeddings by `options.backend`; None: torch.
 
     With auto, a library that is not there, or does not equal torch for the model, is passed over.
@@ -48,7 +48,7 @@ def graph_of(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> Grap
     return open_graph(ENGINES[name], encoder, checkpoint, options)[0]
 
 
-def survey(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> BackendSurvey:
+def survey(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> BackendSurvey:
     """Return what every backend does for a model here: whether it equals torch at every layer, and how fast it is.
 
     Raises:
@@ -77,7 +77,7 @@ def survey(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> Backen
     )
 
 
-def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> str:
+def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> str:
     """Return the backend that a survey chose, which is kept by model, settings, machine and what is installed."""
     installed: dict[str, str] = {}
     for engine in ENGINES.values():
@@ -109,7 +109,7 @@ def _kept_choice(encoder: Encoder, checkpoint: Checkpoint, options: Options) -> 
 
 
 @torch.inference_mode()
-def _speeds(encoder: Encoder, graphs: dict[str, Graph], options: Options) -> dict[str, float]:
+def _speeds(encoder: Encoder, graphs: dict[str, Graph], options: Settled) -> dict[str, float]:
     """Return tokens a second of torch and of graphs, measured in turns; the fastest round counts."""
     batch = probes(encoder)[0]
     n_copies = max(1, MEASURED_TOKENS // batch["input_ids"].numel())

@@ -17,7 +17,7 @@ from layerprobe.backends.graph import PLAIN, Graph, differences, exported, probe
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.failures import first_sentence, is_out_of_memory
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, dtype_name
+from layerprobe.encoders.options import Settled, dtype_name
 from layerprobe.errors import ModelError
 from layerprobe.files import inside, make_directory, store_errors
 from layerprobe.folders import SUMS, folder_errors, folder_problems, new_folder
@@ -34,7 +34,7 @@ Opened = tuple[Graph, tuple[float, ...]]
 """A graph, and by how much it differs from torch at every layer."""
 
 
-def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Options) -> Opened:
+def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled) -> Opened:
     """Return the graph of an encoder from the store, where it is made first if need be.
 
     Another process that makes the same one is waited for; a damaged one is made again.
@@ -55,7 +55,7 @@ def open_graph(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options
     return _compiled(engine, encoder, options, folder)
 
 
-def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Options, root: Path) -> Path:
+def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: Settled, root: Path) -> Path:
     """Return where the graph of an encoder is kept: under a name of all that it depends on.
 
     One graph does for float32 and bfloat16, for all tokenizers that give the same features, and for all processors.
@@ -79,7 +79,7 @@ def _folder(engine: Engine, encoder: Encoder, checkpoint: Checkpoint, options: O
     return inside(root, root / "results" / "graphs" / key)
 
 
-def _make(engine: Engine, encoder: Encoder, options: Options, folder: Path) -> None:
+def _make(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> None:
     """Make a graph with the encoder's own attention, or else with plain one, and keep the first that equals torch.
 
     OpenVINO's fused attention gives NaN where a token has nothing to look at, as padding beside windows has.
@@ -93,7 +93,7 @@ def _make(engine: Engine, encoder: Encoder, options: Options, folder: Path) -> N
     return _make_one(engine, encoder, options, folder, plain=True)
 
 
-def _make_one(engine: Engine, encoder: Encoder, options: Options, folder: Path, *, plain: bool = False) -> None:
+def _make_one(engine: Engine, encoder: Encoder, options: Settled, folder: Path, *, plain: bool = False) -> None:
     advice = "choose another folder with --cache-dir"
     with folder_errors(folder, advice=advice), new_folder(folder, replace=True) as new:
         logger.info("making a graph of %s for %s", encoder.description.name, engine.name)
@@ -102,7 +102,7 @@ def _make_one(engine: Engine, encoder: Encoder, options: Options, folder: Path, 
         _compiled(engine, encoder, options, new)
 
 
-def _compiled(engine: Engine, encoder: Encoder, options: Options, folder: Path) -> Opened:
+def _compiled(engine: Engine, encoder: Encoder, options: Settled, folder: Path) -> Opened:
     """Compile the graph of a folder, and hold it against torch."""
     dtype, name = dtype_name(options), encoder.description.name
     with _one_line(engine, encoder, "be run by"):

@@ -168,7 +168,12 @@ class _LoadedChain:
     def of(cls, chain: Chain, data: ChainData | None, options: Options) -> _LoadedChain:
         # CKA is of the states that the last step learns from: texts are cut where it cuts them
         last = chain.finetunings[-1].protocol
-        options = replace(options, pooling=chain.pooling, max_length=options.max_length or last.max_length)
+        options = replace(
+            options,
+            pooling=chain.pooling,
+            prompt=options.prompt or "",
+            max_length=options.max_length or last.max_length,
+        )
         check_precision(options)
         data = data or ChainData.of(chain)
         trust = options.trust_remote_code

@@ -9,13 +9,14 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from huggingface_hub import constants, hf_hub_download
+from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
 
@@ -35,6 +36,14 @@ from layerprobe.encoders.batching import Prepared, collate
 from layerprobe.encoders.encoder import PROBE_TEXTS, Encoder, is_padding_invariant, is_rewritten_by, tokenize_for
 from layerprobe.encoders.failures import class_names, first_sentence, model_errors
 from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, has_own_code, is_loaded, parts_of
+from layerprobe.encoders.recipe import (
+    Recipe,
+    configured_recipe,
+    is_causal,
+    loaded_recipe,
+    reads_left_to_right,
+    with_end_token,
+)
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.stack import find_stack
 from layerprobe.encoders.values import ModelDescription, check_attn
@@ -96,6 +105,10 @@ class Checkpoint:
     """What it reads."""
     towers: tuple[Modality, ...] = ()
     """What the towers of the model read, of which this is one; empty for a model of one tower."""
+    end_token: bool | None = None
+    """Whether it was asked that the end token is appended."""
+    recipe: Recipe = field(default_factory=Recipe)
+    """How texts become embeddings where nobody says."""
 
     @property
     def label(self) -> str:
@@ -162,9 +175,11 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
         if wanted in (None, model.modality) or wanted not in model.towers:
             return model
         trust_remote_code = model.options["trust_remote_code"]
-        model = ModelSpec(model.name, random_init=model.random_init, display_name=model.display_name)
+        model = ModelSpec(
+            model.name, random_init=model.random_init, display_name=model.display_name, end_token=model.end_token
+        )
     if is_loaded(model):
-        return _loaded_checkpoint(*parts_of(model))
+        return _loaded_checkpoint(*parts_of(model), said=None if isinstance(model, tuple) else loaded_recipe(model))
     if not isinstance(model, (str, os.PathLike, ModelSpec)):
         raise ModelError(
             "expected the name of a model, a folder, a ModelSpec, (model, tokenizer) or a SentenceTransformer, got a "
@@ -195,6 +210,11 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
         reads = modality(config)
         load = load_image_processor if reads == "image" else _load_tokenizer
         tokenizer = load(name, source, options)
+        recipe = Recipe()
+        if reads == "text":
+            said = configured_recipe(lambda file: _beside(source, commit, file), name)
+            causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
+            tokenizer, recipe = _by_recipe(tokenizer, said, causal=causal, end_token=spec.end_token)
     if getattr(config, "vision_use_head", False):
         config.vision_use_head = False  # a pooler by another name
     return Checkpoint(
@@ -209,7 +229,31 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
         options=options,
         modality=reads,
         towers=() if asked else tuple(towers),
+        end_token=spec.end_token,
+        recipe=recipe,
     )
+
+
+def _beside(source: str, commit: str | None, file: str) -> Path | None:
+    """Return where a file beside a model is; None where there is none."""
+    if commit is None:
+        path = Path(source, file)
+        return path if path.is_file() else None
+    try:
+        return Path(hf_hub_download(source, file, revision=commit))
+    except (EntryNotFoundError, LocalEntryNotFoundError):  # the second: not fetched when the model was
+        return None
+
+
+def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: bool | None) -> tuple[Any, Recipe]:
+    """Return the tokenizer as the model is used, and how its states become embeddings by default."""
+    recipe, end = replace(said or Recipe(pooling="last" if causal else "mean"), causal=causal), ""
+    if causal and tokenizer.padding_side != "right":
+        # what stands behind a text changes nothing of it; before it, it would shift its positions
+        tokenizer.padding_side = "right"
+    if end_token or (end_token is None and causal and said is None):
+        tokenizer, end = with_end_token(tokenizer)
+    return tokenizer, replace(recipe, end_token=end)
 
 
 def _name_of_folder(source: Path) -> str | None:
@@ -218,14 +262,16 @@ def _name_of_folder(source: Path) -> str | None:
     return short_name(str(source.resolve())) if bare else None
 
 
-def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any) -> Checkpoint:
+def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | None = None) -> Checkpoint:
     name = str(getattr(model.config, "_name_or_path", "") or type(model).__name__)
     check_supported(model.config)
     tokenizer, reads = copy.deepcopy(tokenizer), modality(model.config)
     if is_image_processor(tokenizer) != (reads == "image"):
         needed = "an image processor" if reads == "image" else "a tokenizer"
         raise ModelError(f"{name} reads {reads}s: expected {needed} beside it, got a {type(tokenizer).__name__}")
-    tokenizer = tokenizer if reads == "image" else _usable(name, tokenizer)
+    recipe = Recipe()
+    if reads == "text":
+        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), said, causal=is_causal(model), end_token=None)
     return Checkpoint(
         name=name,
         source=IN_MEMORY,
@@ -237,6 +283,7 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any) -> Checkpoint:
         options={"revision": None, "trust_remote_code": has_own_code(model.config)},
         loaded=model,
         modality=reads,
+        recipe=recipe,
     )
 
 

@@ -26,12 +26,14 @@ logger = logging.getLogger(__name__)
 class Options:
     """How models are loaded and texts are embedded."""
 
-    pooling: Pooling = "mean"
-    """mean, cls, max or last: how token states become one embedding."""
+    pooling: Pooling | None = None
+    """mean, cls, max or last: how token states become one embedding. By default as a configuration of
+    sentence-transformers beside the model says; else last for a model that reads from left to right, and mean."""
     max_length: int | None = None
     """Tokens a text at most; the model's own limit, at most 512, by default."""
-    prompt: str = ""
-    """Put before every text."""
+    prompt: str | None = None
+    """Put before every text; by default that of a configuration of sentence-transformers beside the model, else
+    none."""
     dtype: str = "float32"
     """float32, bfloat16, float16, or auto: bfloat16 where the hardware has it."""
     norm: str = "final"
@@ -56,7 +58,7 @@ class Options:
     """float32, or float16: in which embeddings are kept, at half the size and with 11 bits of a number."""
 
     def __post_init__(self) -> None:
-        if self.pooling not in get_args(Pooling):
+        if self.pooling is not None and self.pooling not in get_args(Pooling):
             raise DataError(f"expected pooling by one of {', '.join(get_args(Pooling))}, got {self.pooling!r}")
         if self.backend not in get_args(Backend):
             raise DataError(f"expected one of {', '.join(get_args(Backend))} as backend, got {self.backend!r}")
@@ -70,6 +72,26 @@ class Options:
 
 
 DEFAULT_OPTIONS = Options()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled(Options):
+    """Options that say how texts become embeddings of one model."""
+
+    pooling: Pooling = "mean"
+    """mean, cls, max or last: how token states become one embedding."""
+    prompt: str = ""
+    """Put before every text."""
+
+
+def settled(checkpoint: Checkpoint, options: Options) -> Settled:
+    """Return options in which the model says what the user does not: how to pool, and the prompt."""
+    if isinstance(options, Settled):
+        return options
+    recipe, said = checkpoint.recipe, {f.name: getattr(options, f.name) for f in fields(options)}
+    said["pooling"] = recipe.pooling if options.pooling is None else options.pooling
+    said["prompt"] = recipe.prompt if options.prompt is None else options.prompt
+    return Settled(**said)
 
 
 def changed(options: Options) -> dict[str, str]:

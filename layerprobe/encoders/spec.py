@@ -1,9 +1,10 @@
 """A model as asked for, before anything of it is looked up. Knows names and seeds, no files."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from layerprobe.errors import ModelError
+from layerprobe.serialisation import RARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,9 @@ class ModelSpec:
     """Seed of fresh random weights instead of the trained ones."""
     display_name: str | None = None
     """What it is called in tables, plots and sentences; by default its name, with the seed where weights are random."""
+    end_token: bool | None = field(default=None, metadata=RARE)
+    """Whether its end token is appended to every text; by default where it reads from left to right, its tokenizer
+    appends none, and no configuration of sentence-transformers lies beside it."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", os.fspath(self.name))

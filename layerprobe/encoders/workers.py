@@ -2,13 +2,15 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, resolve_device
 from layerprobe.encoders.options import Options, computed_on
 from layerprobe.errors import ModelError, WorkerError
 from layerprobe.images import Readable
 from layerprobe.ray_pool import RayCluster
+
+AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 
 def ray_cluster(address: str, options: Options, *folders: Path, workers: int | None) -> RayCluster:
@@ -21,7 +23,7 @@ def ray_cluster(address: str, options: Options, *folders: Path, workers: int | N
     return RayCluster(address=address, folders=folders, workers=workers, gpus=gpus)
 
 
-def on_ray(options: Options) -> Options:
+def on_ray(options: AnyOptions) -> AnyOptions:
     """Return the options of a process of Ray, which sees no GPU but its own."""
     return replace(options, device=resolve_device(options.device).type)
 

@@ -16,8 +16,9 @@ from layerprobe.encoders.encoder import Encoder, TruncatedEncoder, reads_token_t
 from layerprobe.encoders.failures import model_errors
 from layerprobe.encoders.loading import load_encoder, quiet_transformers
 from layerprobe.encoders.pooling import pool
+from layerprobe.encoders.recipe import MODULES
 from layerprobe.errors import DataError, ModelError
-from layerprobe.export.layout import IMAGES, MODULES, Layout, read_layout, write_layout
+from layerprobe.export.layout import IMAGES, Layout, read_layout, write_layout
 from layerprobe.files import from_home
 from layerprobe.folders import folder_errors, new_folder
 from layerprobe.images import ImageItem, prompted

@@ -12,20 +12,12 @@ from typing import Any
 import torch
 import transformers
 
+from layerprobe.encoders.recipe import MODES, MODULES, POOLING, SETTINGS
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import DataError
 
-MODULES = "modules.json"
-SETTINGS = "config_sentence_transformers.json"
 INPUT = "sentence_bert_config.json"
-POOLING = "1_Pooling/config.json"
 IMAGES = "embedding.json"
-_MODES: dict[Pooling, str] = {
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "last": "pooling_mode_lasttoken",
-}
 # `encode` takes the default prompt; `encode_query` and `encode_document` take those of their names, empty or not.
 _PROMPTS = ("default", "query", "document")
 
@@ -75,7 +67,7 @@ def write_layout(folder: Path, layout: Layout) -> None:
         [{"idx": i, "name": str(i), "path": path, "type": f"{kind}.{name}"} for i, (path, name) in enumerate(modules)],
     )
     _write(folder / INPUT, {"max_seq_length": layout.max_length, "do_lower_case": False})
-    modes = {key: mode == layout.pooling for mode, key in _MODES.items()}
+    modes = {key: mode == layout.pooling for mode, key in MODES.items()}
     _write(folder / POOLING, {"word_embedding_dimension": layout.width, **modes, "include_prompt": True})
     _write(
         folder / SETTINGS,
@@ -101,7 +93,7 @@ def read_layout(folder: Path) -> Layout:
             width, n_extra = int(said["width"]), int(said["tokens_before"])
             return Layout(pooling=said["pooling"], width=width, max_length=0, prompt="", n_extra=n_extra)
         pooling, settings = _read(folder / POOLING), _read(folder / SETTINGS)
-        (mode,) = (mode for mode, key in _MODES.items() if pooling[key])
+        (mode,) = (mode for mode, key in MODES.items() if pooling[key])
         name, prompts = settings["default_prompt_name"], settings["prompts"]
         return Layout(
             pooling=mode,

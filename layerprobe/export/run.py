@@ -6,7 +6,7 @@ from pathlib import Path
 from layerprobe.encoders.architecture import auto_class, check_layer, pooler_option
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint, split_name
-from layerprobe.encoders.options import Options, load
+from layerprobe.encoders.options import Options, Settled, load, settled
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.values import ModelDescription, Pooling
 from layerprobe.errors import DataError, ModelError
@@ -43,9 +43,9 @@ def export_model(
             saved; of a joint run, any layer can be had.
         out: The folder to write.
         layer: Blocks kept, 0 .. n_blocks; a run of TMFT has its own.
-        pooling: How token states become one embedding; mean by default. A run has its own.
+        pooling: How token states become one embedding; by default as for `extract`. A run has its own.
         max_length: Tokens a text at most; the model's own limit, at most 512, by default. A run has its own.
-        prompt: Put before every text; none by default. A run has its own.
+        prompt: Put before every text; by default as for `extract`. A run has its own.
         study: Evidence for the card, of the same model.
         overwrite: Whether an earlier export at `out` is replaced.
 
@@ -65,9 +65,11 @@ def export_model(
     if saved is None:
         if layer is None:
             raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
-        encoder = _loaded(model)
+        checkpoint = _resolved(model)
+        encoder = load(checkpoint, Options(device="cpu"))
         check_layer(encoder.model.config, layer)
-        options = Options(pooling=pooling or "mean", max_length=max_length, prompt=prompt or "")
+        # on the CPU in float32: the folder is for any device, and compared to 1e-5
+        options = settled(checkpoint, Options(pooling=pooling, max_length=max_length, prompt=prompt))
         described = encoder.description
     else:
         random_init = model.random_init if isinstance(model, ModelSpec) else None
@@ -75,9 +77,9 @@ def export_model(
             saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init
         )
         layer = saved.run.layer
-        encoder = _loaded(saved.path)
+        encoder = load(_resolved(saved.path), Options(device="cpu"))
         protocol = saved.run.protocol
-        options = Options(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
+        options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
         described = saved.origin.model
     if study is not None:
         _check_study(study, described)
@@ -134,8 +136,8 @@ def _folder_of(model: ModelLike) -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _loaded(model: ModelLike) -> Encoder:
-    """Load on the CPU in float32: the folder is for any device, and compared to 1e-5."""
+def _resolved(model: ModelLike) -> Checkpoint:
+    """Return the checkpoint of a model that needs no code of its own."""
     try:
         checkpoint = resolve_checkpoint(model)
     except ModelError as error:
@@ -144,7 +146,7 @@ def _loaded(model: ModelLike) -> Encoder:
         raise
     if type(checkpoint.config).__module__.startswith("transformers_modules"):
         raise _needs_code(checkpoint.label)
-    return load(checkpoint, Options(device="cpu"))
+    return checkpoint
 
 
 def _needs_code(name: str) -> ModelError:

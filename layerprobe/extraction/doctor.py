@@ -10,7 +10,7 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
 from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, settled
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.tasks.quality import DataQuality
@@ -132,4 +132,4 @@ def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis
         diagnosis = replace(diagnosis, checks=(_towers(checkpoint), *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis
-    return replace(diagnosis, backends=survey(encoder, checkpoint, options))
+    return replace(diagnosis, backends=survey(encoder, checkpoint, settled(checkpoint, options)))

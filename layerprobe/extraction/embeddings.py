@@ -23,12 +23,14 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import (
     DEFAULT_OPTIONS,
     Options,
+    Settled,
     changed,
     dtype_name,
     first_use,
     kept_use,
     load,
     open_blocks,
+    settled,
 )
 from layerprobe.encoders.values import Backend, ModelDescription, Pooling
 from layerprobe.encoders.workers import ray_cluster
@@ -190,6 +192,7 @@ def _extracted(
     blockwise: bool = False,
 ) -> Embeddings:
     """Return the embeddings of the first of several lists of texts that is in the store, or those of the last one."""
+    options = settled(checkpoint, options)
     encoder = blocks = None
     found = kept_use(checkpoint, options)
     if found is None and blockwise:
@@ -217,8 +220,11 @@ def _extracted(
             with _writer(store, key, encoder, distinct, options, graph) as writer:
                 embed_on_ray(cluster, writer, checkpoint, distinct, chosen, progress)
                 stored = writer.finish()
+    recipe = checkpoint.recipe
+    settings = {name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS}
     constant = options.pooling in ONE_TOKEN and len(distinct) > 1 and _is_constant(stored)
     warnings = [f"{warning} for {checkpoint.label}" for warning in _warnings(stored)]
+    warnings += [f"{checkpoint.label} is read with {note}" for note in recipe.notes(options.pooling, options.prompt)]
     if constant:
         warnings.append(left_out_layer(checkpoint.label, options.pooling))
     return Embeddings(
@@ -229,7 +235,7 @@ def _extracted(
         stored=stored,
         store=store,
         fingerprint=key.fingerprint,
-        settings={name: value for name, value in changed(options).items() if name in EMBEDDING_OPTIONS},
+        settings=settings | ({"end_token": recipe.end_token} if recipe.end_token else {}),
         warnings=tuple(warnings),
         _rows=_RowOf(distinct),
         first_layer=int(constant),
@@ -287,6 +293,7 @@ def measure_tokens(
     """
     distinct = distinct_texts(texts)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=readable_as(distinct))
+    options = settled(checkpoint, options)
     found, encoder = first_use(checkpoint, options)
     store, key = Store(options.cache_dir), _store_key(checkpoint, distinct, options, found)
     name = digest([TOKENS_VERSION, key.fingerprint])
@@ -371,7 +378,7 @@ def _open(store: Store, key: StoreKey) -> StoredEmbeddings | None:
         return None  # the writer names what is damaged and redoes it
 
 
-def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Options, found: FirstUse) -> StoreKey:
+def _store_key(checkpoint: Checkpoint, texts: Sequence[str], options: Settled, found: FirstUse) -> StoreKey:
     return StoreKey(
         # a folder is known by its content, wherever it lies
         model="" if checkpoint.revision.startswith("sha256:") else checkpoint.source,
@@ -401,7 +408,7 @@ def _embed_and_store(
     key: StoreKey,
     encoder: Encoder,
     texts: Sequence[str],
-    options: Options,
+    options: Settled,
     progress: Progress,
     measured: Measured | None = None,
     graph: Graph | None = None,
@@ -442,7 +449,7 @@ def _embed_block_by_block(
     key: StoreKey,
     blocks: BlockByBlock,
     texts: Sequence[str],
-    options: Options,
+    options: Settled,
     progress: Progress,
     foreseen: Callable[[ExtractionPlan], None] | None,
 ) -> StoredEmbeddings:
@@ -499,7 +506,7 @@ def _tokenized(
     encoder: Encoder,
     texts: Sequence[str],
     shards: Sequence[tuple[int, int, int]],
-    options: Options,
+    options: Settled,
     background: ThreadPoolExecutor,
 ) -> Iterator[Prepared]:
     """Yield the tokens of every shard; the next one is tokenised meanwhile."""
@@ -512,7 +519,7 @@ def _tokenized(
         yield last.result()
 
 
-def _tokenize(encoder: Encoder, texts: Sequence[str], options: Options) -> Prepared:
+def _tokenize(encoder: Encoder, texts: Sequence[str], options: Settled) -> Prepared:
     return encoder.tokenize(prompted(options.prompt, texts), max_length=options.max_length)
 
 

@@ -10,7 +10,7 @@ import torch
 
 from layerprobe.backends.choice import graph_of
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, computed_on, load
+from layerprobe.encoders.options import Settled, computed_on, load
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, same_model
 from layerprobe.errors import DataError, LayerProbeError, ModelError, StoreError, WorkerError
@@ -28,7 +28,7 @@ def embed_on_ray(
     writer: ShardWriter,
     checkpoint: Checkpoint,
     texts: Sequence[str],
-    options: Options,
+    options: Settled,
     progress: Progress,
 ) -> None:
     """Make the pending shards; a killed node costs those it was at.
@@ -43,7 +43,12 @@ def embed_on_ray(
         raise DataError(f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded")
     directory, manifest = writer.place
     setting = _Setting(
-        model=ModelSpec(checkpoint.name, random_init=checkpoint.random_init, display_name=checkpoint.display_name),
+        model=ModelSpec(
+            checkpoint.name,
+            random_init=checkpoint.random_init,
+            display_name=checkpoint.display_name,
+            end_token=checkpoint.end_token,
+        ),
         identity=checkpoint.identity,
         options=on_ray(options),
         computed_on=computed_on(options),
@@ -78,7 +83,7 @@ class _Setting:
 
     model: ModelSpec
     identity: dict[str, Any]
-    options: Options
+    options: Settled
     computed_on: str
     directory: Path
     manifest: Manifest

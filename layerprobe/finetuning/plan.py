@@ -97,9 +97,9 @@ def plan_tuning(
         LayerProbeError: If the model cannot be loaded, or a single example does not fit the memory.
     """
     check_task(task)
-    protocol = agreed(protocol, options)
     check_precision(options)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    protocol, options = agreed(protocol, options, checkpoint)
     encoder = load(checkpoint, options)
     prompted, n_blocks = with_prompt(task, options.prompt), encoder.n_layers - 1
     return TuningPlan(

@@ -13,7 +13,7 @@ import torch
 from layerprobe.checks import LEVEL, check_level, check_seeds
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, computed_on, load
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, computed_on, load, settled
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.encoders.workers import check_computes, on_ray, ray_cluster, same_model
 from layerprobe.errors import DataError, LayerProbeError, StoreError, TrainingError, WorkerError
@@ -60,10 +60,10 @@ def finetune(
         StoreError: If a result cannot be written.
     """
     check_task(task)
-    protocol = agreed(protocol, options)
     check_precision(options)
     seeds, layers = check_seeds(seeds), [index(layer) for layer in layers]
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    protocol, options = agreed(protocol, options, checkpoint)
     if not layers:
         raise DataError(f"expected layers of {checkpoint.label} to fine-tune, got none")
     check_layers(checkpoint, layers)
@@ -107,9 +107,9 @@ def scan(
         LayerProbeError: As `finetune`.
     """
     check_task(task)
-    protocol = agreed(protocol, options)
     check_precision(options)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    protocol, options = agreed(protocol, options, checkpoint)
     prompted = with_prompt(task, options.prompt)
     load_once = loaded_once(lambda: load(checkpoint, options), prompted, protocol)
     seeds, runs = list(dict.fromkeys(check_seeds(seeds))), []
@@ -149,7 +149,12 @@ def _scan_on_ray(
         raise DataError(f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded")
     cluster = ray_cluster(address, options, Store(options.cache_dir).root, workers=workers)
     setting = _ScanSetting(
-        model=ModelSpec(checkpoint.name, random_init=checkpoint.random_init, display_name=checkpoint.display_name),
+        model=ModelSpec(
+            checkpoint.name,
+            random_init=checkpoint.random_init,
+            display_name=checkpoint.display_name,
+            end_token=checkpoint.end_token,
+        ),
         identity=checkpoint.identity,
         arguments=arguments,
         options=on_ray(options),
@@ -297,7 +302,13 @@ def items_of(
 
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     """Return the folder in which `finetune` keeps its runs, with what they are of."""
-    model = ModelSpec(checkpoint.name, random_init=checkpoint.random_init, display_name=checkpoint.display_name)
+    options = settled(checkpoint, options)
+    model = ModelSpec(
+        checkpoint.name,
+        random_init=checkpoint.random_init,
+        display_name=checkpoint.display_name,
+        end_token=checkpoint.end_token,
+    )
     origin = RunsOrigin(
         model=model,
         model_digest=digest(checkpoint.identity),
@@ -317,13 +328,27 @@ def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: 
     )
 
 
-def agreed(protocol: Protocol | None, options: Options) -> Protocol:
-    """Return the protocol, the paper's by default; extraction and fine-tuning must pool alike."""
-    protocol = protocol or Protocol(pooling=options.pooling)
+def agreed(protocol: Protocol | None, options: Options, checkpoint: Checkpoint) -> tuple[Protocol, Settled]:
+    """Return the protocol, the paper's by default, and the options; extraction and fine-tuning pool alike.
+
+    Where neither says how, a protocol being left at the mean, the model does: see `settled`.
+
+    Raises:
+        DataError: If they say different things.
+    """
+    protocol = protocol or Protocol(pooling=options.pooling or Protocol().pooling)
+    check_pooling(protocol, options)
+    if options.pooling is None and protocol.pooling != Protocol().pooling:
+        options = replace(options, pooling=protocol.pooling)
+    chosen = settled(checkpoint, options)
+    return replace(protocol, pooling=chosen.pooling), chosen
+
+
+def check_pooling(protocol: Protocol, options: Options) -> None:
+    """Raise DataError if options say another way of pooling than the protocol."""
     given, pooling = options.pooling, protocol.pooling
-    if pooling != given:
+    if given not in (None, pooling):
         raise DataError(f"expected one way of pooling, got {given} in the options and {pooling} in the protocol")
-    return protocol
 
 
 def check_precision(options: Options) -> None:

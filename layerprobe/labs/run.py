@@ -36,7 +36,7 @@ from layerprobe.errors import (
 )
 from layerprobe.files import inside, make_directory, store_errors
 from layerprobe.finetuning.results import load_finished
-from layerprobe.finetuning.tuning import agreed, check_precision, run_folder
+from layerprobe.finetuning.tuning import check_pooling, check_precision, run_folder
 from layerprobe.finetuning.values import JointRun
 from layerprobe.kept import read_kept, write_kept
 from layerprobe.labs.effects import objective_effects
@@ -142,7 +142,7 @@ class _LabRun:
     def of(cls, study: LabStudy, out: Path, options: Options) -> _LabRun:
         check_precision(options)
         for protocol in study.budgets.values():
-            agreed(protocol, options)
+            check_pooling(protocol, options)
         corpus = (
             texts_of(LANGUAGE, study.pretraining)
             if study.corpus == (LANGUAGE,)

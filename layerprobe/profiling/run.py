@@ -11,7 +11,7 @@ import torch
 from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load, settled
 from layerprobe.errors import DataError
 from layerprobe.finetuning.tuning import check_layers
 from layerprobe.profiling.measuring import profile_layers
@@ -47,7 +47,7 @@ def profile(
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
     check_layers(checkpoint, chosen)
-    encoder = load(checkpoint, options)
+    encoder, options = load(checkpoint, options), settled(checkpoint, options)
     measured = profile_layers(encoder, chosen, settings, pooling=options.pooling, progress=progress)
     return Profile(
         model=encoder.description,

@@ -37,7 +37,8 @@ def retrieve(
     Args:
         model: A name, a folder, or a `ModelSpec`.
         task: What `load_retrieval` returned.
-        query_prompt: Put before every query, such as "query: "; by default the prompt of the options.
+        query_prompt: Put before every query, such as "query: "; by default the prompt of the options, or else
+            the one that a configuration of sentence-transformers has for queries; likewise for documents.
         document_prompt: Put before every document.
         ranking: cosine, or dot: the inner product.
         level: Confidence level of intervals.
@@ -53,6 +54,12 @@ def retrieve(
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     embedded = []
+    if options.prompt is None:
+        prompts = checkpoint.recipe.prompts
+        query_prompt = prompts.get("query") if query_prompt is None else query_prompt
+        names = ("document", "passage", "corpus")
+        own_prompt = next((prompts[name] for name in names if name in prompts), None)
+        document_prompt = own_prompt if document_prompt is None else document_prompt
     for texts, prompt in ((task.queries, query_prompt), (task.documents, document_prompt)):
         own = options if prompt is None else dataclasses.replace(options, prompt=prompt)
         embedded.append(extract(checkpoint, texts, options=own, progress=progress))

@@ -20,7 +20,7 @@ from torch import Tensor
 from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, load
+from layerprobe.encoders.options import Options, Settled, load, settled
 from layerprobe.encoders.windows import Windows, windowed
 from layerprobe.errors import DataError
 from layerprobe.metrics.answers import ALWAYS, answer_threshold
@@ -55,6 +55,7 @@ def answer_probe(
         DataError: If no window of the train split has an answer, or a layer cannot be scored.
         StoreError: If the store cannot be written.
     """
+    options = settled(checkpoint, options)
     settings = [options.max_length, options.prompt, options.dtype, options.norm, options.attn]
     key = digest([ANSWER_PROBE_VERSION, checkpoint.identity, settings, task.digest, split])
     store = Store(options.cache_dir)
@@ -89,7 +90,7 @@ def answer_probe(
     return scores
 
 
-def _windowed(encoder: Encoder, items: Questions, options: Options) -> Windows:
+def _windowed(encoder: Encoder, items: Questions, options: Settled) -> Windows:
     items = items.prompted(options.prompt) if options.prompt else items
     return windowed(encoder, items.questions, items.contexts, max_length=options.max_length)
 

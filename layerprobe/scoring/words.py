@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
-from layerprobe.encoders.options import Options, computed_on, load
+from layerprobe.encoders.options import Options, computed_on, load, settled
 from layerprobe.encoders.words import NO_TOKEN, TokenizedWords, tokenize_words
 from layerprobe.errors import DataError
 from layerprobe.extraction.token_states import kept_token_states, token_states
@@ -45,6 +45,7 @@ def score_words(
         ModelError: If the model cannot be loaded.
         StoreError: If the store cannot be written.
     """
+    options = settled(checkpoint, options)
     train, scored = (_sentences(task, each).prompted(options.prompt) for each in ("train", split))
     store, key = Store(options.cache_dir), _key(checkpoint, task, split, options)
     if (kept := store.load_result(KEPT, key, LayerScores)) is not None:

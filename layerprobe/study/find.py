@@ -19,7 +19,7 @@ from layerprobe.encoders.architecture import count_blocks
 from layerprobe.encoders.batching import token_batches
 from layerprobe.encoders.encoder import Encoder, TruncatedEncoder
 from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, load
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, load
 from layerprobe.errors import InsufficientMemoryError, TrainingError
 from layerprobe.extraction.embeddings import left_out_layer
 from layerprobe.finetuning.confirmation import differences, outcomes
@@ -103,9 +103,9 @@ def find(
     """
     check_task(task)
     settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds)
-    protocol = agreed(protocol, options)
     check_precision(options)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
+    protocol, options = agreed(protocol, options, checkpoint)
     search = _Search(
         checkpoint,
         search_folds(task, seeds, cross_validation),
@@ -137,7 +137,7 @@ class _Search:
         folds: Sequence[Task],
         task: Task,
         protocol: Protocol,
-        options: Options,
+        options: Settled,
         *,
         start: int | None,
         save_models: bool,

@@ -28,7 +28,8 @@ def search_begun(
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     fold = search_folds(task, seeds, cross_validation)[0]
-    return any(run_folder(checkpoint, fold, agreed(protocol, options), options).path.glob(f"*/{RESULT}"))
+    protocol, options = agreed(protocol, options, checkpoint)
+    return any(run_folder(checkpoint, fold, protocol, options).path.glob(f"*/{RESULT}"))
 
 
 def plan_search(

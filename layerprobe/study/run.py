@@ -82,7 +82,6 @@ def run(
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     check_task(task)
-    protocol = agreed(protocol, options)
     check_level(level)
     if fine_tuning:
         check_precision(options)
@@ -91,6 +90,7 @@ def run(
         resolve_checkpoint(each, trust_remote_code=options.trust_remote_code, items=task.readable)
         for each in (model, *as_models(reference))
     )
+    own, _ = agreed(protocol, options, checkpoint)
     check_layers(checkpoint, layers)
     if bases:
         check_layers(bases[0], reference_layers)
@@ -164,7 +164,7 @@ def run(
         ),
         zero_shot=scored[0][0],
         reference_zero_shot=scored[1][0] if bases else None,
-        protocol=protocol if fine_tuning else None,
+        protocol=own if fine_tuning else None,
         finding=finding,
         further_outcomes=further,
         reference_outcomes=contrast,

@@ -35,7 +35,7 @@ from layerprobe.errors import (
 from layerprobe.finetuning.confirmation import outcomes
 from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.runs import RunFolder, load_or_run, warn_of_cut_texts
-from layerprobe.finetuning.tuning import check_layers, run_folder, with_prompt
+from layerprobe.finetuning.tuning import agreed, check_layers, run_folder, with_prompt
 from layerprobe.finetuning.values import FailedRun, FineTuningRun
 from layerprobe.pool import Lost, pooled
 from layerprobe.ray_pool import ray_pooled
@@ -93,7 +93,7 @@ def run_sweep(
         cluster = ray_cluster(ray, sweep.options, Store(sweep.options.cache_dir).root, workers=workers)
         setting_of = functools.partial(
             loaded.settings_of,
-            on_ray(sweep.options),
+            on_ray(loaded.sweep.options),
             computed_on=computed_on(sweep.options),
             retry_failed=retry_failed,
         )
@@ -154,6 +154,7 @@ class _LoadedSweep:
         tasks = tuple(load_settings(task) for task in sweep.tasks)
         _log_notes(sweep, tasks)
         checkpoints = tuple(_resolve(model, sweep.options) for model in sweep.models)
+        sweep = _alike(sweep, checkpoints)
         costs = {}
         for m, (model, checkpoint) in enumerate(zip(sweep.models, checkpoints, strict=True)):
             layers = model.layers or sweep.layers or range(count_blocks(checkpoint.config) + 1)
@@ -189,7 +190,7 @@ class _LoadedSweep:
         return _WorkerSettings(
             sweep=self.sweep,
             identities=tuple(checkpoint.identity for checkpoint in self.checkpoints),
-            tasks=tuple(with_prompt(task, options.prompt) for task in self.tasks),
+            tasks=tuple(with_prompt(task, options.prompt or "") for task in self.tasks),
             folders=self.folders,
             options=options,
             computed_on=computed_on,
@@ -216,6 +217,26 @@ def _log_notes(sweep: Sweep, tasks: Sequence[Task]) -> None:
 
 def _resolve(model: SweepModel, options: Options) -> Checkpoint:
     return resolve_checkpoint(model.model, trust_remote_code=options.trust_remote_code)
+
+
+def _alike(sweep: Sweep, checkpoints: Sequence[Checkpoint]) -> Sweep:
+    """Return the sweep with the pooling and the prompt that all its models have where it says none.
+
+    Raises:
+        DataError: If they have different ones.
+    """
+    chosen = [agreed(sweep.protocol, sweep.options, checkpoint) for checkpoint in checkpoints]
+    for name in ("pooling", "prompt"):
+        first, *others = (getattr(options, name) for _, options in chosen)
+        if different := [value for value in others if value != first]:
+            raise DataError(
+                f"expected one {name} in [options] for models that have different ones by themselves, got none for "
+                f"{first!r} and {different[0]!r}"
+            )
+    protocol, options = chosen[0]
+    return replace(
+        sweep, protocol=protocol, options=replace(sweep.options, pooling=options.pooling, prompt=options.prompt)
+    )
 
 
 def _cost(checkpoint: Checkpoint, task: Task, layer: int) -> float:

@@ -47,7 +47,8 @@ def load_sweep(path: str | Path) -> Sweep:
         layers = None
     options = keys.table("options", default={}).whole(Options, only=OPTIONS)
     protocol = keys.table("protocol", default={})
-    protocol.data = {"pooling": options.pooling, **protocol.data}
+    if options.pooling is not None:
+        protocol.data = {"pooling": options.pooling, **protocol.data}
     values = {
         "models": models,
         "tasks": tuple(map(_task, keys.tables("tasks"))),

@@ -9,7 +9,7 @@ from layerprobe.display import Shown
 from layerprobe.encoders.options import Options
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import DataError
-from layerprobe.finetuning.tuning import PAPER_SEEDS, agreed, check_precision
+from layerprobe.finetuning.tuning import PAPER_SEEDS, check_pooling, check_precision
 from layerprobe.finetuning.values import FailedRun, LayerOutcome, Protocol
 from layerprobe.metrics.names import METRICS
 from layerprobe.names import distinct_names
@@ -152,5 +152,5 @@ class Sweep:
             if layers is not None and (not layers or min(layers) < 0):
                 raise DataError(f"expected layers from 0, at least one, got {list(layers)}")
         object.__setattr__(self, "seeds", check_seeds(self.seeds))
-        agreed(self.protocol, self.options)
+        check_pooling(self.protocol, self.options)
         check_precision(self.options)

@@ -24,7 +24,7 @@ from layerprobe.backends.values import BackendFinding, BackendSurvey
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint, load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import Options
+from layerprobe.encoders.options import Options, Settled
 from layerprobe.encoders.values import Backend, Pooling
 from layerprobe.errors import DataError, ModelError
 from layerprobe.extraction.embed import embed_layers
@@ -60,8 +60,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
 
 
-def options_of(store: Path, backend: str, **settings: object) -> Options:
-    return dataclasses.replace(Options(device="cpu", cache_dir=store), backend=backend, **settings)
+def options_of(store: Path, backend: str, **settings: object) -> Settled:
+    return dataclasses.replace(Settled(device="cpu", cache_dir=store), backend=backend, **settings)
 
 
 def graphs(store: Path) -> list[Path]:

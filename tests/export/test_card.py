@@ -203,12 +203,13 @@ def test_the_code_runs(bert: Path, pooling: Pooling, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["t5", "gpt2", "fnet"])
 def test_the_code_of_other_architectures_runs(name: str, tmp_path: Path) -> None:
     model, out = save_tiny(name, tmp_path / "model"), tmp_path / "out"
-    export_model(model, out, layer=2)
+    done = export_model(model, out, layer=2)
+    assert done.pooling == ("last" if name == "gpt2" else "mean")
     text = (out / "README.md").read_text()
     assert "missing weights of a pooler" not in text or name == "fnet"
     assert ("one text, or texts of one length, at a time" in text) == (name == "fnet")
     for texts, embeddings in run_code(text, out):
-        expected = layerprobe_embeddings(model, 2, texts=texts)
+        expected = layerprobe_embeddings(model, 2, texts=texts, pooling=done.pooling)
         np.testing.assert_allclose(embeddings, expected, rtol=0, atol=1e-5)
 
 

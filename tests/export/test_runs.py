@@ -42,7 +42,7 @@ def numbers(found: Sequence[FineTuningRun]) -> list[FineTuningRun]:
 def tuned(model: Path, cache: Path, *, save: bool = True, layers: Sequence[int] = LAYERS, **options: Any) -> Any:
     """The runs, and their directories."""
     settings = Options(cache_dir=cache, device="cpu", **options)
-    protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling)
+    protocol = dataclasses.replace(PROTOCOL, pooling=settings.pooling or "mean")
     found = finetune(str(model), layers, TASK, seeds=(0,), protocol=protocol, options=settings, save_models=save)
     return found, saved_models(str(model), found, TASK, options=settings)
 

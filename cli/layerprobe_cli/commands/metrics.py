@@ -51,6 +51,7 @@ def metrics(
     data = source.load_texts()
 
     # only now: an error in the data needs no torch
+    from layerprobe.encoders.options import settled
     from layerprobe.extraction.embeddings import left_out_layer
     from layerprobe.readings.read import read_curves
 
@@ -66,9 +67,9 @@ def metrics(
             progress=progress,
         )
     left_out = [f"{name} is left out: it is not defined here" for name in reading or () if name not in curves]
-    options = extraction.options()
     if any(curve.first_layer for curve in curves.values()):
-        left_out.append(left_out_layer(extraction.resolve(model).label, options.pooling))
+        checkpoint = extraction.resolve(model)
+        left_out.append(left_out_layer(checkpoint.label, settled(checkpoint, extraction.options()).pooling))
     output.notes(data.notes, (*data.warnings, *left_out))
     output.result(curves, _print_curves, as_json={"views": views, "readings": curves})
     report.write(output, "layerprobe.report.scores:readings_page", curves, model=model)

@@ -1,0 +1,240 @@
+"""How a model's token states become embeddings where nobody says: by its own configuration, or by how it reads.
+
+Knows configurations, tokenizers and the folders of sentence-transformers; loads no weights.
+"""
+
+import copy
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import processors
+from transformers import PreTrainedConfig
+
+from layerprobe.encoders.architecture import count_blocks, empty_model, truncated_configs
+from layerprobe.encoders.values import Pooling
+from layerprobe.errors import ModelError
+
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+POOLING = "1_Pooling/config.json"
+MODES: dict[Pooling, str] = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "last": "pooling_mode_lasttoken",
+}
+"""Keys of sentence-transformers up to 5; 6 has `pooling_mode`, and reads these."""
+_NEW_MODES: dict[str, Pooling] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
+_CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize")
+"""Modules that a cosine between embeddings does not need, or that are done here."""
+_LOOKED_AT = 64
+"""Tokens that the model knows which is looked at for how it reads."""
+_TOLERANCE = 1e-5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """How texts become embeddings of a model where nobody says otherwise."""
+
+    pooling: Pooling = "mean"
+    """How token states become one embedding."""
+    prompt: str = ""
+    """Put before every text."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    """All prompts of the configuration, by name: query and document are those of retrieval."""
+    configured: bool = False
+    """Whether a configuration of sentence-transformers says so."""
+    left_out: tuple[str, ...] = ()
+    """What else it says, which is not done here."""
+    causal: bool = False
+    """Whether a token's state depends on no later token, as in decoders."""
+    end_token: str = ""
+    """What is appended to every text, as its tokenizer does not do so itself."""
+
+    def notes(self, pooling: Pooling, prompt: str) -> list[str]:
+        """Return what of it is used and is not what other models have, as ends of a sentence that names the model."""
+        notes = []
+        if self.configured:
+            taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
+            taken += [f"the prompt {prompt!r}"] if prompt and prompt == self.prompt else []
+            notes += [f"{' and '.join(taken)} as its sentence-transformers configuration says"] if taken else []
+            notes += self.left_out
+        elif self.causal and pooling == "last":
+            notes.append("last pooling, since it reads from left to right")
+        if self.end_token:
+            notes.append(f"the end token {self.end_token!r} after every text")
+        return notes
+
+
+def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe | None:
+    """Return what a configuration of sentence-transformers says; None where there is none.
+
+    Args:
+        find: The path of a file that lies beside the model, None where there is no such file.
+        name: Of the model, for errors.
+
+    Raises:
+        ModelError: If a file of it cannot be read.
+    """
+    path = find(MODULES)
+    if path is None:
+        return None
+    try:
+        modules = [(each["type"].rpartition(".")[2], each["path"]) for each in _read(path)]
+        folder = next((where for kind, where in modules if kind == "Pooling"), None)
+        file = None if folder is None else find(f"{folder}/config.json")
+        said = {} if file is None else _read(file)
+        file = find(SETTINGS)
+        settings = {} if file is None else _read(file)
+        prompts = {key: text for key, text in (settings.get("prompts") or {}).items() if text}
+        default = settings.get("default_prompt_name")
+        prompt = prompts.get(default, "") if default else ""
+        return _recipe([kind for kind, _ in modules], _modes(said), said.get("include_prompt"), prompts, prompt)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"the sentence-transformers configuration of {name} cannot be read: "
+            f"{type(error).__name__}: {error}; mend or remove {MODULES}"
+        ) from error
+
+
+def loaded_recipe(model: Any) -> Recipe:
+    """Return what a loaded `SentenceTransformer` says."""
+    kinds = [type(module).__name__ for module in model]
+    pooling = next((module for module in model if type(module).__name__ == "Pooling"), None)
+    mode = getattr(pooling, "pooling_mode", ())
+    prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
+    default = getattr(model, "default_prompt_name", None)
+    modes = [mode] if isinstance(mode, str) else list(mode)
+    return _recipe(kinds, modes, getattr(pooling, "include_prompt", True), prompts, prompts.get(default or "", ""))
+
+
+def _recipe(
+    kinds: list[str], modes: list[str], include_prompt: bool | None, prompts: dict[str, str], prompt: str
+) -> Recipe:
+    known = len(modes) == 1 and modes[0] in _NEW_MODES
+    left_out = [f"no module {kind}, which its configuration has" for kind in kinds if kind not in _CHANGES_NOTHING]
+    if not known:
+        left_out.append(f"mean pooling, where its configuration has {' and '.join(modes) or 'none'}")
+    if prompts and include_prompt is False:
+        left_out.append("the prompt's tokens in the embedding, which its configuration leaves out")
+    return Recipe(
+        pooling=_NEW_MODES[modes[0]] if known else "mean",
+        prompt=prompt,
+        prompts=prompts,
+        configured=True,
+        left_out=tuple(left_out),
+    )
+
+
+def _modes(said: dict[str, Any]) -> list[str]:
+    mode = said.get("pooling_mode")
+    if mode is not None:
+        return [mode] if isinstance(mode, str) else list(mode)
+    prefix = "pooling_mode_"
+    names = {old: next(new for new, own in _NEW_MODES.items() if own == pooling) for pooling, old in MODES.items()}
+    return [names.get(key, key.removeprefix(prefix)) for key, on in said.items() if key.startswith(prefix) and on]
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+# ---- decoders --------------------------------------------------------------------------------------------
+
+
+def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = False) -> bool:
+    """Return whether a token's state depends on earlier tokens and on no later one.
+
+    A model of the first block with few words and random weights shows it: how tokens see each other is no matter of
+    weights. False where no such model can be made.
+    """
+    return count_blocks(config) > 0 and _is_causal(_ByText(config), trust_remote_code)
+
+
+class _ByText:
+    """A configuration that is told from others by its text, which a cache keeps it by."""
+
+    def __init__(self, config: PreTrainedConfig) -> None:
+        self.config = config
+        self.text = f"{type(config).__qualname__} {json.dumps(config.to_dict(), sort_keys=True, default=str)}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByText) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+
+@functools.lru_cache(maxsize=64)
+def _is_causal(of: _ByText, trust_remote_code: bool) -> bool:
+    try:
+        small = next(truncated_configs(_of_few_words(of.config), 1))
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            model = empty_model(small, trust_remote_code=trust_remote_code).train(False)
+    except Exception:  # models raise anything
+        return False
+    return is_causal(model)
+
+
+def is_causal(model: Any) -> bool:
+    """Return whether a change of the last token changes no state before it, and one of the first those behind it."""
+    ids = torch.tensor([[11, 12, 13, 14, 15], [11, 12, 13, 14, 16], [10, 12, 13, 14, 15]])
+    try:
+        with torch.inference_mode():
+            ids = ids.to(next(model.parameters()).device)
+            states = [model(input_ids=row[None], attention_mask=torch.ones_like(row[None])) for row in ids]
+        text, other_end, other_start = (each.last_hidden_state[0].float() for each in states)
+    except Exception:  # models raise anything
+        return False
+    before = (text - other_end)[:-1].abs().max().item()
+    behind = (text - other_start)[1:].abs().max().item()
+    return bool(behind > 0 and before <= _TOLERANCE * behind)
+
+
+def _of_few_words(config: PreTrainedConfig) -> PreTrainedConfig:
+    """Return the configuration of a model that knows few tokens, which takes little memory."""
+    config = copy.deepcopy(config)
+    if isinstance(getattr(config, "vocab_size", None), int) and config.vocab_size > _LOOKED_AT:
+        config.vocab_size = _LOOKED_AT
+        for name, value in config.to_dict().items():
+            if name.endswith("_token_id") and isinstance(value, int) and value >= _LOOKED_AT:
+                setattr(config, name, _LOOKED_AT - 1)
+    return config
+
+
+def with_end_token(tokenizer: Any) -> tuple[Any, str]:
+    """Return a tokenizer that appends its end token to every text, and that token.
+
+    One that appends a special token already comes back as it is, with an empty text: so does one without an end token.
+    """
+    end = tokenizer.eos_token
+    own, bare = (tokenizer("a", add_special_tokens=special)["input_ids"] for special in (True, False))
+    at = next((i for i in range(len(own) - len(bare) + 1) if own[i : i + len(bare)] == bare), None)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if end is None or backend is None or at is None or own[at + len(bare) :]:
+        return tokenizer, ""
+    wanted = [*own, tokenizer.eos_token_id]
+    ended = copy.deepcopy(tokenizer)
+    if hasattr(ended, "add_eos_token"):
+        ended.add_eos_token = True  # of tokenizers that make their template anew when they are loaded
+        if hasattr(ended, "update_post_processor"):
+            ended.update_post_processor()
+        if ended("a")["input_ids"] == wanted:
+            return ended, str(end)
+    before = tokenizer.convert_ids_to_tokens(own[:at])
+    marks = "".join(f"{token} " for token in before)
+    special = {token: tokenizer.convert_tokens_to_ids(token) for token in (*before, end)}
+    template = processors.TemplateProcessing(
+        single=f"{marks}$A {end}", pair=f"{marks}$A $B:1 {end}:1", special_tokens=list(special.items())
+    )
+    trims = "ByteLevel" in json.dumps(json.loads(backend.to_str()).get("post_processor"))
+    ended.backend_tokenizer.post_processor = (
+        processors.Sequence([processors.ByteLevel(trim_offsets=False), template]) if trims else template
+    )
+    return (ended, str(end)) if ended("a")["input_ids"] == wanted else (tokenizer, "")

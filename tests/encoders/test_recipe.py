@@ -1,0 +1,178 @@
+"""How texts become embeddings where nobody says: by the model's own configuration, or by how it reads."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
+from tokenizers.models import BPE
+from transformers import AutoConfig, PreTrainedTokenizerFast
+
+from layerprobe.encoders.loading import resolve_checkpoint
+from layerprobe.encoders.options import Options, settled
+from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
+from layerprobe.encoders.spec import ModelSpec
+from layerprobe.errors import ModelError
+from layerprobe.export.run import export_model
+from layerprobe.extraction.embeddings import extract
+from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, save_tiny, tiny_tokenizer
+
+CAUSAL = {"gpt2", "llama", "qwen3"}
+DECODERS = {
+    "mistral": {**SIZES, **ROTARY},
+    "qwen2": {**SIZES, **ROTARY},
+    "gemma": {**SIZES, **ROTARY, "head_dim": 8},
+    "gpt_neox": SIZES,
+    "mamba": {**SIZES, "state_size": 4},
+}
+
+
+def without_end(**options: str) -> PreTrainedTokenizerFast:
+    """A tokenizer as decoders have: nothing after a text, though it knows an end token."""
+    tokenizer = tiny_tokenizer(eos_token="[SEP]", **options)
+    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A $B:1", special_tokens=[("[CLS]", 2)]
+    )
+    return tokenizer
+
+
+def sentence_transformer(model: Path, pooling: str, **settings: object) -> Path:
+    """Write the configuration of sentence-transformers 6 beside a model."""
+    kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")]
+    base = "sentence_transformers.models"
+    modules = [{"idx": i, "name": str(i), "path": p, "type": f"{base}.{kind}"} for i, (p, kind) in enumerate(kinds)]
+    (model / "1_Pooling").mkdir()
+    (model / "modules.json").write_text(json.dumps(modules))
+    (model / "1_Pooling/config.json").write_text(
+        json.dumps({"embedding_dimension": SIZES["hidden_size"], "pooling_mode": pooling, "include_prompt": True})
+    )
+    (model / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    return model
+
+
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_decoders_are_told_by_how_they_read(name: str) -> None:
+    kind, settings = ARCHITECTURES[name]
+    assert reads_left_to_right(AutoConfig.for_model(kind, **settings)) == (name in CAUSAL)
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_decoders_of_other_shapes(kind: str) -> None:
+    assert reads_left_to_right(AutoConfig.for_model(kind, **DECODERS[kind]))
+
+
+def test_a_large_vocabulary_is_not_made() -> None:
+    config = AutoConfig.for_model("llama", **SIZES | ROTARY | {"vocab_size": 10**12, "pad_token_id": 10**11})
+    assert reads_left_to_right(config)
+
+
+def test_a_bert_that_is_a_decoder_is_one() -> None:
+    assert not reads_left_to_right(AutoConfig.for_model("bert", **SIZES))
+    assert reads_left_to_right(AutoConfig.for_model("bert", **SIZES, is_decoder=True))
+
+
+def test_the_end_token_is_appended_once() -> None:
+    plain = without_end()
+    ended, token = with_end_token(plain)
+    assert token == "[SEP]"
+    assert ended("ab c")["input_ids"] == [*plain("ab c")["input_ids"], 3]
+    assert ended("ab c", max_length=3, truncation=True)["input_ids"] == [2, plain("ab c")["input_ids"][1], 3]
+    again, token = with_end_token(ended)
+    assert again is ended
+    assert token == ""
+
+
+def test_bytes_keep_their_own_rules() -> None:
+    backend = Tokenizer(BPE({chr(i): i - 32 for i in range(33, 90)} | {"Ġ": 60, "<end>": 61}, []))
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    backend.post_processor = processors.ByteLevel(trim_offsets=False)
+    plain = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+    ended, token = with_end_token(plain)
+    assert token == "<end>"
+    assert ended("A B")["input_ids"] == [*plain("A B")["input_ids"], 61]
+
+
+def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
+    model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
+    found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store"))
+    assert found.pooling == "last"
+    assert found.settings == {"pooling": "last", "end_token": "[SEP]"}
+    assert any("the end token '[SEP]'" in each for each in found.warnings)
+    written = extract(
+        ModelSpec(str(model), end_token=False),
+        [f"{text} [SEP]" for text in TEXTS],
+        options=Options(cache_dir=tmp_path / "store", pooling="last"),
+    )
+    np.testing.assert_allclose(found.layer(N_BLOCKS), written.layer(N_BLOCKS), rtol=1e-5, atol=1e-5)
+    mean = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store", pooling="mean"))
+    assert mean.pooling == "mean"
+    assert mean.fingerprint != found.fingerprint
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_padding_on_either_side_is_the_same(name: str, pooling: str, tmp_path: Path) -> None:
+    layers = []
+    for side in ("left", "right"):
+        model = save_tiny(name, tmp_path / side, tokenizer=without_end(padding_side=side))
+        found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / f"{side} store", pooling=pooling))
+        layers.append([found.layer(layer) for layer in range(N_BLOCKS + 1)])
+    np.testing.assert_array_equal(*layers)
+
+
+def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
+    checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))
+    assert settled(checkpoint, Options()) == settled(checkpoint, Options(pooling="mean", prompt=""))
+    assert checkpoint.recipe.notes("mean", "") == []
+
+
+@pytest.mark.parametrize(("name", "pooling"), [("llama", "lasttoken"), ("bert", "cls"), ("bert", "max")])
+def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, pooling: str, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    model = save_tiny(
+        name, tmp_path / "model", tokenizer=without_end(padding_side="left" if name == "llama" else "right")
+    )
+    sentence_transformer(model, pooling, prompts={"query": "a b ", "document": ""}, default_prompt_name="query")
+    whole = library.SentenceTransformer(str(model), device="cpu")
+    expected = whole.encode(list(dict.fromkeys(TEXTS)))
+    for given in (model, whole):
+        found = extract(given, TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
+        last = found.layer(N_BLOCKS)
+        np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
+        assert any("sentence-transformers configuration" in each for each in found.warnings)
+
+
+def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:
+    model = sentence_transformer(
+        save_tiny("bert", tmp_path / "model"), "cls", prompts={"q": "a "}, default_prompt_name="q"
+    )
+    checkpoint = resolve_checkpoint(model)
+    by_folder, by_user = (settled(checkpoint, each) for each in (Options(), Options(pooling="mean", prompt="")))
+    assert (by_folder.pooling, by_folder.prompt) == ("cls", "a ")
+    assert (by_user.pooling, by_user.prompt) == ("mean", "")
+
+
+def test_what_is_not_done_is_said(tmp_path: Path) -> None:
+    model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean")
+    assert resolve_checkpoint(model).recipe.left_out == ("mean pooling, where its configuration has weightedmean",)
+
+
+def test_a_broken_configuration_is_one_line(tmp_path: Path) -> None:
+    model = save_tiny("bert", tmp_path / "model")
+    (model / "modules.json").write_text("[{}]")
+    with pytest.raises(ModelError, match=r"the sentence-transformers configuration of .* cannot be read: KeyError"):
+        resolve_checkpoint(model)
+
+
+def test_an_exported_decoder_is_read_alike(tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
+    found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
+    result = export_model(model, tmp_path / "out", layer=1)
+    assert result.pooling == "last"
+    encoded = library.SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(list(dict.fromkeys(TEXTS)))
+    np.testing.assert_allclose(encoded, found.layer(1), rtol=1e-5, atol=1e-5)
+    again = extract(tmp_path / "out", TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
+    assert again.pooling == "last"
+    np.testing.assert_allclose(again.layer(1), found.layer(1), rtol=1e-5, atol=1e-5)
