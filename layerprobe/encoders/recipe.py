@@ -15,7 +15,7 @@ import torch
 from tokenizers import processors
 from transformers import PreTrainedConfig
 
-from layerprobe.encoders.architecture import count_blocks, empty_model, truncated_configs
+from layerprobe.encoders.architecture import count_blocks, count_weights, empty_model, truncated_configs
 from layerprobe.encoders.values import Pooling
 from layerprobe.errors import ModelError
 
@@ -35,6 +35,8 @@ _CHANGES_NOTHING = ("Transformer", "Pooling", "Normalize")
 _LOOKED_AT = 64
 """Tokens that the model knows which is looked at for how it reads."""
 _TOLERANCE = 1e-5
+_MOST_WEIGHTS = 100_000_000
+"""Weights of a block that is made to look at how it reads; of a larger one, what its class says counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,18 +59,15 @@ class Recipe:
     """What is appended to every text, as its tokenizer does not do so itself."""
 
     def notes(self, pooling: Pooling, prompt: str) -> list[str]:
-        """Return what of it is used and is not what other models have, as ends of a sentence that names the model."""
-        notes = []
+        """Return what of it is used and other models do not have, as ends of a sentence that names the model."""
+        taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
+        taken += [f"the prompt {prompt!r}"] if prompt and prompt == self.prompt else []
+        end = [f"the end token {self.end_token!r} after every text"] if self.end_token else []
         if self.configured:
-            taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
-            taken += [f"the prompt {prompt!r}"] if prompt and prompt == self.prompt else []
-            notes += [f"{' and '.join(taken)} as its sentence-transformers configuration says"] if taken else []
-            notes += self.left_out
-        elif self.causal and pooling == "last":
-            notes.append("last pooling, since it reads from left to right")
-        if self.end_token:
-            notes.append(f"the end token {self.end_token!r} after every text")
-        return notes
+            said = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
+            return [*said, *end, *self.left_out]
+        why = ", as it reads from left to right" if self.causal else ""
+        return [f"{' and '.join(taken + end)}{why}"] if taken + end else []
 
 
 def configured_recipe(find: Callable[[str], Path | None], name: str) -> Recipe | None:
@@ -151,7 +150,8 @@ def reads_left_to_right(config: PreTrainedConfig, *, trust_remote_code: bool = F
     """Return whether a token's state depends on earlier tokens and on no later one.
 
     A model of the first block with few words and random weights shows it: how tokens see each other is no matter of
-    weights. False where no such model can be made.
+    weights. Of a block that is too large to be made for that, the attention's own word counts. False where no such
+    model can be made.
     """
     return count_blocks(config) > 0 and _is_causal(_ByText(config), trust_remote_code)
 
@@ -174,6 +174,10 @@ class _ByText:
 def _is_causal(of: _ByText, trust_remote_code: bool) -> bool:
     try:
         small = next(truncated_configs(_of_few_words(of.config), 1))
+        with torch.device("meta"):
+            shape = empty_model(copy.deepcopy(small), trust_remote_code=trust_remote_code)
+        if count_weights(shape) > _MOST_WEIGHTS:
+            return any(getattr(module, "is_causal", False) for module in shape.modules())
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(0)
             model = empty_model(small, trust_remote_code=trust_remote_code).train(False)

@@ -9,6 +9,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
 from transformers import AutoConfig, PreTrainedTokenizerFast
 
+from layerprobe.encoders import recipe
 from layerprobe.encoders.loading import resolve_checkpoint
 from layerprobe.encoders.options import Options, settled
 from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
@@ -62,6 +63,16 @@ def test_decoders_of_other_shapes(kind: str) -> None:
     assert reads_left_to_right(AutoConfig.for_model(kind, **DECODERS[kind]))
 
 
+@pytest.mark.parametrize("name", sorted(ARCHITECTURES))
+def test_a_large_block_is_not_made(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, settings = ARCHITECTURES[name]
+    monkeypatch.setattr(recipe, "_MOST_WEIGHTS", 0)
+    monkeypatch.setattr(recipe, "is_causal", lambda _: pytest.fail("it was made"))
+    recipe._is_causal.cache_clear()
+    assert reads_left_to_right(AutoConfig.for_model(kind, **settings)) == (name in CAUSAL)
+    recipe._is_causal.cache_clear()
+
+
 def test_a_large_vocabulary_is_not_made() -> None:
     config = AutoConfig.for_model("llama", **SIZES | ROTARY | {"vocab_size": 10**12, "pad_token_id": 10**11})
     assert reads_left_to_right(config)
@@ -98,7 +109,8 @@ def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
     found = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store"))
     assert found.pooling == "last"
     assert found.settings == {"pooling": "last", "end_token": "[SEP]"}
-    assert any("the end token '[SEP]'" in each for each in found.warnings)
+    said = "is read with last pooling and the end token '[SEP]' after every text, as it reads from left to right"
+    assert found.warnings[0].endswith(said)
     written = extract(
         ModelSpec(str(model), end_token=False),
         [f"{text} [SEP]" for text in TEXTS],
@@ -140,7 +152,10 @@ def test_a_configuration_is_what_sentence_transformers_makes_of_it(name: str, po
         found = extract(given, TEXTS, options=Options(cache_dir=tmp_path / "store", device="cpu"))
         last = found.layer(N_BLOCKS)
         np.testing.assert_allclose(last / np.linalg.norm(last, axis=1, keepdims=True), expected, atol=1e-5)
-        assert any("sentence-transformers configuration" in each for each in found.warnings)
+        said = (
+            f"{pooling.removesuffix('token')} pooling and the prompt 'a b ', as its sentence-transformers configuration"
+        )
+        assert any(said in each for each in found.warnings)
 
 
 def test_what_the_user_says_goes_before_the_folder(tmp_path: Path) -> None:

@@ -61,6 +61,7 @@ def extract(
         "layers": embeddings.n_layers,
         "texts": len(embeddings.texts),
         "features": embeddings.model.hidden_size,
+        "pooling": embeddings.pooling,
         "norm": embeddings.model.norm,
         "dtype": embeddings.model.dtype,
         "store_dtype": embeddings.stored.manifest.key.store_dtype,
