@@ -336,12 +336,21 @@ def agreed(protocol: Protocol | None, options: Options, checkpoint: Checkpoint) 
     Raises:
         DataError: If they say different things.
     """
-    protocol = protocol or Protocol(pooling=options.pooling or Protocol().pooling)
+    chosen = settled(checkpoint, pooled_alike(options, protocol))
+    return replace(protocol or Protocol(), pooling=chosen.pooling), chosen
+
+
+def pooled_alike(options: Options, protocol: Protocol | None) -> Options:
+    """Return options that pool as the protocol does where they say nothing and it says something else than the mean.
+
+    Raises:
+        DataError: If they say different things.
+    """
+    if protocol is None:
+        return options
     check_pooling(protocol, options)
-    if options.pooling is None and protocol.pooling != Protocol().pooling:
-        options = replace(options, pooling=protocol.pooling)
-    chosen = settled(checkpoint, options)
-    return replace(protocol, pooling=chosen.pooling), chosen
+    own = None if protocol.pooling == Protocol().pooling else protocol.pooling
+    return replace(options, pooling=options.pooling or own)
 
 
 def check_pooling(protocol: Protocol, options: Options) -> None:

@@ -9,7 +9,14 @@ from layerprobe.encoders.loading import Checkpoint, ModelLike, resolve_checkpoin
 from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, changed
 from layerprobe.errors import DataError
 from layerprobe.finetuning.confirmation import outcomes
-from layerprobe.finetuning.tuning import agreed, check_layers, check_precision, finetune, items_of
+from layerprobe.finetuning.tuning import (
+    agreed,
+    check_layers,
+    check_precision,
+    finetune,
+    items_of,
+    pooled_alike,
+)
 from layerprobe.finetuning.values import LayerOutcome, Protocol
 from layerprobe.progress import Progress, notebook_bar
 from layerprobe.scoring.zero_shot import score
@@ -82,6 +89,7 @@ def run(
         LayerProbeError: If any stage cannot be done; see `predict`, `find` and `score`.
     """
     check_task(task)
+    options = pooled_alike(options, protocol)
     check_level(level)
     if fine_tuning:
         check_precision(options)

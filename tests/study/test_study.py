@@ -816,10 +816,18 @@ def test_a_prompt_stands_before_every_sentence_in_fine_tuning_too(
     assert by_option[0].test["spearman"] == by_hand[0].test["spearman"] != without[0].test["spearman"]
 
 
+def test_a_protocol_says_how_all_stages_pool(models: dict[str, str], task: Task, options: Options) -> None:
+    done = run(models["electra"], task=task, fine_tuning=False, protocol=Protocol(pooling="max"), options=options)
+    assert done.provenance.settings["pooling"] == "max"
+    asked = dataclasses.replace(options, pooling="max")
+    assert done.prediction == run(models["electra"], task=task, fine_tuning=False, options=asked).prediction
+
+
 def test_settings_that_contradict_each_other_are_refused(models: dict[str, str], task: Task, options: Options) -> None:
     model, other = models["electra"], models["bert"]
+    mean = dataclasses.replace(options, pooling="mean")
     with pytest.raises(DataError, match="one way of pooling, got mean in the options and max in the protocol"):
-        run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=options)
+        run(model, reference=other, task=task, protocol=Protocol(pooling="max"), options=mean)
     with pytest.raises(DataError, match=r"a confidence level between 0 and 1, such as 0\.95, got 95"):
         run(model, reference=other, task=task, level=95, options=options)
     with pytest.raises(DataError, match="expected at least one seed, got 0"):
