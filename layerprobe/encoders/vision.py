@@ -42,6 +42,12 @@ class ImageReader:
     _kept: dict[str, Tensor] = field(default_factory=dict)
     _n_bytes: int = 0
 
+    def mask(self, n_images: int) -> Tensor:
+        """Return which tokens of images are patches, (image, token)."""
+        mask = torch.full((n_images, self.n_tokens), TOKEN)
+        mask[:, : self.n_extra] = EXTRA
+        return mask
+
     def pixels(self, item: ImageItem) -> Tensor:
         """Return the pixels of an image, (channel, row, column) float32.
 
@@ -106,9 +112,7 @@ class PreparedImages:
                 f"the image processor of {self.reader.name} makes {sizes} pixels of images of unequal sizes: expected "
                 "one that crops or resizes all to one size"
             )
-        mask = torch.full((len(pixels), self.reader.n_tokens), TOKEN)
-        mask[:, : self.reader.n_extra] = EXTRA
-        batch = {"pixel_values": torch.stack(pixels), "attention_mask": mask}
+        batch = {"pixel_values": torch.stack(pixels), "attention_mask": self.reader.mask(len(pixels))}
         return {name: values.to(device, non_blocking=True) for name, values in batch.items()}
 
 

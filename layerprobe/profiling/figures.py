@@ -1,5 +1,6 @@
 """Figures of what truncated models cost to serve. Knows Plotly and profiles."""
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import plotly.graph_objects as go
@@ -18,15 +19,17 @@ def latency(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
     """Return the milliseconds of a batch of the smallest size by layer, a line for each model and length."""
     size = smallest_batch(profiles)
     figure = _by_layer(profiles, labels, size, _milliseconds)
-    what = "one text" if size == 1 else f"a batch of {size}"
+    what = f"one {profiles[0].unit}" if size == 1 else f"a batch of {size}"
     return figure.update_yaxes(title_text=f"Latency of {what} (ms)", rangemode="tozero")
 
 
 def throughput(profiles: Sequence[Profile], labels: Sequence[str]) -> go.Figure:
-    """Return the texts a second in batches of the largest size by layer, a line for each model and length."""
+    """Return the texts or images a second in batches of the largest size by layer, a line for each model and length."""
     size = max(size for _, size in profiles[0].shapes)
-    figure = _by_layer(profiles, labels, size, _texts_per_second)
-    return figure.update_yaxes(title_text=f"Texts a second, batches of {size}", type="log", tickformat="~s", dtick="D2")
+    unit = profiles[0].unit
+    figure = _by_layer(profiles, labels, size, functools.partial(_a_second, unit=unit))
+    title = f"{unit.capitalize()}s a second, batches of {size}"
+    return figure.update_yaxes(title_text=title, type="log", tickformat="~s", dtick="D2")
 
 
 def score_for_cost(
@@ -64,9 +67,9 @@ def _milliseconds(cost: Cost) -> tuple[float, float, float, str]:
     return value, low, high, f"{value:.3g} ms<br>5–95 %: {low:.3g} to {high:.3g} ms"
 
 
-def _texts_per_second(cost: Cost) -> tuple[float, float, float, str]:
+def _a_second(cost: Cost, *, unit: str) -> tuple[float, float, float, str]:
     value = cost.texts_per_second
-    return value, value, value, f"{value:,.0f} texts/s<br>{cost.tokens_per_second:,.0f} tokens/s"
+    return value, value, value, f"{value:,.0f} {unit}s/s<br>{cost.tokens_per_second:,.0f} tokens/s"
 
 
 def _by_layer(

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from layerprobe.finetuning.adapters import prepare_model
 from layerprobe.finetuning.values import Protocol
 from layerprobe.names import short_name
 from layerprobe.profiling.flops import count_flops
-from layerprobe.profiling.inputs import check_lengths, random_batch
+from layerprobe.profiling.inputs import lengths_of, random_batch
 from layerprobe.profiling.memory import gauge_for
 from layerprobe.profiling.values import Cost, LayerProfile, ProfileSettings, Shape
 from layerprobe.progress import Progress, silent
@@ -54,13 +55,14 @@ def profile_layers(
     pass and the pooling of a batch that is on the device already, in the encoder's precision; tokenising is not in it.
 
     Raises:
-        DataError: If the model cannot read texts of one of the lengths.
+        DataError: If the model cannot read texts of one of the lengths, or an image has no such token to pool.
         ModelError: If it has no such layer.
     """
-    check_lengths(encoder, settings.lengths)
+    encoder.check_pooling(pooling)
+    shapes = itertools.product(lengths_of(encoder, settings.lengths), sorted(set(settings.batch_sizes)))
     batches = {
-        shape: random_batch(encoder, length=shape[0], batch_size=shape[1], seed=settings.seed)
-        for shape in settings.shapes
+        (length, size): random_batch(encoder, length=length, batch_size=size, seed=settings.seed)
+        for length, size in shapes
     }
     _warm_up(encoder, batches)
     records = {layer: LayerRecord() for layer in sorted(set(layers))}
@@ -79,8 +81,10 @@ def _warm_up(encoder: Encoder, batches: dict[Shape, Batch]) -> None:
     """Run the whole model once a shape: what libraries load and keep on first use belongs to no layer."""
     with encoder.precision():
         for batch in batches.values():
+            # models of images take no mask of their tokens
+            given = batch if encoder.reader is None else {"pixel_values": batch["pixel_values"]}
             with model_errors(encoder.description.name, "a forward pass"):
-                encoder.model(**batch)
+                encoder.model(**given)
 
 
 def _take_turn(

@@ -78,8 +78,10 @@ def profile_page(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> 
     Raises:
         DataError: If the profiles are of different shapes, or a study is of other models.
     """
-    if len({profile.shapes for profile in profiles}) != 1:
-        raise DataError("expected at least one profile, all of the same lengths and batch sizes")
+    if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
+        raise DataError(
+            "expected at least one profile, all of texts or all of images, of the same lengths and batch sizes"
+        )
     check_studies(studies, [profile.model for profile in profiles])
     shown = _Shown(
         profiles=profiles,
@@ -141,7 +143,12 @@ class _Shown:
     def batch(self) -> str:
         """That batch in words."""
         length, size = self.shape
-        return f"{'one text' if size == 1 else f'a batch of {size} texts'} of {length} tokens"
+        return f"{f'one {self.unit}' if size == 1 else f'a batch of {size} {self.unit}s'} of {length} tokens"
+
+    @property
+    def unit(self) -> str:
+        """What they read."""
+        return self.profiles[0].unit
 
     def latency(self, each: LayerProfile) -> Cost:
         """Return the cost whose time stands for a layer."""
@@ -181,6 +188,7 @@ def _cards(shown: _Shown, profile: Profile) -> tuple[Card, ...]:
     first, last = profile.layers[0], profile.layers[-1]
     cost, start, biggest = shown.latency(last), shown.latency(first), last.costs[-1]
     peak = "—" if biggest.peak_memory is None else f"{megabytes(biggest.peak_memory)}\u00a0MB"
+    batch = f"{biggest.batch_size} {shown.unit}s of {biggest.length} tokens"
     added = Card("A block adds", "—", "one layer only")
     if blocks := last.layer - first.layer:
         seconds, flops = (cost.seconds - start.seconds) / blocks, (cost.flops - start.flops) / blocks
@@ -189,14 +197,14 @@ def _cards(shown: _Shown, profile: Profile) -> tuple[Card, ...]:
         Card(f"Latency at layer {last.layer}", milliseconds(cost.seconds), f"5–95\u00a0%: {_quantiles(cost)} ms"),
         added,
         Card(
-            f"Texts a second, by {biggest.batch_size}",
+            f"{shown.unit.capitalize()}s a second, by {biggest.batch_size}",
             significant(biggest.texts_per_second),
             f"{significant(biggest.tokens_per_second)} tokens a second",
         ),
         Card(
             "Peak memory",
             peak,
-            f"{biggest.batch_size} texts of {biggest.length} tokens, {numbers.millions(last.parameters)} parameters",
+            f"{batch}, {numbers.millions(last.parameters)} parameters",
         ),
     )
 
@@ -241,7 +249,7 @@ def _throughput(shown: _Shown) -> Figure:
     said = []
     for label, profile in zip(shown.labels, shown.profiles, strict=True):
         cost = profile.layers[-1].costs[-1]
-        embedded = f"{significant(cost.texts_per_second)} texts of {cost.length} tokens a second"
+        embedded = f"{significant(cost.texts_per_second)} {shown.unit}s of {cost.length} tokens a second"
         said.append(f"In batches of {cost.batch_size}, {label} embeds {embedded} at layer {profile.layers[-1].layer}.")
     return Figure("throughput", throughput(shown.profiles, shown.labels), " ".join(said), "The axis is logarithmic.")
 
@@ -249,7 +257,7 @@ def _throughput(shown: _Shown) -> Figure:
 def _costs(shown: _Shown) -> Section:
     tables = (
         folded(
-            f"{length} tokens, {'one text' if size == 1 else f'batches of {size}'}",
+            f"{length} tokens, {f'one {shown.unit}' if size == 1 else f'batches of {size}'}",
             _cost_table(shown, length, size),
             opened=index == 0,
         )
@@ -270,19 +278,20 @@ def _all_costs(shown: _Shown, layer: int, length: int, size: int) -> Row:
     several = len(shown.profiles) > 1
     for letter, profile, scored in zip(LETTERS, shown.profiles, shown.scores, strict=False):
         profiled = {each.layer: each for each in profile.layers}
-        for head, cell in _costs_of(profiled.get(layer, profile.layers[0]), scored, shown.metric, length, size):
+        of_layer = profiled.get(layer, profile.layers[0])
+        for head, cell in _costs_of(of_layer, scored, shown.metric, length, size, shown.unit):
             yield f"{letter}: {head}" if several else head, cell if layer in profiled else "–"
 
 
 def _costs_of(
-    each: LayerProfile, scored: Mapping[int, LayerOutcome], metric: str | None, length: int, size: int
+    each: LayerProfile, scored: Mapping[int, LayerOutcome], metric: str | None, length: int, size: int, unit: str
 ) -> Row:
     cost = each.cost(length, size)
     yield "Parameters", numbers.millions(each.parameters)
-    yield "GFLOPs a text", significant(cost.flops / 1e9)
+    yield f"GFLOPs a {unit}", significant(cost.flops / 1e9)
     yield "ms a batch", significant(1e3 * cost.seconds)
     yield "5–95\u00a0%", _quantiles(cost)
-    yield "Texts/s", significant(cost.texts_per_second)
+    yield f"{unit.capitalize()}s/s", significant(cost.texts_per_second)
     yield "Tokens/s", significant(cost.tokens_per_second)
     yield "Memory (MB)", "–" if cost.peak_memory is None else megabytes(cost.peak_memory)
     if cost.training_memory is not None:

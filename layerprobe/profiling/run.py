@@ -32,7 +32,7 @@ def profile(
     options: Options = DEFAULT_OPTIONS,
     progress: Progress = notebook_bar,
 ) -> Profile:
-    """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory.
+    """Measure what the model truncated at each layer costs to serve: FLOPs, seconds and memory, of texts or images.
 
     All layers are measured where none are given.
 
@@ -41,8 +41,6 @@ def profile(
         DataError: If it has no such layer, or cannot read texts so long.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
-    if checkpoint.modality == "image":
-        raise DataError(f"expected a model that reads texts to profile, got {checkpoint.label}, which reads images")
     chosen = range(count_blocks(checkpoint.config) + 1) if layers is None else layers
     if not chosen:
         raise DataError(f"expected layers of {checkpoint.label} to profile, got none")
@@ -67,6 +65,7 @@ def profile(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         warnings=_warnings(encoder, measured),
         training=settings.training,
+        unit=encoder.modality,
     )
 
 

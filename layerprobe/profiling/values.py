@@ -8,19 +8,22 @@ from layerprobe.display import Shown, brief
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
 from layerprobe.finetuning.values import Protocol
+from layerprobe.images import Modality
 from layerprobe.names import short_name
 from layerprobe.serialisation import RARE
 
 Shape = tuple[int, int]
-"""Tokens a text and texts a batch."""
+"""Tokens a text and texts a batch; of images likewise, here and below."""
+LENGTHS = (16, 64, 128)
+"""Tokens of the texts that are measured where none are asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSettings:
     """What is measured, and how often."""
 
-    lengths: tuple[int, ...] = (16, 64, 128)
-    """Tokens a text."""
+    lengths: tuple[int, ...] | None = None
+    """Tokens a text; by default `LENGTHS`, and for images as many as the model makes of one."""
     batch_sizes: tuple[int, ...] = (1, 32)
     """Texts a batch."""
     rounds: int = 5
@@ -32,13 +35,13 @@ class ProfileSettings:
     max_seconds: float = 1.0
     """No further pass of a turn and shape begins after this time; one always runs."""
     seed: int = 0
-    """Of the random token ids."""
+    """Of the random token ids, or pixels."""
     training: Protocol | None = None
     """How a step is fine-tuned whose memory is measured too; None measures none."""
 
     def __post_init__(self) -> None:
         expected = {
-            "lengths of at least one token": self.lengths and min(self.lengths) >= 1,
+            "lengths of at least one token": self.lengths is None or (self.lengths and min(self.lengths) >= 1),
             "batches of at least one text": self.batch_sizes and min(self.batch_sizes) >= 1,
             "at least one round": self.rounds >= 1,
             "at least one repeat": self.repeats >= 1,
@@ -49,11 +52,6 @@ class ProfileSettings:
         wrong = [what for what, holds in expected.items() if not holds]
         if wrong:
             raise DataError(f"expected {' and '.join(wrong)}, got {self}")
-
-    @property
-    def shapes(self) -> tuple[Shape, ...]:
-        """Lengths and batch sizes, ascending."""
-        return tuple((length, size) for length in sorted({*self.lengths}) for size in sorted({*self.batch_sizes}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +165,7 @@ class Profile(Shown):
     max_seconds: float
     """No further pass of a round, layer and shape began after this time; one always ran."""
     seed: int
-    """Of the random token ids."""
+    """Of the random token ids, or pixels."""
     memory: str
     """How the peak memory was measured, or why not."""
     versions: dict[str, str]
@@ -178,6 +176,8 @@ class Profile(Shown):
     """What a reader of the numbers should know, in plain words."""
     training: Protocol | None = field(default=None, metadata=RARE)
     """How the steps were fine-tuned whose memory was measured."""
+    unit: Modality = field(default="text", metadata=RARE)
+    """What a batch is of."""
 
     def __post_init__(self) -> None:
         layers = tuple(each.layer for each in self.layers)
@@ -201,6 +201,7 @@ class Profile(Shown):
     @property
     def summary(self) -> str:
         """What it says, in one line."""
-        costs = brief([1e3 * each.costs[0].seconds for each in self.layers], ".3g")
         length, size = self.shapes[0]
-        return f"{short_name(self.model.name)} on {self.hardware}, {size} x {length} tokens in ms by layer: {costs}"
+        what = f"{size} x {length} tokens" if self.unit == "text" else f"{size} x an image"
+        costs = brief([1e3 * each.costs[0].seconds for each in self.layers], ".3g")
+        return f"{short_name(self.model.name)} on {self.hardware}, {what} in ms by layer: {costs}"

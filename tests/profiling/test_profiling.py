@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import sys
 import weakref
 from collections.abc import Callable
@@ -25,9 +26,11 @@ from layerprobe.profiling.flops import count_flops
 from layerprobe.profiling.inputs import random_batch
 from layerprobe.profiling.measuring import profile_layers
 from layerprobe.profiling.memory import gauge_for, resident_peak_works
+from layerprobe.profiling.page import profile_page
 from layerprobe.profiling.run import profile
 from layerprobe.profiling.values import Cost, LayerProfile, Profile, ProfileSettings
 from layerprobe.serialisation import from_json, to_json
+from tests.images import save_vision
 from tests.models import HIDDEN, N_BLOCKS, save_tiny, tiny_tokenizer
 
 CPU = torch.device("cpu")
@@ -186,6 +189,28 @@ def test_where_memory_cannot_be_told_it_is_none(
     assert gauge_for(CPU).how == "not measured: there is no reliable way on cpu here"
     (found,) = profile_layers(tiny("bert"), (1,), ProfileSettings(lengths=(4,), rounds=1, repeats=1))
     assert [cost.peak_memory for cost in found.costs] == [None, None]
+
+
+# ---- images ----------------------------------------------------------------------------------------------
+
+
+def test_images_have_one_length(tmp_path: Path) -> None:
+    model, few = str(save_vision("vit", tmp_path / "vit")), dataclasses.replace(QUICK, lengths=None)
+    found = profile(model, settings=few, options=Options(device="cpu"))
+    assert found.unit == "image"
+    assert found.shapes == ((5, 1), (5, 3))
+    assert found.layers[0].parameters < found.layers[-1].parameters
+    flops = [each.costs[0].flops for each in found.layers]
+    assert all(after > before > 0 for before, after in itertools.pairwise(flops))
+    assert "1 x an image" in found.summary
+    assert from_json(Profile, to_json(found)) == found
+    page = profile_page([found])
+    assert "one image of 5 tokens" in page.lead[0]
+    assert any("Images a second" in card.label for cards in page.cards.values() for card in cards)
+    with pytest.raises(DataError, match=r"expected no lengths for .*, which makes 5 tokens of every image, got 4, 10"):
+        profile(model, settings=QUICK, options=Options(device="cpu"))
+    with pytest.raises(DataError, match="no token comes last in an image"):
+        profile(model, settings=few, options=Options(device="cpu", pooling="last"))
 
 
 # ---- what is refused -------------------------------------------------------------------------------------

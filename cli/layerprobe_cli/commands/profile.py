@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from layerprobe.finetuning.values import Protocol
-from layerprobe.profiling.values import ProfileSettings
+from layerprobe.profiling.values import LENGTHS, ProfileSettings
 from layerprobe_cli.options import Loading, Model, Report, integers, parse_layers
 from layerprobe_cli.output import Output, print_table
 from layerprobe_cli.tables import millions
@@ -41,8 +41,11 @@ def profile(
         str | None, typer.Argument(metavar="[MODEL2]", help="Another model, side by side.", show_default=False)
     ] = None,
     layers: Annotated[str, typer.Option(help="Layers to truncate at, such as 3,6,9-12 or all.")] = "all",
-    lengths: Annotated[str, typer.Option(help="Tokens a text.")] = ",".join(map(str, DEFAULTS.lengths)),
-    batch_sizes: Annotated[str, typer.Option(help="Texts a batch; 1 gives the latency of one text.")] = ",".join(
+    lengths: Annotated[
+        str | None,
+        typer.Option(help="Tokens a text.", show_default=f"{','.join(map(str, LENGTHS))}; images have one length"),
+    ] = None,
+    batch_sizes: Annotated[str, typer.Option(help="Texts or images a batch; 1 gives the latency of one.")] = ",".join(
         map(str, DEFAULTS.batch_sizes)
     ),
     settings: Annotated[ProfileSettings, SETTINGS],
@@ -71,7 +74,7 @@ def profile(
         raise typer.BadParameter("expected --train with --lora and --gradient-checkpointing")
     settings = dataclasses.replace(
         settings,
-        lengths=integers(lengths, "--lengths"),
+        lengths=None if lengths is None else integers(lengths, "--lengths"),
         batch_sizes=integers(batch_sizes, "--batch-sizes"),
         training=Protocol(lora=lora, gradient_checkpointing=gradient_checkpointing) if train else None,
     )
@@ -119,7 +122,7 @@ def _print(profiles: list[Profile], studies: list[Study]) -> None:
     if all(cost.peak_memory is None for each in profiles for layer in each.layers for cost in layer.costs):
         typer.echo(f"memory: {profiles[0].memory}")
     for length, size in profiles[0].shapes:
-        typer.echo(f"\n{length} tokens, {'one text' if size == 1 else f'batches of {size}'}")
+        typer.echo(f"\n{length} tokens, {f'one {profiles[0].unit}' if size == 1 else f'batches of {size}'}")
         _print_shape(profiles, scores, length, size)
 
 
@@ -128,7 +131,17 @@ def _print_shape(profiles: list[Profile], scores: list[dict[int, LayerOutcome]],
 
     metrics = dict.fromkeys(f"TMFT {metric_title(each.primary)}" for scored in scores for each in scored.values())
     trained = any(profile.training is not None for profile in profiles)
-    columns = ["parameters", "GFLOPs", "ms", "5-95 %", "texts/s", "tokens/s", "MB", *["train MB"] * trained, *metrics]
+    columns = [
+        "parameters",
+        "GFLOPs",
+        "ms",
+        "5-95 %",
+        f"{profiles[0].unit}s/s",
+        "tokens/s",
+        "MB",
+        *["train MB"] * trained,
+        *metrics,
+    ]
     header = ["layer"]
     by_layer: list[dict[int, LayerProfile]] = []
     for index, profile in enumerate(profiles):
