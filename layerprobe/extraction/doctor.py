@@ -10,7 +10,7 @@ from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.first_use import TRUNCATION_TOLERANCE, difference_cause, probe_batch, truncation_errors
 from layerprobe.encoders.loading import Checkpoint, ModelLike, load_encoder, resolve_checkpoint
-from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, settled
+from layerprobe.encoders.options import DEFAULT_OPTIONS, Options, Settled, settled
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.encoders.vision import ImageReader
 from layerprobe.tasks.quality import DataQuality
@@ -105,6 +105,12 @@ def _towers(checkpoint: Checkpoint) -> Check:
     return Check(name="towers", passed=True, finding=finding)
 
 
+def _read_as(checkpoint: Checkpoint, options: Settled) -> tuple[Check, ...]:
+    """Return how texts become embeddings by default, where that is not by the mean of their tokens alone."""
+    notes = checkpoint.recipe.notes(options.pooling, options.prompt)
+    return (Check(name="read with", passed=True, finding="; ".join(notes)),) if notes else ()
+
+
 def _truncation(encoder: Encoder, errors: dict[int, float], batch: Batch) -> Check:
     if encoder.description.norm == "raw":
         return Check(name="truncation", passed=True, finding="not compared: truncated models apply the final norm")
@@ -125,11 +131,12 @@ def doctor(model: ModelLike, *, options: Options = DEFAULT_OPTIONS) -> Diagnosis
         StoreError: If the graph of a backend cannot be written.
     """
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
+    options = settled(checkpoint, options)
     # not by `load`, which refuses what is to be examined
     encoder = load_encoder(checkpoint, device=options.device, dtype=options.dtype, norm=options.norm, attn=options.attn)
     diagnosis = examine(encoder)
-    if checkpoint.towers:
-        diagnosis = replace(diagnosis, checks=(_towers(checkpoint), *diagnosis.checks))
+    towers = (_towers(checkpoint),) if checkpoint.towers else ()
+    diagnosis = replace(diagnosis, checks=(*towers, *_read_as(checkpoint, options), *diagnosis.checks))
     if not diagnosis.healthy or encoder.modality == "image":
         return diagnosis
-    return replace(diagnosis, backends=survey(encoder, checkpoint, settled(checkpoint, options)))
+    return replace(diagnosis, backends=survey(encoder, checkpoint, options))

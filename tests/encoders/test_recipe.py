@@ -16,6 +16,7 @@ from layerprobe.encoders.recipe import reads_left_to_right, with_end_token
 from layerprobe.encoders.spec import ModelSpec
 from layerprobe.errors import ModelError
 from layerprobe.export.run import export_model
+from layerprobe.extraction.doctor import doctor
 from layerprobe.extraction.embeddings import extract
 from tests.models import ARCHITECTURES, N_BLOCKS, ROTARY, SIZES, TEXTS, save_tiny, tiny_tokenizer
 
@@ -117,6 +118,8 @@ def test_a_decoder_is_read_at_its_end_token(tmp_path: Path) -> None:
         options=Options(cache_dir=tmp_path / "store", pooling="last"),
     )
     np.testing.assert_allclose(found.layer(N_BLOCKS), written.layer(N_BLOCKS), rtol=1e-5, atol=1e-5)
+    (check,) = (check for check in doctor(model, options=Options(device="cpu")).checks if check.name == "read with")
+    assert f"is read with {check.finding}" in found.warnings[0]
     mean = extract(model, TEXTS, options=Options(cache_dir=tmp_path / "store", pooling="mean"))
     assert mean.pooling == "mean"
     assert mean.fingerprint != found.fingerprint
@@ -137,6 +140,7 @@ def test_encoders_stay_as_they_were(tmp_path: Path) -> None:
     checkpoint = resolve_checkpoint(save_tiny("bert", tmp_path / "model"))
     assert settled(checkpoint, Options()) == settled(checkpoint, Options(pooling="mean", prompt=""))
     assert checkpoint.recipe.notes("mean", "") == []
+    assert "read with" not in {check.name for check in doctor(tmp_path / "model", options=Options(device="cpu")).checks}
 
 
 @pytest.mark.parametrize(("name", "pooling"), [("llama", "lasttoken"), ("bert", "cls"), ("bert", "max")])
