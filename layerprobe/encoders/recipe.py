@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import processors
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 from transformers import PreTrainedConfig
 
 from layerprobe.encoders.architecture import count_blocks, count_weights, empty_model, truncated_configs
@@ -223,22 +224,27 @@ def with_end_token(tokenizer: Any) -> tuple[Any, str]:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if end is None or backend is None or at is None or own[at + len(bare) :]:
         return tokenizer, ""
-    wanted = [*own, tokenizer.eos_token_id]
     ended = copy.deepcopy(tokenizer)
-    if hasattr(ended, "add_eos_token"):
-        ended.add_eos_token = True  # of tokenizers that make their template anew when they are loaded
-        if hasattr(ended, "update_post_processor"):
-            ended.update_post_processor()
-        if ended("a")["input_ids"] == wanted:
-            return ended, str(end)
-    before = tokenizer.convert_ids_to_tokens(own[:at])
-    marks = "".join(f"{token} " for token in before)
-    special = {token: tokenizer.convert_tokens_to_ids(token) for token in (*before, end)}
-    template = processors.TemplateProcessing(
-        single=f"{marks}$A {end}", pair=f"{marks}$A $B:1 {end}:1", special_tokens=list(special.items())
-    )
-    trims = "ByteLevel" in json.dumps(json.loads(backend.to_str()).get("post_processor"))
-    ended.backend_tokenizer.post_processor = (
-        processors.Sequence([processors.ByteLevel(trim_offsets=False), template]) if trims else template
-    )
-    return (ended, str(end)) if ended("a")["input_ids"] == wanted else (tokenizer, "")
+    ended.backend_tokenizer.post_processor = _appending(backend.post_processor, str(end), tokenizer.eos_token_id)
+    return (ended, str(end)) if ended("a")["input_ids"] == [*own, tokenizer.eos_token_id] else (tokenizer, "")
+
+
+def _appending(rules: Any, end: str, number: int) -> Any:
+    """Return what a tokenizer does with tokens at the end, and after it a token at the end of texts and of pairs."""
+    bare = Tokenizer(BPE())
+    if rules is not None:
+        bare.post_processor = rules
+    whole = json.loads(bare.to_str())
+    said = whole["post_processor"]
+    steps = [] if said is None else said["processors"] if said["type"] == "Sequence" else [said]
+    template = next((step for step in steps if step["type"] == "TemplateProcessing"), None)
+    if template is None:
+        first, second = ({"Sequence": {"id": text, "type_id": i}} for i, text in enumerate("AB"))
+        template = {"type": "TemplateProcessing", "single": [first], "pair": [first, second], "special_tokens": {}}
+        steps = [*steps, template]
+    for part in (template["single"], template["pair"]):
+        (last,) = part[-1].values()
+        part.append({"SpecialToken": {"id": end, "type_id": last["type_id"]}})
+    template["special_tokens"][end] = {"id": end, "ids": [number], "tokens": [end]}
+    whole["post_processor"] = {"type": "Sequence", "processors": steps} if len(steps) > 1 else template
+    return Tokenizer.from_str(json.dumps(whole)).post_processor

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import AutoConfig, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.encoders import recipe
 from layerprobe.encoders.loading import resolve_checkpoint
@@ -93,6 +93,37 @@ def test_the_end_token_is_appended_once() -> None:
     again, token = with_end_token(ended)
     assert again is ended
     assert token == ""
+
+
+def test_pairs_keep_their_own_marks() -> None:
+    plain = tiny_tokenizer(eos_token="[SEP]", bos_token="[CLS]")
+    plain.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A [MASK] $B:1", special_tokens=[("[CLS]", 2), ("[MASK]", 4)]
+    )
+    ended, _ = with_end_token(plain)
+    assert ended("ab", "c")["input_ids"] == [*plain("ab", "c")["input_ids"], 3]
+    assert ended.num_special_tokens_to_add(pair=True) == 3
+
+
+def test_words_are_where_they_were(tmp_path: Path) -> None:
+    plain = without_end()
+    ended, _ = with_end_token(plain)
+    ended.save_pretrained(tmp_path)
+    words = [["ab", "c"]]
+    before = plain(words, is_split_into_words=True).word_ids(0)
+    for tokenizer in (ended, AutoTokenizer.from_pretrained(tmp_path)):
+        assert tokenizer(words, is_split_into_words=True).word_ids(0) == [*before, None]
+
+
+def test_a_byte_tokenizer_keeps_its_offsets() -> None:
+    backend = Tokenizer(BPE({"A": 0, "B": 1, "Ġ": 2, "ĠB": 3, "<the end>": 4}, [("Ġ", "B")]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    for trims in (True, False):
+        backend.post_processor = processors.ByteLevel(trim_offsets=trims)
+        plain = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<the end>")
+        ended, _ = with_end_token(plain)
+        offsets = [each("A B", return_offsets_mapping=True)["offset_mapping"] for each in (plain, ended)]
+        assert offsets[1] == [*offsets[0], (0, 0)]
 
 
 def test_bytes_keep_their_own_rules() -> None:
