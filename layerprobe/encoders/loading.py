@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 import transformers
-from huggingface_hub import constants, hf_hub_download
+from huggingface_hub import constants, hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from torch import nn
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedModel
@@ -241,7 +241,18 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
         return path if path.is_file() else None
     try:
         return Path(hf_hub_download(source, file, revision=commit))
-    except (EntryNotFoundError, LocalEntryNotFoundError):  # the second: not fetched when the model was
+    except LocalEntryNotFoundError:
+        logger.warning(
+            "%s of %s is not in the local hub cache, and the hub cannot be reached: it is read as if there were none; "
+            "connect once, or say --pooling and --prompt",
+            file,
+            source,
+        )
+    except EntryNotFoundError:
+        pass
+    return None
+    # known not to be there, it would be asked for again by every call
+    if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
         return None
 
 

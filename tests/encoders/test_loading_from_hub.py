@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import http.server
 import json
@@ -11,12 +12,14 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
+from layerprobe.encoders import loading
 from layerprobe.encoders.loading import folder_digest
-from tests.models import N_BLOCKS
+from tests.encoders.test_recipe import sentence_transformer
+from tests.models import N_BLOCKS, save_tiny
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REVISIONS = ("main", "v1", COMMIT)
@@ -24,12 +27,13 @@ REVISIONS = ("main", "v1", COMMIT)
 ATTEMPT = """
 import json, sys, time
 time.sleep = lambda seconds: None
-from layerprobe.encoders.loading import load_encoder
+from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.errors import ModelError
 for name in sys.argv[1:]:
     try:
-        description = load_encoder(name).description
-        print(json.dumps([description.name, description.revision, description.n_blocks]))
+        checkpoint = resolve_checkpoint(name)
+        description = load_encoder(checkpoint).description
+        print(json.dumps([description.name, description.revision, description.n_blocks, checkpoint.recipe.pooling]))
     except ModelError as error:
         print(json.dumps(str(error)))
 """
@@ -39,6 +43,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
     """Answers for one repository, org/tiny, with the paths and headers of the hub."""
 
     folder: Path
+    asked: ClassVar[list[str]]
 
     def do_GET(self) -> None:
         self.answer(with_body=True)
@@ -48,6 +53,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     def answer(self, *, with_body: bool) -> None:
         path, _, _ = self.path.partition("?")
+        self.asked.append(path)
         parts = path.strip("/").split("/")
         listing = parts[:2] == ["api", "models"]
         repository = "/".join(parts[2:4] if listing else parts[:2])
@@ -86,11 +92,19 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture(scope="module")
 def hub(checkpoint: Callable[[str], Path]) -> Iterator[str]:
     """The address of a hub that has the model org/tiny."""
-    handler = type("TinyHub", (Hub,), {"folder": checkpoint("electra")})
+    with serving(checkpoint("electra")) as (address, _):
+        yield address
+
+
+@contextlib.contextmanager
+def serving(folder: Path) -> Iterator[tuple[str, list[str]]]:
+    """Give the address of a hub that has the model in `folder`, and the paths that it is asked for."""
+    asked: list[str] = []
+    handler = type("TinyHub", (Hub,), {"folder": folder, "asked": asked})
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"http://127.0.0.1:{server.server_port}", asked
         server.shutdown()
         thread.join()
 
@@ -111,7 +125,7 @@ def attempt(home: Path, names: list[str], **settings: str) -> list[Any]:
 def test_download_then_offline(hub: str, checkpoint: Callable[[str], Path], tmp_path: Path) -> None:
     names = ["org/tiny@v1", "org/nothing", "org/tiny@v9", "org/gated"]
     loaded, no_model, no_revision, gated = attempt(tmp_path, names, HF_ENDPOINT=hub)
-    assert loaded == ["org/tiny@v1", COMMIT, N_BLOCKS]
+    assert loaded == ["org/tiny@v1", COMMIT, N_BLOCKS, "mean"]
     assert no_model == (
         "there is no model org/nothing on the hub, nor a folder of that name: check the spelling, or set HF_TOKEN"
     )
@@ -122,7 +136,7 @@ def test_download_then_offline(hub: str, checkpoint: Callable[[str], Path], tmp_
         tmp_path, ["org/tiny@v1", f"org/tiny@{COMMIT}", "org/nothing"], HF_HUB_OFFLINE="1"
     )
     assert again == loaded
-    assert by_commit == [f"org/tiny@{COMMIT}", COMMIT, N_BLOCKS]
+    assert by_commit == [f"org/tiny@{COMMIT}", COMMIT, N_BLOCKS, "mean"]
     assert unknown == (
         "org/nothing is not in the local hub cache and the hub cannot be reached (HF_HUB_OFFLINE is set): "
         "connect once, or give a local folder"
@@ -138,3 +152,28 @@ def test_a_hub_that_does_not_answer(tmp_path: Path) -> None:
     assert message == (
         "org/tiny is not in the local hub cache and the hub cannot be reached: connect once, or give a local folder"
     )
+
+
+def test_a_configuration_of_sentence_transformers(tmp_path: Path) -> None:
+    model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "cls")
+    with serving(model) as (address, _):
+        (online,) = attempt(tmp_path / "home", ["org/tiny"], HF_ENDPOINT=address)
+    (offline,) = attempt(tmp_path / "home", ["org/tiny"], HF_HUB_OFFLINE="1")
+    assert online == offline == ["org/tiny", COMMIT, N_BLOCKS, "cls"]
+
+
+def test_a_model_without_it_is_asked_once(tmp_path: Path) -> None:
+    with serving(save_tiny("bert", tmp_path / "model")) as (address, asked):
+        attempt(tmp_path / "home", ["org/tiny", "org/tiny@v1"], HF_ENDPOINT=address)
+    assert sum("modules.json" in path for path in asked) == 1
+
+
+def test_what_cannot_be_asked_for_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def no_network(*_: object, **__: object) -> str:
+        raise loading.LocalEntryNotFoundError("no network")
+
+    monkeypatch.setattr(loading, "hf_hub_download", no_network)
+    assert loading._beside("org/unheard", COMMIT, "modules.json") is None
+    assert "modules.json of org/unheard is not in the local hub cache" in caplog.text
