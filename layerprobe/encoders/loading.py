@@ -39,7 +39,6 @@ from layerprobe.encoders.in_memory import LoadedModel, content_digest, copy_of, 
 from layerprobe.encoders.recipe import (
     Recipe,
     configured_recipe,
-    is_causal,
     loaded_recipe,
     reads_left_to_right,
     with_end_token,
@@ -215,6 +214,11 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
             said = configured_recipe(lambda file: _beside(source, commit, file), name)
             causal = reads_left_to_right(config, trust_remote_code=trust_remote_code)
             tokenizer, recipe = _by_recipe(tokenizer, said, causal=causal, end_token=spec.end_token)
+            if spec.end_token and not recipe.end_token and tokenizer("a")["input_ids"][-1:] == _bare_end(tokenizer):
+                raise ModelError(
+                    f"the tokenizer of {name} cannot be made to append an end token: expected a fast one that has such "
+                    "a token, or no --end-token"
+                )
     if getattr(config, "vision_use_head", False):
         config.vision_use_head = False  # a pooler by another name
     return Checkpoint(
@@ -239,6 +243,9 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
     if commit is None:
         path = Path(source, file)
         return path if path.is_file() else None
+    # known not to be there, it would be asked for again by every call
+    if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
+        return None
     try:
         return Path(hf_hub_download(source, file, revision=commit))
     except LocalEntryNotFoundError:
@@ -251,9 +258,6 @@ def _beside(source: str, commit: str | None, file: str) -> Path | None:
     except EntryNotFoundError:
         pass
     return None
-    # known not to be there, it would be asked for again by every call
-    if not isinstance(try_to_load_from_cache(source, file, revision=commit), str | None):
-        return None
 
 
 def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: bool | None) -> tuple[Any, Recipe]:
@@ -265,6 +269,11 @@ def _by_recipe(tokenizer: Any, said: Recipe | None, *, causal: bool, end_token: 
     if end_token or (end_token is None and causal and said is None):
         tokenizer, end = with_end_token(tokenizer)
     return tokenizer, replace(recipe, end_token=end)
+
+
+def _bare_end(tokenizer: Any) -> Any:
+    """Return the last token of a text without special tokens, in a list."""
+    return tokenizer("a", add_special_tokens=False)["input_ids"][-1:]
 
 
 def _name_of_folder(source: Path) -> str | None:
@@ -282,7 +291,8 @@ def _loaded_checkpoint(model: PreTrainedModel, tokenizer: Any, said: Recipe | No
         raise ModelError(f"{name} reads {reads}s: expected {needed} beside it, got a {type(tokenizer).__name__}")
     recipe = Recipe()
     if reads == "text":
-        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), said, causal=is_causal(model), end_token=None)
+        causal = reads_left_to_right(model.config, trust_remote_code=has_own_code(model.config))
+        tokenizer, recipe = _by_recipe(_usable(name, tokenizer), said, causal=causal, end_token=None)
     return Checkpoint(
         name=name,
         source=IN_MEMORY,

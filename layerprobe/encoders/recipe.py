@@ -59,10 +59,18 @@ class Recipe:
     end_token: str = ""
     """What is appended to every text, as its tokenizer does not do so itself."""
 
+    @property
+    def retrieval_prompts(self) -> tuple[str, str] | None:
+        """Those before queries and before documents, empty ones too; None where no configuration says so."""
+        if not self.configured:
+            return None
+        of_documents = (self.prompts.get(name, "") for name in ("document", "passage", "corpus"))
+        return self.prompts.get("query", ""), next(filter(None, of_documents), "")
+
     def notes(self, pooling: Pooling, prompt: str) -> list[str]:
         """Return what of it is used and other models do not have, as ends of a sentence that names the model."""
         taken = [f"{pooling} pooling"] if pooling == self.pooling != "mean" else []
-        taken += [f"the prompt {prompt!r}"] if prompt and prompt == self.prompt else []
+        taken += [f"the prompt {prompt!r}"] if prompt in (self.prompt, *self.prompts.values()) and prompt else []
         end = [f"the end token {self.end_token!r} after every text"] if self.end_token else []
         if self.configured:
             said = [f"{' and '.join(taken)}, as its sentence-transformers configuration says"] if taken else []
@@ -106,11 +114,10 @@ def loaded_recipe(model: Any) -> Recipe:
     """Return what a loaded `SentenceTransformer` says."""
     kinds = [type(module).__name__ for module in model]
     pooling = next((module for module in model if type(module).__name__ == "Pooling"), None)
-    mode = getattr(pooling, "pooling_mode", ())
+    said = {} if pooling is None else pooling.get_config_dict()
     prompts = {key: text for key, text in (getattr(model, "prompts", None) or {}).items() if text}
     default = getattr(model, "default_prompt_name", None)
-    modes = [mode] if isinstance(mode, str) else list(mode)
-    return _recipe(kinds, modes, getattr(pooling, "include_prompt", True), prompts, prompts.get(default or "", ""))
+    return _recipe(kinds, _modes(said), said.get("include_prompt"), prompts, prompts.get(default or "", ""))
 
 
 def _recipe(
@@ -175,6 +182,7 @@ class _ByText:
 def _is_causal(of: _ByText, trust_remote_code: bool) -> bool:
     try:
         small = next(truncated_configs(_of_few_words(of.config), 1))
+        small._attn_implementation = "eager"  # another can be of a GPU alone
         with torch.device("meta"):
             shape = empty_model(copy.deepcopy(small), trust_remote_code=trust_remote_code)
         if count_weights(shape) > _MOST_WEIGHTS:
@@ -192,7 +200,6 @@ def is_causal(model: Any) -> bool:
     ids = torch.tensor([[11, 12, 13, 14, 15], [11, 12, 13, 14, 16], [10, 12, 13, 14, 15]])
     try:
         with torch.inference_mode():
-            ids = ids.to(next(model.parameters()).device)
             states = [model(input_ids=row[None], attention_mask=torch.ones_like(row[None])) for row in ids]
         text, other_end, other_start = (each.last_hidden_state[0].float() for each in states)
     except Exception:  # models raise anything

@@ -54,12 +54,9 @@ def retrieve(
     check_level(level)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code)
     embedded = []
-    if options.prompt is None:
-        prompts = checkpoint.recipe.prompts
-        query_prompt = prompts.get("query") if query_prompt is None else query_prompt
-        names = ("document", "passage", "corpus")
-        own_prompt = next((prompts[name] for name in names if name in prompts), None)
-        document_prompt = own_prompt if document_prompt is None else document_prompt
+    if options.prompt is None and (prompts := checkpoint.recipe.retrieval_prompts):
+        query_prompt = prompts[0] if query_prompt is None else query_prompt
+        document_prompt = prompts[1] if document_prompt is None else document_prompt
     for texts, prompt in ((task.queries, query_prompt), (task.documents, document_prompt)):
         own = options if prompt is None else dataclasses.replace(options, prompt=prompt)
         embedded.append(extract(checkpoint, texts, options=own, progress=progress))

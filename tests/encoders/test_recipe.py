@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, pre_tokenizers, processors
 from tokenizers.models import BPE
-from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
 from layerprobe.encoders import recipe
 from layerprobe.encoders.loading import resolve_checkpoint
@@ -36,6 +37,12 @@ def without_end(**options: str) -> PreTrainedTokenizerFast:
     tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B:1", special_tokens=[("[CLS]", 2)]
     )
+    return tokenizer
+
+
+def endless() -> PreTrainedTokenizerFast:
+    tokenizer = without_end()
+    tokenizer.eos_token = None
     return tokenizer
 
 
@@ -213,6 +220,51 @@ def test_a_broken_configuration_is_one_line(tmp_path: Path) -> None:
     (model / "modules.json").write_text("[{}]")
     with pytest.raises(ModelError, match=r"the sentence-transformers configuration of .* cannot be read: KeyError"):
         resolve_checkpoint(model)
+
+
+def test_a_decoder_in_memory_is_one_while_it_is_trained(tmp_path: Path) -> None:
+    folder = save_tiny("gpt2", tmp_path / "model", tokenizer=without_end())
+    model = AutoModel.from_pretrained(folder).train()
+    before = torch.get_rng_state()
+    checkpoint = resolve_checkpoint((model, AutoTokenizer.from_pretrained(folder)))
+    assert (checkpoint.recipe.causal, checkpoint.recipe.pooling, checkpoint.recipe.end_token) == (True, "last", "[SEP]")
+    assert checkpoint.tokenizer_digest == resolve_checkpoint(folder).tokenizer_digest
+    assert model.training
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_attention_of_a_gpu_alone_is_no_matter() -> None:
+    config = AutoConfig.for_model("llama", **SIZES, **ROTARY)
+    config._attn_implementation = "flash_attention_2"
+    assert reads_left_to_right(config)
+
+
+def test_the_end_token_is_part_of_what_a_model_is(tmp_path: Path) -> None:
+    folder = str(save_tiny("llama", tmp_path / "model", tokenizer=without_end()))
+    identities = [resolve_checkpoint(ModelSpec(folder, end_token=end)).identity for end in (None, True, False)]
+    assert identities[0] == identities[1] != identities[2]
+
+
+def test_an_end_token_that_cannot_be_appended_is_one_line(tmp_path: Path) -> None:
+    folder = str(save_tiny("llama", tmp_path / "model", tokenizer=endless()))
+    assert resolve_checkpoint(folder).recipe.end_token == ""
+    with pytest.raises(ModelError, match="cannot be made to append an end token: expected a fast one that has such a"):
+        resolve_checkpoint(ModelSpec(folder, end_token=True))
+
+
+@pytest.mark.parametrize(
+    "prompts", [{"query": "a b ", "document": ""}, {"query": "a b "}, {"document": "c d ", "other": "e "}]
+)
+def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    default = next(iter(prompts))
+    model = sentence_transformer(
+        save_tiny("bert", tmp_path / "model"), "mean", prompts=prompts, default_prompt_name=default
+    )
+    whole = library.SentenceTransformer(str(model), device="cpu")
+    for given in (model, whole):
+        found = resolve_checkpoint(given).recipe.retrieval_prompts
+        assert found == (whole.prompts["query"], whole.prompts["document"])
 
 
 def test_an_exported_decoder_is_read_alike(tmp_path: Path) -> None:
