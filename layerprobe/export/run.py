@@ -77,7 +77,10 @@ def export_model(
             saved, layer=layer, pooling=pooling, max_length=max_length, prompt=prompt, random_init=random_init
         )
         layer = saved.run.layer
-        encoder = load(_resolved(saved.path), Options(device="cpu"))
+        if isinstance(model, ModelSpec) and model.end_token is not None:
+            raise DataError("expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own")
+        # what was appended in training is in the tokenizer that was saved
+        encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)), Options(device="cpu"))
         protocol = saved.run.protocol
         options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
         described = saved.origin.model

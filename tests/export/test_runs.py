@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoTokenizer
 
 from layerprobe.encoders.loading import load_encoder, resolve_checkpoint
 from layerprobe.encoders.options import Options
@@ -22,6 +22,7 @@ from layerprobe.finetuning import runs
 from layerprobe.finetuning.saved import has_model, load_saved_run
 from layerprobe.finetuning.tuning import finetune, saved_models
 from layerprobe.finetuning.values import FineTuningRun, Protocol
+from tests.encoders.test_recipe import without_end
 from tests.finetuning.finished import Tuned, evaluated
 from tests.models import save_tiny
 from tests.toy_task import toy_task
@@ -162,6 +163,23 @@ def test_export_of_a_run(bert: Path, tmp_path: Path) -> None:
         f"| validation Pearson | {found[0].validation['pearson']:.2f} |",
     ):
         assert words in text
+
+
+@pytest.mark.parametrize("end_token", [None, False])
+def test_a_decoder_is_exported_with_the_texts_that_it_was_trained_on(end_token: bool | None, tmp_path: Path) -> None:
+    model = ModelSpec(str(save_tiny("llama", tmp_path / "model", tokenizer=without_end())), end_token=end_token)
+    options = Options(cache_dir=tmp_path / "cache", device="cpu")
+    found = finetune(model, [1], TASK, seeds=(0,), protocol=PROTOCOL, options=options, save_models=True)
+    (directory,) = saved_models(model, found, TASK, options=options)
+    export_model(directory, tmp_path / "out")
+    trained_on = resolve_checkpoint(model).tokenizer("ab c")["input_ids"]
+    assert (trained_on[-1] == 3) == (end_token is None)
+    for folder in (directory / "model", tmp_path / "out"):
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        assert tokenizer("ab c")["input_ids"] == trained_on
+        assert tokenizer.padding_side == "right"
+    with pytest.raises(DataError, match="expected no --end-token or --no-end-token: the run was fine-tuned with a"):
+        export_model(ModelSpec(str(directory), end_token=True), tmp_path / "other")
 
 
 def test_a_run_with_evidence(bert: Path, tmp_path: Path) -> None:

@@ -24,17 +24,25 @@ def export(
     ] = None,
     pooling: Annotated[
         Literal["mean", "cls", "max", "last"] | None,
-        typer.Option(help="How token states become one embedding.", show_default="mean, or that of the run"),
+        typer.Option(help="How token states become one embedding.", show_default="as for extract, or that of the run"),
     ] = None,
     max_length: Annotated[
         int | None,
         typer.Option(min=2, help="Tokens a text at most.", show_default="the model's limit, 512 at most; the run's"),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Text put before every text.", show_default="none, or that of the run")
+        str | None, typer.Option(help="Text put before every text.", show_default="as for extract, or that of the run")
     ] = None,
     random_init: Annotated[
         int | None, typer.Option(metavar="SEED", min=0, help="Fresh random weights instead of the trained ones.")
+    ] = None,
+    end_token: Annotated[
+        bool | None,
+        typer.Option(
+            "--end-token/--no-end-token",
+            help="Whether the end token is appended to every text.",
+            show_default="as for extract, or that of the run",
+        ),
     ] = None,
     study: Annotated[
         Path | None,
@@ -58,7 +66,7 @@ def export(
     from layerprobe.export.run import export_model
 
     result = export_model(
-        ModelSpec(model, random_init=random_init),
+        ModelSpec(model, random_init=random_init, end_token=end_token),
         out,
         layer=layer,
         pooling=pooling,
