@@ -21,6 +21,7 @@ def load_sweep(path: str | Path) -> Sweep:
         id = "google/electra-base-discriminator"
         layers = [0, 12]                 # or "all", instead of those above; random_init = 0 for random weights
         name = "ELECTRA"                 # what to call it, by default its id
+        end_token = false                # whether its end token is appended, by default as for one model
 
         [[tasks]]
         source = "stsb"                  # also columns, kind, merge, score_range, validation, test, split_seed
@@ -47,6 +48,9 @@ def load_sweep(path: str | Path) -> Sweep:
         layers = None
     options = keys.table("options", default={}).whole(Options, only=OPTIONS)
     protocol = keys.table("protocol", default={})
+    if options.pooling is None and "pooling" in protocol.data:
+        # a protocol that says the mean means it, though one that says nothing has the mean
+        options = replace(options, pooling=protocol.whole(Protocol).pooling)
     if options.pooling is not None:
         protocol.data = {"pooling": options.pooling, **protocol.data}
     values = {
@@ -63,7 +67,8 @@ def _model(keys: Keys) -> SweepModel:
     name = keys.take("id", text(keys.source, "a hub id or a folder"))
     display_name = keys.take("name", text(str, "what to call the model"), default=None)
     random_init = keys.take("random_init", reader(int), default=None)
-    spec = keys.made(ModelSpec, name=name, random_init=random_init, display_name=display_name)
+    end_token = keys.take("end_token", reader(bool), default=None)
+    spec = keys.made(ModelSpec, name=name, random_init=random_init, display_name=display_name, end_token=end_token)
     return keys.whole(SweepModel, {"model": spec}, readers={"layers": LAYERS})
 
 
@@ -102,8 +107,9 @@ def sweep_toml(sweep: Sweep) -> str:
 
 def _model_values(model: SweepModel) -> dict[str, object]:
     name = source_from(Path.cwd(), model.model.full_name)
-    called = {"name": model.model.display_name, "random_init": model.model.random_init}
-    return {"id": name, **called, "layers": model.layers}
+    spec = model.model
+    own = {"name": spec.display_name, "random_init": spec.random_init, "end_token": spec.end_token}
+    return {"id": name, **own, "layers": model.layers}
 
 
 def _task_values(task: TaskSettings) -> dict[str, object]:

@@ -25,6 +25,7 @@ seeds = [0, 4]
 id = "google/electra-base-discriminator@main"
 random_init = 7
 name = "ELECTRA"
+end_token = false
 layers = [12]
 
 [[models]]
@@ -68,6 +69,14 @@ def test_models_and_tasks_are_enough(file: Path) -> None:
     )
 
 
+def test_a_protocol_that_says_the_mean_means_it(file: Path) -> None:
+    file.write_text(f'{SMALL}[protocol]\npooling = "mean"\n')
+    plan = load_sweep(file)
+    assert plan.options.pooling == "mean"
+    file.write_text(sweep_toml(plan))
+    assert load_sweep(file) == plan
+
+
 def test_every_key_is_read_and_paths_are_beside_the_file(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,7 +85,9 @@ def test_every_key_is_read_and_paths_are_beside_the_file(
     assert load_sweep(file) == Sweep(
         models=(
             SweepModel(
-                model=ModelSpec("google/electra-base-discriminator@main", random_init=7, display_name="ELECTRA"),
+                model=ModelSpec(
+                    "google/electra-base-discriminator@main", random_init=7, display_name="ELECTRA", end_token=False
+                ),
                 layers=(12,),
             ),
             SweepModel(model=ModelSpec(str(tmp_path / "models/mine"))),
