@@ -62,6 +62,8 @@ def export_model(
     source = _folder_of(model)
     saved = None if source is None or isinstance(model, Checkpoint) else load_saved_run(source, layer)
     check_target(out, overwrite=overwrite, source=source)
+    query_prompt = document_prompt = ""
+    notes: list[str] = []
     if saved is None:
         if layer is None:
             raise DataError("expected a layer to truncate at: give --layer, 0 for the embeddings alone")
@@ -70,6 +72,9 @@ def export_model(
         check_layer(encoder.model.config, layer)
         # on the CPU in float32: the folder is for any device, and compared to 1e-5
         options = settled(checkpoint, Options(pooling=pooling, max_length=max_length, prompt=prompt))
+        if prompt is None and not options.prompt:
+            query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
+        notes = checkpoint.recipe.notes(options.pooling, options.prompt)
         described = encoder.description
     else:
         random_init = model.random_init if isinstance(model, ModelSpec) else None
@@ -83,6 +88,7 @@ def export_model(
         encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)), Options(device="cpu"))
         protocol = saved.run.protocol
         options = Settled(pooling=protocol.pooling, max_length=protocol.max_length, prompt=saved.origin.prompt)
+        query_prompt, document_prompt = saved.origin.query_prompt, saved.origin.document_prompt
         described = saved.origin.model
     if study is not None:
         _check_study(study, described)
@@ -92,8 +98,8 @@ def export_model(
         max_length=encoder.limit(options.max_length),
         prompt=options.prompt,
         n_extra=None if encoder.reader is None else encoder.reader.n_extra,
-        query_prompt="" if saved is None else saved.origin.query_prompt,
-        document_prompt="" if saved is None else saved.origin.document_prompt,
+        query_prompt=query_prompt,
+        document_prompt=document_prompt,
     )
     encoder.check_pooling(layout.pooling)
     if layout.prompt and layout.n_extra is not None:
@@ -121,7 +127,7 @@ def export_model(
         max_length=layout.max_length,
         prompt=layout.prompt,
         difference=difference,
-        warnings=_warnings(encoder),
+        warnings=(*(f"{described.name} is read with {note}" for note in notes), *_warnings(encoder)),
     )
 
 

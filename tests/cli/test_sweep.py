@@ -119,6 +119,8 @@ def test_the_command_line_says_the_same_as_toml(
 
 def test_options_of_the_machine_may_be_given_beside_toml(layerprobe: Layerprobe, toml: Path) -> None:
     toml.write_text(toml.read_text() + '[options]\ndevice = "cuda"\nbatch_tokens = 100\n')
+    said = layerprobe("sweep", "org/a", "-t", "stsb", "--no-end-token", "--print-toml")
+    assert "end_token = false" in said.out
     assert 'device = "cuda"\nbatch_tokens = 100' in layerprobe("sweep", toml, "--print-toml").out
     said = layerprobe("sweep", toml, "--print-toml", "--device", "cpu", "--batch-tokens", "500")
     assert 'device = "cpu"\nbatch_tokens = 500' in said.out

@@ -267,6 +267,16 @@ def test_prompts_of_retrieval_are_those_of_sentence_transformers(prompts: dict[s
         assert found == (whole.prompts["query"], whole.prompts["document"])
 
 
+def test_an_export_keeps_prompts_of_retrieval_and_says_what_it_leaves_out(tmp_path: Path) -> None:
+    prompts = {"query": "a b ", "document": "c "}
+    model = sentence_transformer(save_tiny("bert", tmp_path / "model"), "weightedmean", prompts=prompts)
+    done = export_model(model, tmp_path / "out", layer=1)
+    assert any("read with mean pooling, where its configuration has weightedmean" in each for each in done.warnings)
+    assert resolve_checkpoint(tmp_path / "out").recipe.prompts == prompts
+    export_model(model, tmp_path / "bare", layer=1, prompt="")
+    assert resolve_checkpoint(tmp_path / "bare").recipe.prompts == {}
+
+
 def test_an_exported_decoder_is_read_alike(tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
     model = save_tiny("llama", tmp_path / "model", tokenizer=without_end())
