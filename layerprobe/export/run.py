@@ -83,7 +83,9 @@ def export_model(
         )
         layer = saved.run.layer
         if isinstance(model, ModelSpec) and model.end_token is not None:
-            raise DataError("expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own")
+            raise DataError(
+                "expected no --end-token or --no-end-token: the run was fine-tuned with a tokenizer of its own"
+            )
         # what was appended in training is in the tokenizer that was saved
         encoder = load(_resolved(ModelSpec(str(saved.path), end_token=False)), Options(device="cpu"))
         protocol = saved.run.protocol

@@ -94,9 +94,9 @@ def sweep(
 
     Some runs go at a time; finished runs are not repeated, and the page of --report is written anew as they finish.
     A killed sweep goes on with the same command; two on one folder share the work; a run that fails is marked, and
-    the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init, end_token), a
-    table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and `options`;
-    --print-toml writes one. Beside it, --device and --batch-tokens go before what it says.
+    the others go on. SWEEP.toml has layers and seeds, a table `models` for each model (id, layers, random_init, name,
+    end_token), a table `tasks` for each task (source, kind, columns and so on), and may have tables `protocol` and
+    `options`; --print-toml writes one. Beside it, --device and --batch-tokens go before what it says.
 
     Example:  [bold]layerprobe sweep google/electra-base-discriminator google-bert/bert-base-cased -t stsb
     --layers 6-12 --seeds 3[/bold]
@@ -153,8 +153,8 @@ def _plan(models: Sequence[str], source: TaskSources, embedding: Embedding, tuni
     seeds, tasks = tuning.seed_list(), source.sweep_tasks()
     if embedding.name is not None and len(models) > 1:
         raise typer.BadParameter(f"expected one model for --name, got {len(models)}: name them in a TOML file")
-    own = {"random_init": embedding.random_init, "display_name": embedding.name, "end_token": embedding.end_token}
-    specs = (ModelSpec(model, **own) for model in models)
+    random_init, name, end_token = embedding.random_init, embedding.name, embedding.end_token
+    specs = (ModelSpec(model, random_init=random_init, display_name=name, end_token=end_token) for model in models)
     return Sweep(
         models=tuple(SweepModel(model=spec) for spec in specs),
         tasks=tasks,
