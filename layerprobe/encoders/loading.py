@@ -117,6 +117,13 @@ class Checkpoint:
         return self.name if self.random_init is None else f"{self.name} (random init {self.random_init})"
 
     @property
+    def spec(self) -> ModelSpec:
+        """It as it was asked for."""
+        return ModelSpec(
+            self.name, random_init=self.random_init, display_name=self.display_name, end_token=self.end_token
+        )
+
+    @property
     def naming(self) -> dict[str, Any]:
         """What it is called, and where it is from if that says something else, as fields of a `ModelDescription`."""
         return {"name": self.label, "source": None if self.display_name is None else self.name}
@@ -174,9 +181,7 @@ def _resolved(model: ModelLike, trust_remote_code: bool, items: Readable | None)
         if wanted in (None, model.modality) or wanted not in model.towers:
             return model
         trust_remote_code = model.options["trust_remote_code"]
-        model = ModelSpec(
-            model.name, random_init=model.random_init, display_name=model.display_name, end_token=model.end_token
-        )
+        model = model.spec
     if is_loaded(model):
         return _loaded_checkpoint(*parts_of(model), said=None if isinstance(model, tuple) else loaded_recipe(model))
     if not isinstance(model, (str, os.PathLike, ModelSpec)):

@@ -43,12 +43,7 @@ def embed_on_ray(
         raise DataError(f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded")
     directory, manifest = writer.place
     setting = _Setting(
-        model=ModelSpec(
-            checkpoint.name,
-            random_init=checkpoint.random_init,
-            display_name=checkpoint.display_name,
-            end_token=checkpoint.end_token,
-        ),
+        model=checkpoint.spec,
         identity=checkpoint.identity,
         options=on_ray(options),
         computed_on=computed_on(options),

@@ -149,12 +149,7 @@ def _scan_on_ray(
         raise DataError(f"expected the name or the folder of a model for a Ray cluster, got {checkpoint.label} loaded")
     cluster = ray_cluster(address, options, Store(options.cache_dir).root, workers=workers)
     setting = _ScanSetting(
-        model=ModelSpec(
-            checkpoint.name,
-            random_init=checkpoint.random_init,
-            display_name=checkpoint.display_name,
-            end_token=checkpoint.end_token,
-        ),
+        model=checkpoint.spec,
         identity=checkpoint.identity,
         arguments=arguments,
         options=on_ray(options),
@@ -303,14 +298,8 @@ def items_of(
 def run_folder(checkpoint: Checkpoint, task: Task, protocol: Protocol, options: Options) -> RunFolder:
     """Return the folder in which `finetune` keeps its runs, with what they are of."""
     options = settled(checkpoint, options)
-    model = ModelSpec(
-        checkpoint.name,
-        random_init=checkpoint.random_init,
-        display_name=checkpoint.display_name,
-        end_token=checkpoint.end_token,
-    )
     origin = RunsOrigin(
-        model=model,
+        model=checkpoint.spec,
         model_digest=digest(checkpoint.identity),
         task=task.name,
         task_digest=task.digest,
