@@ -103,6 +103,21 @@ class Windows:
         return best
 
 
+def said_of_cut_questions(splits: Sequence[tuple[Windows, Sequence[Span | None]]], limit: int) -> str:
+    """Return what windows of `limit` tokens lose of questions and their answers, in a line; empty where nothing is.
+
+    Args:
+        splits: The windows of some questions, with (question,) answers as `Windows.targets` takes them.
+        limit: Tokens of a window at most.
+    """
+    n_lost = sum(windows.lost(answers, windows.targets(answers)) for windows, answers in splits)
+    n_answers = sum(answer is not None for _, answers in splits for answer in answers)
+    n_cut, n_questions = (sum(getattr(windows, of) for windows, _ in splits) for of in ("n_cut", "n_pairs"))
+    lost = f"{n_lost:,} of {n_answers:,} answers are whole in no window of {limit} tokens" if n_lost else ""
+    cut = f"{n_cut:,} of {n_questions:,} questions are cut" if n_cut else ""
+    return ", and ".join(filter(None, (lost, cut)))
+
+
 def best_span(starts: NDArray[np.float64], ends: NDArray[np.float64]) -> tuple[int, int, float]:
     """Return i <= j < i + `ANSWER_TOKENS` with the highest starts[i] + ends[j], and that.
 

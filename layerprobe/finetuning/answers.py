@@ -4,7 +4,6 @@ Source: Devlin, Chang, Lee and Toutanova 2019 (NAACL), sections 4.2 and 4.3; as 
 window is trained on, and one without the answer on its first special token, whether or not all questions have one.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,12 +16,10 @@ from torch.nn import functional as F
 from layerprobe.encoders.batching import Batch
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.values import Pooling
-from layerprobe.encoders.windows import Windows, windowed
+from layerprobe.encoders.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.finetuning.losses import Criterion, PreparedItems
 from layerprobe.tasks.questions import Questions
 from layerprobe.tasks.values import Items
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,20 +41,25 @@ class AnswerSpan(Criterion):
         """Return the windows of the questions, at most `max_length` tokens each."""
         assert isinstance(items, Questions)
         windows = windowed(encoder, items.questions, items.contexts, max_length=max_length)
-        targets = windows.targets(items.spans)
-        if lost := windows.lost(items.spans, targets):
-            logger.warning("%d of %d answers are whole in no window of %d tokens", lost, len(items), max_length)
-        if windows.n_cut:
-            logger.warning("%d of %d questions are cut", windows.n_cut, len(items))
         lengths = np.array(windows.texts.lengths, dtype=np.int64)
         return PreparedQuestions(
             texts=windows.texts,
             sides=(np.arange(len(lengths)),),
             tokens=lengths,
             gold=items.gold,
-            targets=targets,
+            targets=windows.targets(items.spans),
             windows=windows,
         )
+
+    @classmethod
+    def cut(cls, encoder: Encoder, items: Sequence[Items], *, max_length: int) -> str:
+        """Return how many answers are whole in no window, and how many questions are cut; empty where none is."""
+        splits = [
+            (windowed(encoder, each.questions, each.contexts, max_length=max_length), each.spans)
+            for each in items
+            if isinstance(each, Questions)
+        ]
+        return said_of_cut_questions(splits, encoder.limit(max_length))
 
     def read(self, states: Tensor, batch: Batch, pooling: Pooling) -> Tensor:
         """Return the logits of every token, (window, token, 2)."""

@@ -9,6 +9,7 @@ with mean and covariance over the window's tokens of context and its null. It is
 against their windows, needs one pass over the train split, and the memory of a matrix of features a layer.
 """
 
+import logging
 from collections.abc import Callable
 from typing import cast
 
@@ -21,7 +22,7 @@ from layerprobe.encoders.batching import collate, token_batches
 from layerprobe.encoders.encoder import Encoder
 from layerprobe.encoders.loading import Checkpoint
 from layerprobe.encoders.options import Options, Settled, load, settled
-from layerprobe.encoders.windows import Windows, windowed
+from layerprobe.encoders.windows import Windows, said_of_cut_questions, windowed
 from layerprobe.errors import DataError
 from layerprobe.metrics.answers import ALWAYS, answer_threshold
 from layerprobe.metrics.names import Split
@@ -38,6 +39,8 @@ from layerprobe.versions import ANSWER_PROBE_VERSION
 
 KEPT = "answer-probes"
 BATCH_TOKENS = 4096
+
+logger = logging.getLogger(__name__)
 
 Use = Callable[[list[int], int, Tensor], None]
 """Windows of a batch, a layer, and its states of their own tokens, one behind the other, (token, width)."""
@@ -66,6 +69,9 @@ def answer_probe(
     chosen = split == "validation" or not validation.answerable.all()
     names: list[Split] = ["train", "validation", split] if chosen else ["train", split]
     windows = {name: _windowed(encoder, cast(Questions, task.split(name)), options) for name in dict.fromkeys(names)}
+    spans = [(each, cast(Questions, task.split(name)).spans) for name, each in windows.items()]
+    if said := said_of_cut_questions(spans, encoder.limit(options.max_length)):
+        logger.warning("%s", said)
     done, total = 0, sum(len(each.pairs) for each in windows.values())
 
     def passed(n: int) -> None:

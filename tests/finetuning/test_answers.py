@@ -15,7 +15,7 @@ from layerprobe.finetuning.items import run_items
 from layerprobe.finetuning.tmft import fine_tune, read_layers
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.answers import predicted_answers
-from layerprobe.tasks.questions import Questions
+from layerprobe.tasks.questions import Answer, Questions
 from tests.encoders.conftest import checkpoint, loaded  # noqa: F401
 from tests.toy_questions import toy_question_task, toy_questions
 
@@ -69,3 +69,19 @@ def test_a_toy_is_learnt(loaded: Callable[[str], Encoder], impossible: float) ->
     )
     assert 100 * exact == pytest.approx(run.test["exact match"])
     assert run_items(task, []).unit == "question"
+
+
+def test_what_windows_lose_is_said_once_and_with_their_length(loaded: Callable[[str], Encoder]) -> None:  # noqa: F811
+    encoder = loaded("bert")
+    long = ("a " * 60).strip()
+    items = Questions(
+        ids=("a", "b", "c"),
+        questions=("a b", long, "c"),
+        contexts=(long, "a b", "a b c"),
+        answers=((Answer(text=long[:99], start=0),), (Answer(text="a", start=0),), ()),
+    )
+    limit = encoder.limit(20)
+    said = f"1 of 2 answers are whole in no window of {limit} tokens, and 1 of 3 questions are cut"
+    assert AnswerSpan.cut(encoder, [items], max_length=20) == said
+    assert AnswerSpan.cut(encoder, [items, items], max_length=20).startswith("2 of 4 answers")
+    assert AnswerSpan.cut(encoder, [ITEMS], max_length=64) == ""
