@@ -163,13 +163,26 @@ def _lines() -> Progress:
 
 
 def log_to_stderr(*, quiet: bool) -> None:
-    """Send what the library logs to stderr, one line a message."""
+    """Send what the library logs to stderr, one line a message; what each of many runs says is said once."""
     handler = logging.StreamHandler()
+    handler.addFilter(_Once())
     handler.setFormatter(_Lowercase("%(levelname)s: %(message)s"))
     logger = logging.getLogger("layerprobe")
     logger.handlers[:] = [handler]
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
     logger.propagate = False
+
+
+class _Once(logging.Filter):
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[tuple[int, str]] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        line = (record.levelno, record.getMessage())
+        new = line not in self._said
+        self._said.add(line)
+        return new
 
 
 class _Lowercase(logging.Formatter):
