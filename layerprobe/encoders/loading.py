@@ -410,6 +410,8 @@ def _image_reader(model: PreTrainedModel, processor: Any, *, name: str) -> Image
     pixels = given["pixel_values"][:1].float().to(model.device)
     with model_errors(name, "a forward pass"):
         states, again = (model(pixel_values=pixels).last_hidden_state for _ in range(2))
+    if not states.isfinite().all():
+        raise ModelError(f"{name} makes NaN or infinity of an image: expected finite states; look at its weights")
     if not torch.equal(states, again):
         raise refusal(name, "two passes over one image differ, as where patches are hidden at random")
     if states.ndim != 3:

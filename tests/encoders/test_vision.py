@@ -140,6 +140,13 @@ def test_models_and_items_that_do_not_fit(tmp_path: Path) -> None:
         resolve_checkpoint(str(vision))
 
 
+def test_weights_that_are_not_finite_are_told(tmp_path: Path) -> None:
+    model = build_vision("vit")
+    next(model.parameters()).data.fill_(float("nan"))
+    with pytest.raises(ModelError, match="makes NaN or infinity of an image: expected finite states"):
+        load_encoder((model, processor()), device="cpu")
+
+
 def test_a_model_that_hides_patches_at_random_is_refused() -> None:
     model = AutoModel.from_config(AutoConfig.for_model("vit_mae", **{**SIZES, "image_size": 32}))
     with pytest.raises(UnsupportedArchitectureError, match="two passes over one image differ"):
