@@ -68,6 +68,11 @@ def test_parquet(tmp_path):
         ("a.jsonl", '{"a": 1}\n{"a": \n', r"a\.jsonl, line 2: expected one JSON object"),
         ("a.jsonl", "[1]\n", r"a\.jsonl, line 1: expected a JSON object, got \[1\]"),
         ("a.parquet", "no", "cannot be read as Parquet"),
+        (
+            "a.conll",
+            "no",
+            r"'\.conll', but is not read as a word and its tag .*: expected one of \.csv, .*, or such",
+        ),
         ("a.xlsx", "no", r"extension '\.xlsx': expected one of \.csv, \.tsv"),
         ("a.csv", b"a,b,1\na\xed\xa0\x80,d,2", r"not UTF-8 \(byte 0xed in line 2\): save it"),
         ("a.csv", "é,b,1\nè,d,2\n".encode() + b"\xe9,e,3", r"not UTF-8 \(byte 0xe9 in line 3\): save it"),
