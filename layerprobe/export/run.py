@@ -74,8 +74,14 @@ def export_model(
         options = settled(checkpoint, Options(pooling=pooling, max_length=max_length, prompt=prompt))
         if prompt is None and not options.prompt:
             query_prompt, document_prompt = checkpoint.recipe.retrieval_prompts or ("", "")
-        notes = checkpoint.recipe.notes(options.pooling, options.prompt)
         described = encoder.description
+        read_with = checkpoint.recipe.notes(options.pooling, options.prompt)
+        notes = [f"{described.name} is read with {note}" for note in read_with]
+        others = [tower for tower in checkpoint.towers if tower != checkpoint.modality]
+        notes += [
+            f"this is the {checkpoint.modality} tower; the {tower} tower is {described.name}:{tower}"
+            for tower in others
+        ]
     else:
         random_init = model.random_init if isinstance(model, ModelSpec) else None
         _check_options_agree(
@@ -126,10 +132,10 @@ def export_model(
         parameters=encoder.description.parameters[layer],
         whole_parameters=described.parameters[-1],
         pooling=layout.pooling,
-        max_length=layout.max_length,
+        max_length=layout.max_length if layout.n_extra is None else None,
         prompt=layout.prompt,
         difference=difference,
-        warnings=(*(f"{described.name} is read with {note}" for note in notes), *_warnings(encoder)),
+        warnings=(*notes, *_warnings(encoder)),
     )
 
 

@@ -24,8 +24,8 @@ class ExportResult:
     whole_parameters: int
     """Of the whole model, without the pooler."""
     pooling: Pooling
-    max_length: int
-    """Tokens a text at most."""
+    max_length: int | None
+    """Tokens a text at most; None of an image encoder."""
     prompt: str
     """Put before every text."""
     difference: float

@@ -33,6 +33,21 @@ def test_doctor_says_what_a_model_makes_of_images(tmp_path: Path) -> None:
     towers = json.loads(out)["checks"][0]["finding"]
     assert towers.startswith("this is the text tower, which texts are given to; images are given to the image tower")
     assert towers.endswith(":image)")
+    code, out, err = run("doctor", tmp_path / "clip", "-t", digits, "--json")
+    assert code == 0, err
+    assert json.loads(out)["checks"][0]["finding"].startswith("this is the image tower")
+
+
+def test_export_says_which_tower_it_writes(tmp_path: Path) -> None:
+    clip = save_towers("clip", tmp_path / "clip")
+    code, out, err = run("export", clip, tmp_path / "text", "--layer", "1")
+    assert code == 0, err
+    assert "this is the text tower; the image tower is " in err
+    assert "max length" in out
+    code, out, err = run("export", f"{clip}:image", tmp_path / "image", "--layer", "1")
+    assert code == 0, err
+    assert "tower" not in err
+    assert "max length" not in out
 
 
 def test_scores_and_a_page(tmp_path: Path) -> None:

@@ -27,10 +27,14 @@ def doctor(model: Model, source: TextSource, loading: Loading, output: Output, n
     Example:  [bold]layerprobe doctor answerdotai/ModernBERT-base[/bold]
     """
     data = source.load_texts() if source.task or source.texts else None
+    from layerprobe.encoders.loading import resolve_checkpoint
     from layerprobe.extraction.doctor import doctor as examine
     from layerprobe.extraction.readability import data_quality
+    from layerprobe.images import readable_as
 
     checkpoint, options = loading.resolve(model), dataclasses.replace(loading.options(), norm=norm)
+    if data is not None and checkpoint.towers:
+        checkpoint = resolve_checkpoint(checkpoint, items=readable_as(data.texts))
     diagnosis = examine(checkpoint, options=options)
     if data is not None:
         quality = data_quality(checkpoint, data.task or data.texts, split=source.split, options=options)

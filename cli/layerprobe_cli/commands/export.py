@@ -83,7 +83,7 @@ def export(
         "layer": f"{result.layer} of {result.n_blocks}",
         "parameters": f"{result.parameters:,} instead of {result.whole_parameters:,}",
         "pooling": result.pooling,
-        "max length": result.max_length,
+        **({} if result.max_length is None else {"max length": result.max_length}),
         **({"prompt": repr(result.prompt)} if result.prompt else {}),
         "loaded back": f"the same embeddings to {result.difference:.0e}" if result.difference else "equal embeddings",
     }
