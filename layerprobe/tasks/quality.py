@@ -128,7 +128,7 @@ class SplitQuality:
             (f"{self.split}: examples", f"{self.n:,}"),
             (f"{self.split}: copies of earlier ones", f"{self.copies:,}"),
             *(() if self.split == "train" else ((f"{self.split}: {what}s in train too", f"{self.in_train:,}"),)),
-            (f"{self.split}: targets", targets),
+            *(((f"{self.split}: targets", targets),) if targets else ()),
             *((("test: smallest visible difference", f"{self.visible:.1f} points"),) if self.split == "test" else ()),
         )
 

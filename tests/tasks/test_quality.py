@@ -9,6 +9,7 @@ from scipy import stats
 from layerprobe.tasks.loading import load_task
 from layerprobe.tasks.quality import DataQuality, TokenQuality, task_quality, text_quality, visible_difference
 from tests.tasks.test_load_task import rows
+from tests.toy_questions import toy_question_task
 
 TOKENS = TokenQuality(
     model="m",
@@ -85,3 +86,9 @@ def test_what_is_worth_a_warning(values, message):
     tokens = dataclasses.replace(TOKENS, **values)
     assert (message is None and not tokens.warnings) or tokens.warnings[0].startswith(message)
     assert tokens.readable == ("unknown_characters" not in values or values["unknown_characters"] < 0.25)
+
+
+def test_kinds_without_labels_have_no_row_for_them():
+    quality = task_quality(toy_question_task())
+    assert not any("targets" in name for name, _ in quality.rows())
+    assert dict(quality.rows())["train: examples"] == "60"
