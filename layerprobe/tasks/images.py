@@ -303,6 +303,8 @@ def _image_files(folder: Path, opener: _Opener) -> Iterator[Path]:
 def _labelled(opener: _Opener, path: Path, columns: Columns | None, format: Format) -> Iterator[Row]:
     """Yield the images of a split, with their classes."""
     if path.is_dir():
+        if columns is not None:
+            raise TaskError(f"{path} is a folder for each class: expected no columns, as tables have them")
         if not (classes := sorted(each for each in path.iterdir() if each.is_dir())):
             raise TaskError(f"{path} has no folders: expected one for each class, with its images in it")
         for folder in classes:

@@ -214,6 +214,11 @@ def test_an_image_that_changed_is_refused(tmp_path: Path) -> None:
         item.read()
 
 
+def test_a_folder_has_no_columns(tmp_path: Path) -> None:
+    with pytest.raises(TaskError, match="is a folder for each class: expected no columns"):
+        load_task(str(digit_folder(tmp_path, 40)), columns="image,label")
+
+
 def test_without_pillow_one_line_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = digit_folder(tmp_path, 20)
     monkeypatch.setitem(__import__("sys").modules, "PIL", None)
