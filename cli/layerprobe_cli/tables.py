@@ -34,8 +34,7 @@ def print_outcomes(outcomes: Sequence[LayerOutcome]) -> None:
     print_table(header, [_outcome_cells(outcome) for outcome in outcomes])
     if any(len(outcome.seeds) > 1 for outcome in outcomes):
         typer.echo(
-            f"{title[0].upper()}{title[1:]} is the mean over seeds {_seeds(outcomes)}; "
-            "the best seed, by validation, is only named."
+            f"The {title} is the mean over seeds {_seeds(outcomes)}; the best seed, by validation, is only named."
         )
     if over := next((outcome.error.over for outcome in outcomes if outcome.error), ""):
         typer.echo(f"Intervals are {over}.")

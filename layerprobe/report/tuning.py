@@ -46,7 +46,7 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
         title=f"{f'{short_name(model)}: ' if model else ''}{kept}",
         overline=" · ".join(filter(None, ("layerprobe", "the layer to keep", task))),
         heading=f"{short_name(model)}: {kept.lower()}" if model else kept,
-        lead=(f"Expected on validation: {finding.promise}. {finding.certainty}",),
+        lead=(f"{numbers.capitalised(finding.promise)}. {finding.certainty}",),
         remarks=(element("p", verdict, " ", proof_sentence(finding), class_="verdict"), finding.spent),
         warnings=finding.failures,
         sections=(
