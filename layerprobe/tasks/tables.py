@@ -144,8 +144,8 @@ def check_file(path: Path) -> None:
         raise TaskError(f"{path} is not a file: expected a data file")
     if path.suffix.lower() not in SUFFIXES:
         other = _OF_OTHER_KINDS.get(path.suffix.lower())
-        what = f"{path} has the extension {path.suffix!r}" + (f", but is not read as {other}" if other else "")
-        raise TaskError(f"{what}: expected one of {', '.join(SUFFIXES)}" + (", or such a file" if other else ""))
+        what = f"{path} has the extension {path.suffix!r}" + (f", which is only read as {other}" if other else "")
+        raise TaskError(f"{what}: expected one of {', '.join(SUFFIXES)}" + (", or such a task" if other else ""))
 
 
 def check_size(name: object, *, cells: int = 0, unpacked: int = 0) -> None:
@@ -495,8 +495,8 @@ def _cell(value: Any) -> str:
 SUFFIXES = (*_WAYS, ".jsonl", ".parquet")
 CONLL_SUFFIXES = (".conll", ".conllu", ".iob", ".bio")
 _OF_OTHER_KINDS = {
-    **dict.fromkeys(CONLL_SUFFIXES, "a word and its tag a line (kinds entities and tags)"),
-    ".json": "questions in the layout of SQuAD (kind question answering)",
+    **dict.fromkeys(CONLL_SUFFIXES, "a word and its tag a line, in tasks of kind entities or tags"),
+    ".json": "questions in the layout of SQuAD, in tasks of that kind",
 }
 """What files that are no tables hold for other kinds."""
 """Of files with a word a line, which are no tables."""

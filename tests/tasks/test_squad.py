@@ -154,7 +154,7 @@ def test_without_an_answer_where_the_layout_has_no_such_thing(tmp_path: Path) ->
 
 def test_what_is_no_squad(tmp_path: Path) -> None:
     other = written(tmp_path / "other.json", {"texts": ["a"]})
-    with pytest.raises(TaskError, match=r"extension '\.json', but is not read as questions in the layout of SQuAD"):
+    with pytest.raises(TaskError, match=r"extension '\.json', which is only read as questions in the layout of SQuAD"):
         load_task(other)
     with pytest.raises(TaskError, match=r"expected a list, got .*give JSON in the layout of SQuAD"):
         load_task(other, kind=KIND)

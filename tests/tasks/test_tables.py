@@ -71,7 +71,7 @@ def test_parquet(tmp_path):
         (
             "a.conll",
             "no",
-            r"'\.conll', but is not read as a word and its tag .*: expected one of \.csv, .*, or such",
+            r"'\.conll', which is only read as a word and its tag .*: expected one of \.csv, .*, or such",
         ),
         ("a.xlsx", "no", r"extension '\.xlsx': expected one of \.csv, \.tsv"),
         ("a.csv", b"a,b,1\na\xed\xa0\x80,d,2", r"not UTF-8 \(byte 0xed in line 2\): save it"),
