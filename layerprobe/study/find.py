@@ -226,14 +226,7 @@ class _Search:
         self._scores.append((fold, score, influences))
 
     def _join_evidence(self) -> None:
-        """Items of different folds have nothing in common; those of one do, whichever layer is scored."""
-        n = len(self._scores)
-        covariance = np.zeros((n, n))
-        for fold, task in enumerate(self.folds):
-            here = {i: psi for i, (of, _, psi) in enumerate(self._scores) if of == fold and psi is not None}
-            if here:
-                rows = np.ix_(list(here), list(here))
-                covariance[rows] = item_covariance(np.stack(list(here.values())), links_of(task.validation))
+        covariance = _covariance([(fold, influences) for fold, _, influences in self._scores], self.folds)
         self.evidence = replace(
             self.evidence,
             scores=tuple(score for _, score, _ in self._scores),
@@ -315,6 +308,23 @@ class _Search:
         return RunItems(
             unit=KINDS[task.kind].unit, influences={"test": self._tested}, links={"test": links_of(task.test)}
         )
+
+
+def _covariance(scored: Sequence[tuple[int, Array | None]], folds: Sequence[Task]) -> Array:
+    """Return (scores, scores): of the errors over items, from the fold and the influences of each score.
+
+    Items of different folds have nothing in common; those of one do, whichever layer is scored. No score is known to
+    less than one item of its fold: one that is the same for all items, such as an accuracy of 0, shows no error.
+    """
+    covariance = np.zeros((len(scored), len(scored)))
+    for fold, task in enumerate(folds):
+        here = {i: psi for i, (of, psi) in enumerate(scored) if of == fold and psi is not None}
+        if here:
+            rows = np.ix_(list(here), list(here))
+            covariance[rows] = item_covariance(np.stack(list(here.values())), links_of(task.validation))
+            for i in here:
+                covariance[i, i] = max(covariance[i, i], (100 / len(task.validation)) ** 2)
+    return covariance
 
 
 def _at(run: FineTuningRun | JointRun | None, layer: int) -> FineTuningRun | None:

@@ -18,12 +18,13 @@ from layerprobe.finetuning.outputs import read_outputs
 from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
-from layerprobe.metrics.crossed import crossed
+from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.serialisation import from_json, to_json
-from layerprobe.study.find import find
+from layerprobe.study.find import _covariance, find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
+from layerprobe.tasks.links import links_of
 from layerprobe.tasks.values import Task
 from tests.models import save_tiny
 from tests.toy_task import toy_task, toy_task_of
@@ -212,6 +213,15 @@ def test_every_kind_of_task_is_searched(six: Path, tmp_path: Path, kind: str) ->
     finding = found(six, tmp_path, toy_task_of(kind, train=48, validation=32), budget=0.2)
     assert finding.primary == toy_task_of(kind).primary
     assert finding.fine_tuned
+
+
+def test_a_score_that_is_the_same_for_all_items_is_not_without_error() -> None:
+    n = len(TASK.validation)
+    varied = np.linspace(-150, 150, n)
+    covariance = _covariance([(0, np.zeros(n)), (1, varied), (0, varied), (1, None)], [TASK, TASK])
+    plain = item_covariance(varied[None], links_of(TASK.validation))[0, 0]
+    assert plain > (100 / n) ** 2
+    np.testing.assert_allclose(covariance, np.diag([(100 / n) ** 2, plain, plain, 0]))
 
 
 def test_a_shallow_model_is_swept(tmp_path: Path) -> None:
