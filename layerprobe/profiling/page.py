@@ -80,7 +80,7 @@ def profile_page(profiles: Sequence[Profile], studies: Sequence[Study] = ()) -> 
     """
     if len({(profile.unit, profile.shapes) for profile in profiles}) != 1:
         raise DataError(
-            "expected at least one profile, all of texts or all of images, of the same lengths and batch sizes"
+            "expected at least one profile, all of texts or all of images, all of the same lengths and batch sizes"
         )
     check_studies(studies, [profile.model for profile in profiles])
     shown = _Shown(

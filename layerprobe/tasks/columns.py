@@ -276,18 +276,20 @@ def _unknown_layout(table: Table, what: str) -> TaskError:
     columns = _likely_columns(table, what.split(","))
     names = [table.header[i] if table.header is not None else str(i) for i in columns]
     if what == PAIR and (kind := _ranking_kind(table.header or ())):
-        return TaskError(f"{table.name}: it has {_shown(table)}, which may be those of {kind}: choose --kind")
+        return TaskError(
+            f"{table.name}: it has {_shown(table)}, which may be those of another kind of task: choose {kind}"
+        )
     example = f", for example --columns {','.join(names)!r}" if names else ""
     advice = f"name {what} by column or index from 0{example}"
     return TaskError(f"{table.name}: cannot tell which columns are {what}; it has {_shown(table)}: {advice}")
 
 
 def _ranking_kind(header: Sequence[str]) -> str:
-    """Return which kinds train on columns of such names; empty where none does."""
+    """Return how to ask for the kinds that train on columns of such names; empty where none does."""
     if _named(header, QUERY_NAMES) is None or _named(header, DOCUMENT_NAMES) is None:
         return ""
     negative = any(plain_name(name).startswith(NEGATIVE_NAME) for name in header)
-    return "retrieval or triplets" if negative else "retrieval"
+    return "--kind retrieval or --kind triplets" if negative else "--kind retrieval"
 
 
 def _likely_columns(table: Table, wanted: Sequence[str]) -> list[int]:

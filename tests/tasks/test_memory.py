@@ -109,8 +109,11 @@ def test_texts_of_a_data_set():
         (pandas.DataFrame([[1, 2]], columns=["a", "a"]), "data has several columns 'a': rename them"),
         (["a", "b"], "cannot tell which columns are first,second,score; it has the columns text"),
         (pandas.DataFrame({"a": []}), "data is empty"),
-        ([{"anchor": "a", "positive": "b", "negative": "c"}], "may be those of retrieval or triplets: choose --kind"),
-        ([{"query": "a", "positive": "b"}], "may be those of retrieval: choose --kind"),
+        (
+            [{"anchor": "a", "positive": "b", "negative": "c"}],
+            "another kind of task: choose --kind retrieval or --kind triplets",
+        ),
+        ([{"query": "a", "positive": "b"}], "another kind of task: choose --kind retrieval"),
     ],
 )
 def test_what_is_no_table(data, message):

@@ -42,8 +42,8 @@ def bench_predictors(
         bool,
         typer.Option(
             "--searched",
-            help="Play searches, too, on scanned models of 12 blocks that come with layerprobe, whose runs kept their "
-            "outputs. Rules are as with --tuned.",
+            help="Play searches, too, on scanned models of 6 to 12 blocks that come with layerprobe, whose runs kept "
+            "their outputs. Rules are as with --tuned.",
         ),
     ] = False,
     budget: Annotated[
