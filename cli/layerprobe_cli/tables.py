@@ -109,8 +109,10 @@ def print_comparisons(comparisons: Comparisons) -> None:
 
 
 def _print_curve(comparison: Comparison) -> None:
+    from layerprobe.names import plural
+
     curve, errors, null = comparison.curve, comparison.curve.uncertainty, comparison.map.null
-    typer.echo(f"{comparison.map.measure.title}, {comparison.map.n_samples} texts")
+    typer.echo(f"{comparison.map.measure.title}, {comparison.map.n_samples} {plural(comparison.unit)}")
     header = ["layer", "other layer", "similarity"]
     header += [*_interval_header(errors.level), "band low", "band high"] if errors else []
     header += ["change", "p"] if comparison.steps else []
@@ -182,14 +184,14 @@ def print_sentence(prediction: DropPrediction) -> None:
 
 def print_maps(comparisons: Comparisons) -> None:
     """Print every layer against every layer, and how far the values may be off."""
-    from layerprobe.names import distinct_names
+    from layerprobe.names import distinct_names, plural
 
     names = distinct_names([comparison.reference.name for comparison in comparisons.comparisons])
     for name, comparison in zip(names, comparisons.comparisons, strict=True):
         if comparison is not comparisons.comparisons[0]:
             typer.echo()
         compared, errors = comparison.map, comparison.map.uncertainty
-        typer.echo(f"{compared.measure.title} with {name} (columns), {compared.n_samples} texts")
+        typer.echo(f"{compared.measure.title} with {name} (columns), {compared.n_samples} {plural(comparison.unit)}")
         _print_matrix(compared.values, compared.first_layers)
         if errors:
             halves = [

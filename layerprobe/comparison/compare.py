@@ -11,6 +11,7 @@ from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.encoders.loading import resolve_device
 from layerprobe.errors import DataError, DegenerateLayerError, MisalignedSamplesError
 from layerprobe.extraction.embeddings import Embeddings
+from layerprobe.images import ImageItem
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.serialisation import digest
 from layerprobe.similarity.cautions import cautions
@@ -200,6 +201,7 @@ def _compared(
                 steps=estimate.steps(curve),
                 model_diagnostics=diagnostics(model),
                 reference_diagnostics=diagnostics(reference),
+                unit="image" if isinstance(model.texts[0], ImageItem) else "text",
             )
         )
     differences: list[tuple[Difference, ...]] = []

@@ -6,7 +6,8 @@ from typing import ClassVar
 from layerprobe.display import Shown, brief, from_layer
 from layerprobe.encoders.values import ModelDescription, Pooling, check_layers
 from layerprobe.errors import DataError
-from layerprobe.names import short_names
+from layerprobe.images import Modality
+from layerprobe.names import plural, short_names
 from layerprobe.similarity.values import Difference, LayerDiagnostics, SimilarityCurve, SimilarityMap
 
 
@@ -40,6 +41,8 @@ class Comparison(Shown):
     """How the model's texts were embedded, where not by default: prompt, max_length, pooling and others."""
     reference_settings: dict[str, str] = field(default_factory=dict)
     """The same of the reference."""
+    unit: Modality = "text"
+    """What was embedded."""
     warnings: tuple[str, ...] = ()
     """What a reader of the values should know, in plain words."""
 
@@ -74,7 +77,7 @@ class Comparison(Shown):
         """What it says, in one line."""
         model, reference = short_names(self.model.name, self.reference.name)
         against = "with the layer before" if self.alone else f"against {reference}"
-        about = f"{model} {against}, {self.map.measure.title}, {self.map.n_samples} texts"
+        about = f"{model} {against}, {self.map.measure.title}, {self.map.n_samples} {plural(self.unit)}"
         return f"{about}: {brief(from_layer(self.first_layer, self.curve.values))}"
 
 

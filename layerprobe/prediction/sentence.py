@@ -102,7 +102,7 @@ def _with_redraws(sentence: str, probability: DropProbability | None) -> str:
 
 
 def _redrawn(probability: DropProbability) -> str:
-    return f"Redrawn within the sampling error of the texts, {_share(probability.any_drop)} of curves flag a drop"
+    return f"Redrawn within the sampling error, {_share(probability.any_drop)} of curves flag a drop"
 
 
 def _share(share: float) -> str:

@@ -7,7 +7,7 @@ from itertools import groupby
 from layerprobe.comparison.values import Comparison, Comparisons
 from layerprobe.display import from_cell
 from layerprobe.errors import DataError
-from layerprobe.names import distinct_names
+from layerprobe.names import distinct_names, plural
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup, element, join
 from layerprobe.pages.parts import Row, definitions, facts_table, folded, section, table
@@ -324,7 +324,7 @@ def provenance(compared: Compared) -> tuple[Part, ...]:
         for each in compared.measured
     }
     facts = {
-        "Texts": f"{first.map.n_samples} distinct (sha256 {first.texts_digest})",
+        numbers.capitalised(plural(first.unit)): f"{first.map.n_samples} distinct (sha256 {first.texts_digest})",
         "Embeddings": f"{first.pooling} pooling",
         "Settings": ", ".join(f"{name} {value}" for name, value in first.settings.items()) or None,
         **measures,

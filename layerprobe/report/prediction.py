@@ -130,7 +130,7 @@ def _flags(drop: DropPrediction) -> Section:
     reading = ""
     if redrawn is not None:
         finding += f" {numbers.redrawn_share(redrawn.any_drop)} of {redrawn.draws:,} redraws flag a drop."
-        reading = "Bars say how surely the curves decline there, within the sampling error of the texts."
+        reading = "Bars say how surely the curves decline there, within the sampling error."
     return section("flags", "How surely", Figure("flags", styled(figure), finding, reading))
 
 

@@ -118,7 +118,7 @@ def _redrawn(probability: DropProbability | None) -> str:
     if probability is None:
         return ""
     share = redrawn_share(probability.any_drop)
-    return f" Within the sampling error of the texts, {share} of redrawn curves flag a drop."
+    return f" Within the sampling error, {share} of redrawn curves flag a drop."
 
 
 def _flagged(prediction: DropPrediction) -> str:
@@ -155,7 +155,7 @@ def _chance(shown: SimilarityMap) -> str:
     if shown.null is None:
         return ""
     share, bound = percent(1 - shown.null.level), number(shown.null.maximum_threshold, 3)
-    return f" With the texts of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
+    return f" With the samples of one model shuffled, the largest of all pairs exceeds {bound} in {share} of cases."
 
 
 def score_method(scores: LayerScores, kind: str) -> str:

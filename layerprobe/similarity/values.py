@@ -285,9 +285,8 @@ class SimilarityMap(Shown):
         values = [value for row in self.values[first:] for value in row[column:]]
         lowest, highest = min(values), max(values)
         rows, columns = self.shape
-        return (
-            f"{self.measure.title} of {rows} by {columns} layers, {lowest:.2f} to {highest:.2f}, {self.n_samples} texts"
-        )
+        spread = f"{lowest:.2f} to {highest:.2f}, {self.n_samples} samples"
+        return f"{self.measure.title} of {rows} by {columns} layers, {spread}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,6 +67,16 @@ def test_predict_reads_the_effective_rank(tmp_path: Path) -> None:
     assert code == 0, err
 
 
+def test_what_is_compared_is_called_images(tmp_path: Path) -> None:
+    digits, page = digit_folder(tmp_path / "digits", 60, classes=(0, 1)), tmp_path / "page.html"
+    code, out, err = run("compare", save_vision("vit", tmp_path / "vit"), "--texts", digits, "--report", page)
+    assert code == 0, err
+    assert "images" in out
+    assert "texts" not in out
+    assert "<dt>Images</dt>" in page.read_text()
+    assert "<dt>Texts</dt>" not in page.read_text()
+
+
 @pytest.mark.parametrize("command", ["score", "finetune", "find", "predict"])
 def test_a_text_model_is_refused_in_one_line(command: str, tmp_path: Path) -> None:
     digits = digit_folder(tmp_path / "digits", 60, classes=(0, 1))

@@ -142,7 +142,7 @@ def test_every_text_of_a_study_is_escaped(kind: str) -> None:
 
 
 LITERALS = {"mean", "cka", "linear", "debiased", "raw", "zscore", "same-index", "confirmed", "none", "test"}
-LITERALS |= {"sts", "spearman", "cosine"}
+LITERALS |= {"sts", "spearman", "cosine", "text"}
 
 
 def test_the_verdict_stands_first(whole: Study) -> None:

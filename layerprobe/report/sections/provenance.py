@@ -4,6 +4,7 @@ from layerprobe.comparison.values import Comparison
 from layerprobe.encoders.values import ModelDescription
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.names import metric_title
+from layerprobe.names import plural
 from layerprobe.pages import numbers
 from layerprobe.pages.markup import Markup, element, join
 from layerprobe.pages.parts import definitions, facts_table
@@ -44,12 +45,12 @@ def model_facts(model: ModelDescription) -> dict[str, str]:
 
 
 def _facts(study: Study) -> Markup:
-    source = study.provenance
+    source, items = study.provenance, numbers.capitalised(plural(study.comparison.unit))
     return definitions(
         {
             "Task": f"{source.task} ({source.task_kind}, sha256 {source.task_digest})",
             "Data": "; ".join(source.notes) or None,
-            "Texts": f"{source.n_texts} distinct (sha256 {source.texts_digest})",
+            items: f"{source.n_texts} distinct (sha256 {source.texts_digest})",
             "Embeddings": f"{study.comparison.pooling} pooling",
             "Similarity": conventions(study.comparison),
             "Rule": _rule(study),
@@ -69,10 +70,10 @@ def _facts(study: Study) -> Markup:
 
 def conventions(comparison: Comparison) -> str:
     """Return every convention that the similarities depend on."""
-    shown = comparison.map
-    median = [f"the median over {shown.sigma_samples} texts"] if shown.sigma_samples else []
+    shown, items = comparison.map, plural(comparison.unit)
+    median = [f"the median over {shown.sigma_samples} {items}"] if shown.sigma_samples else []
     said = [*shown.measure.conventions, *median, words.features(shown).lower()]
-    said += [f"{shown.n_samples} texts", _intervals(shown)]
+    said += [f"{shown.n_samples} {items}", _intervals(shown)]
     if shown.null is not None:
         said.append(f"{shown.null.permutations} permutations for what chance reaches")
     return "; ".join([*said, f"{comparison.curve.alignment} alignment"])
