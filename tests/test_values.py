@@ -161,6 +161,7 @@ OF_THREE_LAYERS: dict[Any, dict[str, st.SearchStrategy[Any]]] = {
         "scores": st.lists(st.deferred(lambda: values_of(Score)), max_size=1).map(tuple),
         "item_covariance": st.just(()),
         "steps": st.none() | st.tuples(SHARE, SHARE),
+        "infonce": st.none() | st.tuples(SHARE, SHARE, SHARE),
         "start": st.none() | LAYER,
         "n_folds": st.integers(1, 9),
         "first_layer": LAYER,

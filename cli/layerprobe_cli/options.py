@@ -809,9 +809,15 @@ class Search:
         ),
     ] = None
 
+    scan: Annotated[
+        bool,
+        option("Search", "--scan", help="Begin with a scan, one run with a loss at every layer, which draws a curve."),
+    ] = False
+
     def settings(self) -> dict[str, Any]:
         """Return them as the library takes them."""
         return {
+            "scan": self.scan,
             "tolerance": self.tolerance,
             "budget": _share(self.budget),
             "cross_validation": self.cross_validation,

@@ -36,6 +36,8 @@ class Replay:
     """With errors over validation items."""
     steps: tuple[float, ...] | None = None
     """How far each layer lies from the one before, see `Evidence`."""
+    infonce: tuple[float, ...] | None = None
+    """By layer, see `Evidence`."""
     start: int | None = None
     """The layer that readings promise most of."""
     decisions: dict[tuple[bool, int, tuple[RunName, ...]], Decision] = field(default_factory=dict)
@@ -47,7 +49,7 @@ class Replay:
         errors = self.tuned.validation_errors
         return errors is not None and errors.weighting == SCANNED
 
-    def found(self, budget_steps: float, *, scan: bool = True, first: int = 0) -> Found | None:
+    def found(self, budget_steps: float, *, scan: bool = False, first: int = 0) -> Found | None:
         """Search until it ends by itself or the next run would exceed a budget in block-steps.
 
         A seed is left, where there are three, to score the choice on. The search is given the seeds, and the scans, in
@@ -115,6 +117,7 @@ class Replay:
             scores=scores,
             item_covariance=tuple(map(tuple, errors.covariance(runs).tolist())),
             steps=self.steps,
+            infonce=self.infonce,
             start=self.start,
             n_items=round(errors.units),
         )

@@ -15,7 +15,7 @@ from layerprobe.dropbench.replays import SCANNED, Found, Replay
 from layerprobe.dropbench.values import Needs, TunedLayers, ZooEntry
 from layerprobe.finetuning.values import Weighting
 from layerprobe.metrics.seeds import best_of
-from layerprobe.readings.registry import SELF_CKA
+from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.posterior import layer_steps
 
 Array = NDArray[np.float64]
@@ -40,7 +40,8 @@ class Recorded:
         """Return the records of a model; readings say how far its layers lie from each other."""
         steps = layer_steps(entry.metrics[SELF_CKA].values[1:]) if SELF_CKA in entry.metrics else None
         known = tuned.validation_errors is not None
-        replay = Replay(tuned=tuned, steps=steps, start=start) if known else None
+        infonce = entry.metrics[INFONCE].values if INFONCE in entry.metrics else None
+        replay = Replay(tuned=tuned, steps=steps, infonce=infonce, start=start) if known else None
         return cls(entry=entry, tuned=tuned, start=start, replay=replay)
 
     @property
@@ -104,7 +105,7 @@ def training_strategies() -> list[Strategy]:
         climb("scan", reach=2),
         halving(),
         *(find(budget) for budget in FIND_BUDGETS),
-        find(0.15, scan=False),
+        find(0.15, scan=True),
         *(sweep(n_seeds) for n_seeds in (1, 3, 5)),
         smoothed_sweep(),
     ]
@@ -289,7 +290,7 @@ def halved(scores: Array) -> tuple[int, Array]:
 # ---- find -------------------------------------------------------------------------------------------------------
 
 
-def find(budget: float, *, scan: bool = True) -> Strategy:
+def find(budget: float, *, scan: bool = False) -> Strategy:
     """Return the search of `layerprobe.search` with a budget, a share of the paper's sweep."""
 
     def choose(model: Recorded) -> list[Choice]:
@@ -299,7 +300,7 @@ def find(budget: float, *, scan: bool = True) -> Strategy:
         found = [model.replay.found(steps, scan=scan, first=first) for first in orders]
         return [_choice(model, each) for each in found if each is not None]
 
-    name = f"find, {budget:.0%}{'' if scan else ', without a scan'}"
+    name = f"find, {budget:.0%}{', after a scan' if scan else ''}"
     return Strategy(name=name, source="layerprobe.search", needs="training", choose=choose)
 
 

@@ -3,7 +3,7 @@
 from layerprobe.readings.reading import Reading
 from layerprobe.registry import Registry
 
-CKA, SELF_CKA, ZERO_SHOT = "CKA", "self CKA", "zero-shot"
+CKA, SELF_CKA, INFONCE, ZERO_SHOT = "CKA", "self CKA", "InfoNCE", "zero-shot"
 LOG_EVIDENCE, H_SCORE, CONTRASTIVE_LOSS = "LogME", "H-score", "contrastive loss"
 READINGS = Registry(
     "layerprobe.readings",
@@ -18,7 +18,7 @@ READINGS = Registry(
         "intrinsic dimension": "layerprobe.readings.diagnostics:INTRINSIC_DIMENSION",
         "top dimension share": "layerprobe.readings.diagnostics:TOP_DIMENSION_SHARE",
         "dataset entropy": "layerprobe.readings.label_free:DATASET_ENTROPY",
-        "InfoNCE": "layerprobe.readings.label_free:INFONCE",
+        INFONCE: "layerprobe.readings.label_free:INFONCE",
         "LiDAR": "layerprobe.readings.label_free:LIDAR",
         "DiME": "layerprobe.readings.label_free:DIME",
         ZERO_SHOT: "layerprobe.readings.labelled:ZERO_SHOT",

@@ -6,6 +6,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from layerprobe.errors import DataError
+from layerprobe.metrics.seeds import best_of
 from layerprobe.search.posterior import Array, Outlook, Posterior, posterior, square_root, standard_normal
 from layerprobe.search.sentence import stop_reason
 from layerprobe.search.values import SWEPT_BLOCKS, Decision, Evidence, PlannedRun, SearchSettings, StopReason
@@ -20,7 +21,7 @@ def next_run(evidence: Evidence, settings: SearchSettings | None = None) -> Deci
     """Decide what to do next.
 
     1. Models of up to 4 blocks: every layer once.
-    2. Others: a scan; where it tells nothing, the layer at which the readings say to begin.
+    2. Others: a scan, where one is asked for; without it, or where it tells nothing, the layer to begin with.
     3. The layer that seems the best, if it has had no run of its own.
     4. The run, or the further scan, that is expected to raise the highest posterior mean most for its cost, the first
        of equals.
@@ -86,9 +87,17 @@ def _opening(evidence: Evidence, settings: SearchSettings) -> Decision | None:
         return _scan(evidence, "one run scores all layers")
     if any(score.value is not None for score in evidence.scores):
         return None
-    start = n_blocks // 2 if evidence.start is None else evidence.start
+    start = _start(evidence)
     layer = min(layers, key=lambda layer: (len(evidence.runs_at(layer)), abs(layer - start), layer))
     return _fine_tune(evidence, layer, "here the search begins")
+
+
+def _start(evidence: Evidence) -> int:
+    if evidence.start is not None:
+        return evidence.start
+    if evidence.infonce is not None:
+        return 1 + best_of(evidence.infonce[1:])
+    return evidence.n_blocks // 2
 
 
 def _by_gain(evidence: Evidence, settings: SearchSettings, left: float) -> Decision:

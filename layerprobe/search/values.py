@@ -50,8 +50,10 @@ class Evidence:
     read. Empty where it is not known: then the items count as all there are."""
     steps: tuple[float, ...] | None = None
     """-log CKA of layers 1 .. n_blocks with the one before; None: all steps are alike."""
+    infonce: tuple[float, ...] | None = None
+    """InfoNCE between two views of a text at layers 0 .. n_blocks, in nats; None: not known."""
     start: int | None = None
-    """The layer that readings promise most of, where the search begins if no scan tells; None: the middle."""
+    """The layer where the search begins if no scan tells; None: where InfoNCE is highest, or the middle."""
     n_items: int | None = None
     """Items that all seeds together validate on (groups, where items are grouped)."""
     n_folds: int = 1
@@ -86,6 +88,10 @@ class Evidence:
             len(self.steps) != self.n_blocks or not all(0 <= step < math.inf for step in self.steps)
         ):
             raise DataError(f"expected {self.n_blocks} steps of at least 0, one for each block, got {self.steps}")
+        if self.infonce is not None and (
+            len(self.infonce) != self.n_blocks + 1 or not all(map(math.isfinite, self.infonce))
+        ):
+            raise DataError(f"expected InfoNCE at {self.n_blocks + 1} layers, got {self.infonce}")
 
     @property
     def choices(self) -> range:
@@ -126,7 +132,7 @@ class SearchSettings:
     """Share of the full sweep; None: 15 %, and all of it for models of up to 4 blocks."""
     seeds: int = SEEDS
     """At a layer at most, and of the full sweep."""
-    scan: bool = True
+    scan: bool = False
     """Whether a scan comes first; models of up to 4 blocks have none."""
 
     def __post_init__(self) -> None:

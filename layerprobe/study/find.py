@@ -1,4 +1,4 @@
-"""Which layer to keep: a scan draws the curve, truncated fine-tuning decides where it matters.
+"""Which layer to keep: readings say where to look, truncated fine-tuning decides where it matters.
 
 What is run next, and what follows from it, is decided by `layerprobe.search` from the scores alone; here the runs are
 made, or read where they are there, and scored.
@@ -31,12 +31,13 @@ from layerprobe.finetuning.values import FineTuningRun, JointRun, Protocol, Weig
 from layerprobe.metrics.crossed import crossed, item_covariance
 from layerprobe.progress import Progress, notebook_bar, part_of
 from layerprobe.readings.read import read_curves
-from layerprobe.readings.registry import SELF_CKA
+from layerprobe.readings.registry import INFONCE, SELF_CKA
 from layerprobe.search.answer import answer
 from layerprobe.search.plan import next_run
 from layerprobe.search.posterior import layer_steps
 from layerprobe.search.sentence import search_sentence
 from layerprobe.search.values import SEEDS, TOLERANCE, Evidence, PlannedRun, Score, SearchSettings
+from layerprobe.study.predict import DEFAULT_RULE, default_rule
 from layerprobe.study.values import AgainstLast, Finding, MadeRun, Weights
 from layerprobe.tasks.folds import folds_of
 from layerprobe.tasks.kinds.kind import KINDS
@@ -61,6 +62,7 @@ def find(
     level: float = LEVEL,
     cross_validation: bool | None = None,
     start: int | None = None,
+    scan: bool = False,
     against_last: int = 0,
     protocol: Protocol | None = None,
     options: Options = DEFAULT_OPTIONS,
@@ -69,10 +71,11 @@ def find(
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
-    A scan, one run with a loss at every layer, draws the curve; then models truncated at the layers that may be best
-    are fine-tuned, one run after another where it tells most, until the best layer is known to within the tolerance,
-    more seeds cannot help, or the budget is spent: see `layerprobe.search.plan.next_run`. Runs are those of `scan` and
-    `finetune` on the same task, and read where they are there; an interrupted search goes on where it was.
+    Models truncated at the layers that may be best are fine-tuned, one run after another where it tells most, until the
+    best layer is known to within the tolerance, more seeds cannot help, or the budget is spent. What the first ones are
+    is read off the pretrained model: InfoNCE at its layers, and CKA between them. See
+    `layerprobe.search.plan.next_run`. Runs are those of `scan` and `finetune` on the same task, and read where they are
+    there; an interrupted search goes on where it was.
 
     Layers are chosen by validation scores alone. Where there are few validation examples, each seed has its own fold:
     training and validation examples are pooled, a different part of them validates each seed's runs, and the rest
@@ -88,7 +91,8 @@ def find(
         level: How surely the best layer must be within the tolerance, and of all intervals.
         cross_validation: Whether each seed has a fold of its own; by default where there are fewer than 1,000
             validation examples.
-        start: The layer to begin with where the scan tells nothing; the middle by default.
+        start: The layer to begin with; by default the one of the highest InfoNCE, or the middle.
+        scan: Begin with a scan, one run with a loss at every layer, which draws a curve of its own.
         against_last: Seeds with which the layer to keep and the last one are held against each other on the test split
             in the end; that is beyond the budget.
         protocol: How to fine-tune; the paper's by default.
@@ -102,7 +106,7 @@ def find(
         LayerProbeError: If the model cannot be loaded, or a result not be written.
     """
     check_task(task)
-    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds)
+    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
     check_precision(options)
     checkpoint = resolve_checkpoint(model, trust_remote_code=options.trust_remote_code, items=task.readable)
     protocol, options = agreed(protocol, options, checkpoint)
@@ -128,6 +132,12 @@ def search_folds(task: Task, seeds: int, cross_validation: bool | None = None) -
     return folds_of(task, seeds) if few and seeds > 1 else (task,)
 
 
+def _readings(task: Task) -> list[str]:
+    """Return what is read before anything is trained; what InfoNCE is worth is known of embeddings of texts alone."""
+    embeds = KINDS[task.kind].zero_shot != "own" and default_rule(task.texts()) == DEFAULT_RULE
+    return [SELF_CKA, *([INFONCE] if embeds else [])]
+
+
 class _Search:
     """The runs of one search in their order, and what they say so far."""
 
@@ -150,7 +160,8 @@ class _Search:
         self.load = loaded_once(lambda: load(checkpoint, options), self.folds[0], protocol)
         self.protocol, self.options, self.save_models = protocol, options, save_models
         self.progress = progress
-        cka = read_curves(checkpoint, task.texts(), [SELF_CKA], options=options, progress=progress)[SELF_CKA]
+        read = read_curves(checkpoint, task.texts(), _readings(task), options=options, progress=progress)
+        cka, infonce = read[SELF_CKA], read.get(INFONCE)
         self.runs: list[MadeRun] = []
         self.failures: list[str] = []
         self._scores: list[tuple[int, Score, Array | None]] = []  # with fold and influences
@@ -158,6 +169,7 @@ class _Search:
         self.evidence = Evidence(
             n_blocks=self.n_blocks,
             steps=layer_steps(cka.values[1:]),
+            infonce=None if infonce is None else infonce.values,
             start=start,
             n_items=sum(len(fold.validation) for fold in folds),
             n_folds=len(folds),

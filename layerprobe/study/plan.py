@@ -41,6 +41,7 @@ def plan_search(
     seeds: int = SEEDS,
     level: float = LEVEL,
     cross_validation: bool | None = None,
+    scan: bool = False,
     against_last: int = 0,
     further: int = 0,
     protocol: Protocol | None = None,
@@ -53,7 +54,7 @@ def plan_search(
         LayerProbeError: If the model cannot be loaded.
     """
     check_task(task)
-    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds)
+    settings = SearchSettings(tolerance=tolerance, level=level, budget=budget, seeds=seeds, scan=scan)
 
     def block_steps(n_blocks: int) -> float:
         # the layer to keep and the last one, if none of their runs is there

@@ -46,6 +46,7 @@ def run(
     budget: float | None = None,
     cross_validation: bool | None = None,
     seeds: int = SEEDS,
+    scan: bool = False,
     against_last: int = AGAINST_LAST,
     protocol: Protocol | None = None,
     level: float = LEVEL,
@@ -68,10 +69,11 @@ def run(
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
-        tolerance: As for `find`, like budget, cross_validation, seeds and against_last.
+        tolerance: As for `find`, like budget, cross_validation, seeds, scan and against_last.
         budget: Share of a full sweep.
         cross_validation: Whether each seed has a fold of its own.
         seeds: At a layer at most.
+        scan: Begin with a scan.
         against_last: Seeds with which the layer to keep and the last one are compared on the test split.
         protocol: The paper's by default.
         level: Confidence level of all intervals.
@@ -130,6 +132,7 @@ def run(
             seeds=seeds,
             level=level,
             start=prediction.recommended_layer,
+            scan=scan,
             against_last=min(against_last, seeds),
             protocol=protocol,
             options=options,

@@ -127,7 +127,7 @@ def test_a_search_is_what_asking_run_by_run_gives(model: Recorded) -> None:
     assert found.layer in found.stated
 
 
-def test_a_search_begins_with_a_scan_and_has_its_numbers(model: Recorded) -> None:
+def test_a_search_has_the_numbers_of_scans_and_runs(model: Recorded) -> None:
     assert model.replay is not None
     names = (*((layer, 0, True) for layer in range(7)), (4, 1, False))
     evidence = model.replay.evidence(names)
@@ -145,12 +145,13 @@ def test_find_says_what_it_spent_and_states_a_set(model: Recorded) -> None:
     choices = find(0.15).choose(model)
     assert len(choices) == 3, "expected one for each seed to begin with"
     for choice in choices:
-        assert 7 / FULL <= choice.cost <= 0.15
+        assert 1 / FULL <= choice.cost <= 0.15
         assert choice.stated is not None
         assert choice.layer in choice.stated
         assert len(choice.seeds) <= 2, "expected a seed that is left to score on"
         assert choice.sufficient is None or choice.sufficient <= choice.layer
-    assert all(first in each.seeds for first, each in enumerate(find(0.15, scan=False).choose(model)))
+    assert all(first in each.seeds for first, each in enumerate(choices))
+    assert all(each.cost >= 7 / FULL for each in find(0.15, scan=True).choose(model))
     assert find(0.01).choose(model) == [], "expected nothing for less than one run"
 
 
@@ -163,14 +164,26 @@ def test_distances_between_layers_are_read_off_their_cka(model: Recorded) -> Non
     assert model.replay.steps is None
 
 
+def test_infonce_says_where_a_search_looks_first(model: Recorded) -> None:
+    read = recorded("m", "a", RISING, metrics={"InfoNCE": (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)})
+    replay = records(read).replay
+    assert replay is not None
+    assert replay.infonce == (9.0, 1.0, 1.1, 1.2, 1.3, 1.4, 1.5)
+    first = next_run(replay.evidence(())).run
+    assert first is not None
+    assert first.layer == 6
+    assert model.replay is not None
+    assert model.replay.infonce is None
+
+
 def test_without_errors_or_scans_there_is_no_search() -> None:
     old = records(entry("old", "a", RISING))
     assert old.replay is None
     for strategy in training_strategies():
         assert bool(strategy.choose(old)) == (strategy.name in ("sweep, 1 seed", "sweep, 3 seeds")), strategy.name
     alone = records(recorded("alone", "a", RISING, scans=()))
-    assert find(0.2).choose(alone) == []
-    assert find(0.2, scan=False).choose(alone)
+    assert find(0.2, scan=True).choose(alone) == []
+    assert find(0.2).choose(alone)
     assert isinstance(alone.replay, Replay)
 
 

@@ -54,9 +54,11 @@ def test_a_layer_with_many_runs_promises_little() -> None:
 # ---- the order of runs ----------------------------------------------------------------------------------
 
 
-def test_a_scan_comes_first() -> None:
-    decision = next_run(Evidence(n_blocks=6, start=2))
+def test_a_scan_comes_first_where_it_is_asked_for() -> None:
+    decision = next_run(Evidence(n_blocks=6, start=2), SearchSettings(scan=True))
     assert decision.run == PlannedRun(layer=6, seed=0, scan=True, cost=7)
+    evidence, _ = search(world(np.random.default_rng(3), 6), SearchSettings())
+    assert not any(score.scan for score in evidence.scores)
 
 
 def test_after_the_scan_comes_the_layer_that_seems_the_best() -> None:
@@ -75,7 +77,7 @@ def test_a_scan_on_other_items_is_worth_more_than_one_on_the_same() -> None:
     np.testing.assert_allclose(same.means, other.means)
     assert gain_of_scan(other) > 1.5 * gain_of_scan(same)
     assert gain_of_seeds(other) > gain_of_seeds(same)
-    searched, _ = search(world(rng, 12, item_error=3.0, n_items=80, n_folds=5), SearchSettings(budget=0.3))
+    searched, _ = search(world(rng, 12, item_error=3.0, n_items=80, n_folds=5), SearchSettings(budget=0.3, scan=True))
     assert {score.seed for score in searched.scores if score.scan} > {0}
 
 
@@ -90,14 +92,19 @@ def test_the_gain_of_a_scan_is_that_of_redrawn_scores() -> None:
     assert gain_of_scan(known) == pytest.approx(moved.max(axis=1).mean() - known.means.max(), abs=0.02)
 
 
-@pytest.mark.parametrize(("start", "first"), [(None, 3), (5, 5)])
-def test_without_a_scan_it_begins_where_the_readings_say(start: int | None, first: int) -> None:
-    evidence = Evidence(n_blocks=6, start=start)
-    assert next_run(evidence, SearchSettings(scan=False)).run == PlannedRun(
-        layer=first, seed=0, scan=False, cost=first + 1
-    )
+READ = (9.0, 1.0, 1.5, 1.2, 1.1, 1.0, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("start", "infonce", "first"), [(None, None, 3), (5, None, 5), (None, READ, 2), (5, READ, 5)], ids=str
+)
+def test_without_a_scan_it_begins_where_the_readings_say(
+    start: int | None, infonce: tuple[float, ...] | None, first: int
+) -> None:
+    evidence = Evidence(n_blocks=6, start=start, infonce=infonce)
+    assert next_run(evidence).run == PlannedRun(layer=first, seed=0, scan=False, cost=first + 1)
     blind = replace(evidence, scores=scan_of([None] * 7))
-    assert next_run(blind, SearchSettings(budget=0.3)).run == PlannedRun(
+    assert next_run(blind, SearchSettings(budget=0.3, scan=True)).run == PlannedRun(
         layer=first, seed=0, scan=False, cost=first + 1
     )
     failed = replace(blind, scores=(*blind.scores, *runs_of((first, None))))
@@ -184,10 +191,12 @@ def test_the_budget_is_kept(budget: float) -> None:
 
 def test_a_budget_below_one_run_says_what_one_costs() -> None:
     with pytest.raises(
-        DataError, match=r"at least one run, got 1\.4 of the 140 block-steps .* costs 7, so give at least 5\.0%"
+        DataError, match=r"at least one run, got 1\.4 of the 140 block-steps .* costs 4, so give at least 2\.9%"
     ):
         next_run(Evidence(n_blocks=6), SearchSettings(budget=0.01))
-    assert next_run(Evidence(n_blocks=6), SearchSettings(budget=0.05)).run is not None
+    assert next_run(Evidence(n_blocks=6), SearchSettings(budget=0.029)).run is not None
+    with pytest.raises(DataError, match=r"costs 7, so give at least 5\.0%"):
+        next_run(Evidence(n_blocks=6), SearchSettings(budget=0.029, scan=True))
 
 
 # ---- a pure function ------------------------------------------------------------------------------------

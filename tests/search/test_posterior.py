@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -20,7 +21,8 @@ def some_evidence() -> Evidence:
     """A scan of 5 blocks that lacks a layer, and runs at three layers, one of them with two seeds."""
     made = world(np.random.default_rng(0), 5)
     scan = [(True, layer, 0) for layer in (0, 1, 2, 3, 5)]
-    return made.evidence([*scan, (False, 2, 0), (False, 4, 0), (False, 2, 1), (False, 0, 0)])
+    evidence = made.evidence([*scan, (False, 2, 0), (False, 4, 0), (False, 2, 1), (False, 0, 0)])
+    return replace(evidence, infonce=(9.0, 2.0, 2.5, 2.2, 1.6, 1.2))
 
 
 def matern(distance: float) -> float:
@@ -34,8 +36,12 @@ def by_conditioning(evidence: Evidence, spread: float, length: float, scan_sprea
     for step in evidence.steps or ():
         place.append(place[-1] + (1 / L + step / sum(evidence.steps or ())) / 2)
 
+    blocks = evidence.infonce[1:] if evidence.infonce else (0.0,) * L
+    reading = [value - sum(blocks) / L for value in (blocks[0], *blocks)]  # layer 0 counts as layer 1
+
     def quality(i: int, j: int) -> float:
         own = (10.0**2 if i == 0 else 0.3**2) if i == j else 0.0
+        own += 2.0**2 * reading[i] * reading[j]
         return 100.0**2 + spread**2 * matern(abs(place[i] - place[j]) / length) + own
 
     def bias(i: int, j: int) -> float:
@@ -49,8 +55,8 @@ def by_conditioning(evidence: Evidence, spread: float, length: float, scan_sprea
         y[a, b] += quality(scores[a].layer, scores[b].layer)
         if scores[a].scan and scores[b].scan:
             y[a, b] += bias(scores[a].layer, scores[b].layer)
-    values = np.array([score.value for score in scores])
-    mean = values.mean() + f_y @ np.linalg.inv(y) @ (values - values.mean())
+    values = np.array([score.value - 3.0 * reading[score.layer] for score in scores])
+    mean = 3.0 * np.array(reading) + values.mean() + f_y @ np.linalg.inv(y) @ (values - values.mean())
     density = stats.multivariate_normal(np.full(len(values), values.mean()), y).logpdf(values)
     return mean, f - f_y @ np.linalg.inv(y) @ f_y.T, density
 
@@ -105,11 +111,10 @@ def test_without_a_scan_it_is_scikit_learns_process(monkeypatch: pytest.MonkeyPa
 
 def test_a_failed_score_is_no_score() -> None:
     evidence = some_evidence()
-    failed = Evidence(
-        n_blocks=evidence.n_blocks,
+    failed = replace(
+        evidence,
         scores=(*evidence.scores, Score(layer=4, seed=0, value=None, scan=True)),
         item_covariance=np.pad(evidence.item_covariance, (0, 1), constant_values=7.0),
-        steps=evidence.steps,
     )
     np.testing.assert_array_equal(posterior(failed).means, posterior(evidence).means)
 
@@ -117,11 +122,10 @@ def test_a_failed_score_is_no_score() -> None:
 def test_the_order_of_the_scores_does_not_matter() -> None:
     evidence = some_evidence()
     order = np.random.default_rng(1).permutation(len(evidence.scores))
-    turned = Evidence(
-        n_blocks=evidence.n_blocks,
+    turned = replace(
+        evidence,
         scores=tuple(evidence.scores[i] for i in order),
         item_covariance=np.array(evidence.item_covariance)[np.ix_(order, order)],
-        steps=evidence.steps,
     )
     np.testing.assert_allclose(posterior(turned).means, posterior(evidence).means, rtol=1e-9)
 
@@ -133,12 +137,7 @@ def contrasts(covariance: Array) -> Array:
 
 def test_an_error_that_all_runs_share_leaves_the_differences_as_they_are() -> None:
     evidence = some_evidence()
-    shared = Evidence(
-        n_blocks=evidence.n_blocks,
-        scores=evidence.scores,
-        item_covariance=np.array(evidence.item_covariance) + 9.0,
-        steps=evidence.steps,
-    )
+    shared = replace(evidence, item_covariance=np.array(evidence.item_covariance) + 9.0)
     ours, theirs = posterior(evidence), posterior(shared)
     np.testing.assert_allclose(theirs.means - theirs.means[0], ours.means - ours.means[0], atol=1e-3)
     np.testing.assert_allclose(contrasts(theirs.covariance), contrasts(ours.covariance), atol=1e-3)
@@ -147,12 +146,7 @@ def test_an_error_that_all_runs_share_leaves_the_differences_as_they_are() -> No
 
 def test_only_the_proportions_of_the_steps_count() -> None:
     evidence = some_evidence()
-    longer = Evidence(
-        n_blocks=evidence.n_blocks,
-        scores=evidence.scores,
-        item_covariance=evidence.item_covariance,
-        steps=tuple(10 * step for step in evidence.steps or ()),
-    )
+    longer = replace(evidence, steps=tuple(10 * step for step in evidence.steps or ()))
     np.testing.assert_allclose(posterior(longer).means, posterior(evidence).means, rtol=1e-9)
 
 
@@ -171,6 +165,16 @@ def test_one_score_says_nothing_about_differences() -> None:
     assert np.ptp(known.means) < 1e-6
     assert known.chances.sum() == pytest.approx(1.0)
     assert known.chances_within(0.0).sum() == pytest.approx(1.0)
+
+
+def test_a_score_and_infonce_say_what_to_expect_elsewhere() -> None:
+    evidence = Evidence(n_blocks=4, scores=(Score(layer=3, seed=0, value=70.0),), infonce=(5.0, 1.0, 1.0, 2.0, 2.0))
+    means = posterior(evidence).means
+    np.testing.assert_allclose(means[1:], [67.0, 67.0, 70.0, 70.0], atol=0.01)  # 3 points a nat
+    refuted = (*evidence.scores, *(Score(layer=1, seed=seed, value=71.0) for seed in range(5)))
+    assert posterior(replace(evidence, scores=refuted)).means[2] > 69, "expected scores to count for more"
+    flat = replace(evidence, infonce=(0.0,) * 5)
+    np.testing.assert_array_equal(posterior(flat).means, posterior(replace(evidence, infonce=None)).means)
 
 
 def test_candidates_are_the_fewest_that_reach_the_level() -> None:

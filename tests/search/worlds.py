@@ -25,6 +25,8 @@ class World:
     """(layers, seeds, items)."""
     n_folds: int = 1
     """Seeds validate on items of their own where there are several."""
+    infonce: Array | None = None
+    """(layers,)."""
 
     @property
     def n_blocks(self) -> int:
@@ -48,6 +50,7 @@ class World:
             steps=tuple(self.steps.tolist()),
             n_items=self.scan_influences.shape[-1] * self.n_folds,
             n_folds=self.n_folds,
+            infonce=None if self.infonce is None else tuple(self.infonce.tolist()),
         )
 
 
@@ -60,8 +63,12 @@ def world(
     n_items: int = 400,
     seeds: int = 5,
     n_folds: int = 1,
+    slope: tuple[float, float] | None = None,
 ) -> World:
-    """Draw a model; `item_error` is that of the difference of two distant layers, in points."""
+    """Draw a model; `item_error` is that of the difference of two distant layers, in points.
+
+    With a slope, its mean and deviation, InfoNCE is known, of which a nat is worth that many points.
+    """
     layers = np.arange(n_blocks + 1)
     apart = np.abs(layers[:, None] - layers)
     steps = rng.lognormal(0.0, 1.0, n_blocks)
@@ -84,6 +91,10 @@ def world(
     items = (root @ rng.standard_normal((2 * n, n_folds)))[:, of_seed]
     influences = (root @ rng.standard_normal((n_folds, 2 * n, n_items)) / np.sqrt(n_items))[of_seed].transpose(1, 0, 2)
     own_influences = rng.standard_normal((2, *shape, n_items)) * np.sqrt(run_items / n_items)
+    infonce = None
+    if slope is not None:
+        infonce = 2.0 + _draw(rng, 0.5**2 * _matern(apart / n_blocks / 0.3))
+        truth = truth + rng.normal(*slope) * (infonce - infonce.mean())
     return World(
         truth=truth,
         steps=steps,
@@ -92,6 +103,7 @@ def world(
         scan_influences=influences[n:] + own_influences[0],
         run_influences=influences[:n] + own_influences[1],
         n_folds=n_folds,
+        infonce=infonce,
     )
 
 

@@ -19,8 +19,9 @@ from layerprobe.finetuning.saved import load_saved_run
 from layerprobe.finetuning.tuning import finetune, run_folder
 from layerprobe.finetuning.values import Protocol
 from layerprobe.metrics.crossed import crossed, item_covariance
+from layerprobe.readings.read import read_curves
 from layerprobe.serialisation import from_json, to_json
-from layerprobe.study.find import _covariance, find
+from layerprobe.study.find import _covariance, _readings, find
 from layerprobe.study.values import Finding
 from layerprobe.tasks.evaluation import item_influences
 from layerprobe.tasks.folds import folds_of
@@ -50,7 +51,7 @@ def found(model: Path, cache: Path, task: Task = TASK, **settings: Any) -> Findi
 
 @pytest.fixture(scope="module")
 def finding(six: Path, cache: Path) -> Finding:
-    return found(six, cache, budget=0.3, against_last=2)
+    return found(six, cache, budget=0.3, scan=True, against_last=2)
 
 
 def numbers(finding: Finding) -> Finding:
@@ -98,12 +99,24 @@ def test_a_scan_comes_first_and_the_budget_holds(finding: Finding) -> None:
     assert len(finding.parameters) == 7
 
 
+def test_readings_say_where_to_look(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:
+    texts = TASK.texts()
+    infonce = read_curves(str(six), texts, ["InfoNCE"], options=Options(device="cpu", cache_dir=cache))["InfoNCE"]
+    alone = found(six, cache, budget=0.3)
+    assert not any(each.scan for each in alone.runs)
+    assert alone.runs[0].run.layer == 1 + int(np.argmax(infonce.values[1:]))
+    assert all(layer >= 0 for layer, _ in made), "expected no scan"
+    words = toy_task_of("entities", train=24, validation=12, test=12)
+    assert _readings(words) == ["self CKA"], "expected nothing of sentences for words"
+    assert _readings(TASK) == ["self CKA", "InfoNCE"]
+
+
 def test_a_finding_survives_the_disk(finding: Finding) -> None:
     assert from_json(Finding, to_json(finding)) == finding
 
 
 def test_what_is_done_is_not_done_again(six: Path, cache: Path, finding: Finding, made: list[tuple[int, int]]) -> None:
-    again = found(six, cache, budget=0.3, against_last=2)
+    again = found(six, cache, budget=0.3, scan=True, against_last=2)
     assert numbers(again) == numbers(finding)
     assert made == []
 
@@ -124,7 +137,7 @@ def test_where_the_weights_are_or_will_be(six: Path, cache: Path, finding: Findi
     saved = load_saved_run(Path(finding.weights.directory))
     assert saved
     assert saved.run == run
-    scanned = found(six, tmp_path, budget=0.05, save_models=True)
+    scanned = found(six, tmp_path, budget=0.05, scan=True, save_models=True)
     assert scanned.weights
     assert (scanned.fine_tuned, scanned.weights.scan, scanned.weights.kept) == ((), True, True)
     saved = load_saved_run(Path(scanned.weights.directory), scanned.best_layer)
@@ -151,8 +164,8 @@ def test_a_killed_search_goes_on_to_the_same_finding(
     with monkeypatch.context() as patch:
         patch.setattr(runs, "save_finished", killed)
         with pytest.raises(KeyboardInterrupt):
-            found(six, tmp_path, budget=0.3, against_last=2)
-    again = found(six, tmp_path, budget=0.3, against_last=2)
+            found(six, tmp_path, budget=0.3, scan=True, against_last=2)
+    again = found(six, tmp_path, budget=0.3, scan=True, against_last=2)
     assert numbers(again) == numbers(finding)
     assert len(made) == len(set(made)) + 1
 
@@ -250,7 +263,7 @@ def test_a_layer_that_fails_in_the_scan_is_reported(six: Path, tmp_path: Path, m
         return dataclasses.replace(run, test=test, validation=validation), outputs
 
     monkeypatch.setattr(runs, "fine_tune_jointly", spoiled)
-    finding = found(six, tmp_path, budget=0.2)
+    finding = found(six, tmp_path, budget=0.2, scan=True)
     assert all([run.layer for run in scan] == [0, 1, 2, 3, 5, 6] for scan in finding.scans)
     assert finding.scans
     assert finding.scanned(4) is None
@@ -276,7 +289,7 @@ def test_a_run_that_fails_is_reported_and_the_search_goes_on(
 
 def test_a_budget_too_small_for_a_run_says_what_one_costs(six: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"the first one costs 7, so give at least 5\.0%"):
-        found(six, tmp_path, budget=0.01)
+        found(six, tmp_path, budget=0.01, scan=True)
 
 
 def test_a_name_is_no_task(six: Path, tmp_path: Path) -> None:
