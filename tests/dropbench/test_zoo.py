@@ -89,16 +89,20 @@ def test_no_rule_is_tuned_on_the_models_that_were_kept_out() -> None:
 
 
 def test_searches_can_be_played_on_the_searched_models() -> None:
-    """Two objectives with two seeds: 12 blocks on two corpora, 6 and 8 on one; none of them in another zoo."""
+    """Two seeds an objective: 12 blocks on two corpora, 6 and 8 on three; none of them in another zoo."""
     searched = read_searched().entries
     elsewhere = (*read_zoo().entries, *read_kept_out().entries)
     assert not {each.name for each in searched} & {each.name for each in elsewhere}
     assert not {each.size for each in searched} & {each.size for each in elsewhere}
-    captions = "captions.en.txt.gz"
+    captions, reviews = "captions.en.txt.gz", "movie_reviews.en.txt.gz"
     assert Counter((each.corpus, each.n_blocks, each.family) for each in searched) == {
-        (corpus, n_blocks, family): 2
-        for corpus, n_blocks in ((LANGUAGE, 12), (captions, 12), (captions, 8), (captions, 6))
-        for family in ("mlm", "rtd")
+        **{(corpus, 12, family): 2 for corpus in (LANGUAGE, captions) for family in ("mlm", "rtd")},
+        **{
+            (corpus, n_blocks, family): 2
+            for corpus in (LANGUAGE, captions, reviews)
+            for n_blocks in (6, 8)
+            for family in ("mlm", "rtd", *(("electra-15", "random") if corpus == LANGUAGE else ()))
+        },
     }
     for each in searched:
         for runs in each.budgets.values():

@@ -37,7 +37,7 @@ def demo(
 
     The encoders come with layerprobe. Both were pretrained on the same synthetic sentences: one by masked language
     modelling, one as an ELECTRA discriminator by replaced token detection. The demo compares them, finds the layer of
-    the second one to keep, and writes the report.
+    the second one to keep, with a scan first, and writes the report.
 
     Example:  [bold]layerprobe demo --out demo[/bold]
     """
@@ -69,6 +69,7 @@ def demo(
             layers=every_layer if full else (),
             reference_layers=every_layer if full else (),
             seeds=FULL_SEEDS if full else SEEDS,
+            scan=True,  # so that the plot shows what one is
             protocol=DEMO_PROTOCOL,
             options=Options(cache_dir=cache_dir),
             save_models=True,
