@@ -71,11 +71,11 @@ def find(
 ) -> Finding:
     """Find the layer whose truncated, fine-tuned model scores best, for a small share of a full sweep.
 
-    Models truncated at the layers that may be best are fine-tuned, one run after another where it tells most, until the
-    best layer is known to within the tolerance, more seeds cannot help, or the budget is spent. What the first ones are
-    is read off the pretrained model: InfoNCE at its layers, and CKA between them. See
-    `layerprobe.search.plan.next_run`. Runs are those of `scan` and `finetune` on the same task, and read where they are
-    there; an interrupted search goes on where it was.
+    InfoNCE of the pretrained model says where to look first, and CKA between its layers how far apart they are. Models
+    truncated at the layers that may be best are fine-tuned, one run after another where it tells most, until the best
+    layer is known to within the tolerance, more seeds cannot help, or the budget is spent: see
+    `layerprobe.search.plan.next_run`. Runs are those of `finetune`, and of `scan`, on the same task, and read where
+    they are there; an interrupted search goes on where it was.
 
     Layers are chosen by validation scores alone. Where there are few validation examples, each seed has its own fold:
     training and validation examples are pooled, a different part of them validates each seed's runs, and the rest

@@ -41,9 +41,9 @@ def find(
 ) -> None:
     """Find the layer to keep, for a small share of a full sweep.
 
-    Models truncated at the layers that may be best are fine-tuned where it tells most, which readings of the pretrained
-    model and the scores so far decide. It says which layer is best and how surely, which others cannot be told from it,
-    the smallest layer that will do, what was spent, and what more it would take. Finished runs are not repeated.
+    InfoNCE of the pretrained model says where to look first. Models truncated there, and wherever else it tells most,
+    are fine-tuned. It says which layer is best and how surely, which others cannot be told from it, the smallest layer
+    that will do, what was spent, and what more it would take. Finished runs are not repeated.
 
     Example:  [bold]layerprobe find google/electra-base-discriminator -t stsb --tolerance 0.5 --budget 15%[/bold]
     """
