@@ -17,14 +17,13 @@ from layerprobe.report.sections.diagnostics import diagnostics
 from layerprobe.report.sections.next import next_steps
 from layerprobe.report.sections.provenance import provenance
 from layerprobe.report.sections.scores import baselines, fine_tuning, layers, zero_shot
-from layerprobe.report.sections.search import expected, search
+from layerprobe.report.sections.search import expected, search, search_terms
 from layerprobe.report.sections.similarity import cka_curve, cka_map, read_by_rule
 from layerprobe.search.sentence import listed
 from layerprobe.serialisation import to_json
 from layerprobe.study.sentence import headline, proof_sentence, summary
 from layerprobe.study.values import AgainstLast, Finding, Study
 
-SEARCH_TERMS = ("Expected score", "May be the best", "Tolerance", "Scan", "Block-step")
 BADGES = {"confirmed": "✓ confirmed", "refuted": "✗ refuted", "undecided": "? undecided"}
 TERMS = ("CKA", "Debiased", "Layer", "Drop layer", "TMFT", "Zero-shot")
 
@@ -62,7 +61,7 @@ def _terms(study: Study) -> tuple[str, ...]:
     """Return the words to explain, what decided first."""
     read = {name.lower() for name in study.prediction.read}
     return (
-        *(() if study.finding is None else SEARCH_TERMS),
+        *(() if study.finding is None else search_terms(study.finding)),
         *(term for term in glossary.TERMS if term.lower() in read),
         *TERMS,
         *(() if study.comparison.curve.uncertainty is None else ("Interval, band", "Redraw")),

@@ -18,7 +18,7 @@ from layerprobe.pages.values import Figure, Page, Section
 from layerprobe.report import words
 from layerprobe.report.figures.search import of_finding
 from layerprobe.report.page import BADGES
-from layerprobe.report.sections.search import run_rows
+from layerprobe.report.sections.search import run_rows, search_terms
 from layerprobe.search.sentence import kept_phrase
 from layerprobe.serialisation import to_json
 from layerprobe.study.sentence import found_drop_sentence, proof_sentence
@@ -54,7 +54,7 @@ def finding_page(finding: Finding, *, model: str = "", task: str = "") -> Page:
             section("layers", "Table of layers", table("Table of layers", _belief_rows(finding)), kind="dense"),
             *((_outcomes(finding.outcomes, finding.answer.settings.level),) if finding.outcomes else ()),
         ),
-        terms=("Expected score", "May be the best", "Tolerance", "Scan", "Block-step", "Layer", "TMFT"),
+        terms=(*search_terms(finding), "Layer", "TMFT"),
         data=to_json(finding),
         data_label="Finding",
         table=csv_text(

@@ -320,6 +320,10 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
     assert next(iter(json.loads(read.data("figures")))) == "search"
     for term in ("Scan", "Tolerance", "May be the best", "Block-step", "Expected score"):
         assert term in glossary(read)
+    finding = searched.finding
+    assert finding
+    alone = dataclasses.replace(finding, runs=tuple(each for each in finding.runs if not each.scan))
+    assert "Scan" not in glossary(Page(rendered(dataclasses.replace(searched, finding=alone))))
 
 
 def glossary(read: Page) -> str:

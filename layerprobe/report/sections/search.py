@@ -25,6 +25,11 @@ def search(study: Study) -> Section:
     return section("search", heading, Figure("search", figures.search(study), found, reading), left, runs)
 
 
+def search_terms(finding: Finding) -> tuple[str, ...]:
+    """Return the words of a search that a page explains."""
+    return "Expected score", "May be the best", "Tolerance", *(("Scan",) if finding.scans else ()), "Block-step"
+
+
 def run_rows(finding: Finding) -> Iterator[Row]:
     """Yield the runs of a search in the order in which they were made, with what they cost."""
     title, spent = metric_title(finding.primary), 0
