@@ -93,7 +93,7 @@ def _belief_rows(finding: Finding) -> Iterator[Row]:
             ("", element("span", flag, class_=f"flag {'drop' if flag == 'drop' else 'chosen'}") if flag else ""),
             ("Parameters", numbers.millions(finding.parameters[each.layer])),
             *((name, cell if each.layer >= finding.answer.first_layer else "–") for name, cell in beliefs),
-            ("Scan", "–" if scanned is None else numbers.number(scanned)),
+            *((("Scan", "–" if scanned is None else numbers.number(scanned)),) if finding.scans else ()),
         )
 
 

@@ -19,6 +19,7 @@ from layerprobe.pages.markup import element, escape, script_json
 from layerprobe.report import words
 from layerprobe.report.data import layer_csv
 from layerprobe.report.page import write_report
+from layerprobe.report.tuning import finding_page
 from layerprobe.serialisation import from_json, to_dict
 from layerprobe.similarity.measures.rsa import RSA
 from layerprobe.study.values import Study, Weights
@@ -324,6 +325,8 @@ def test_the_layer_to_keep_stands_first(searched: Study) -> None:
     assert finding
     alone = dataclasses.replace(finding, runs=tuple(each for each in finding.runs if not each.scan))
     assert "Scan" not in glossary(Page(rendered(dataclasses.replace(searched, finding=alone))))
+    assert "Scan" in Page(page.render(finding_page(finding))).text
+    assert "Scan" not in Page(page.render(finding_page(alone))).text
 
 
 def glossary(read: Page) -> str:
