@@ -69,7 +69,7 @@ def run(
         fine_tuning: False stops at the prediction.
         layers: Layers to fine-tune beside those that the search chooses, with all seeds on the task's own splits.
         reference_layers: Layers of the first reference to fine-tune so, for the contrast.
-        tolerance: As for `find`, like budget, cross_validation, seeds, scan and against_last.
+        tolerance: As for `find`, like budget, cross_validation, seeds and against_last.
         budget: Share of a full sweep.
         cross_validation: Whether each seed has a fold of its own.
         seeds: At a layer at most.
